@@ -144,11 +144,11 @@ class Part:
         self._log = logging.getLogger(f"recollect.{name.replace(' ', '_')}")
         self._away: dict[str, str] = {}
 
-    def away(self, said: str, *, whose: str = "") -> None:
+    def away(self, text: str, *, whose: str = "") -> None:
         """It failed; `said` tells how, without content."""
         if not self._away:
-            self._log.warning("%s: not working: %s", self.name, said)
-        self._away[whose] = said
+            self._log.warning("%s: not working: %s", self.name, text)
+        self._away[whose] = text
 
     def back(self, *, whose: str = "", how: str = "working again") -> None:
         """It worked, or is not needed any more."""

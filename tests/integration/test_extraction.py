@@ -79,7 +79,9 @@ class Place:
 
     async def work(self, model: Model | None = None, *, most: int | None = None) -> RunResult:
         async with self.store() as store:
-            runner = runner_of(store, self.settings, self.clock, model=model, told=self.told.append)
+            runner = runner_of(
+                store, self.settings, self.clock, model=model, notify=self.told.append
+            )
             return await runner.run_due(most=most)
 
     async def facts(self, *, superseded: bool = False) -> tuple[Fact, ...]:

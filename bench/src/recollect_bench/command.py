@@ -248,13 +248,13 @@ def bench(name: str, *, as_json: bool, **options: Any) -> None:
     module = importlib.import_module(f"recollect_bench.{name}")
     with ShownProgress() as bars:
 
-        def progress(said: str, done: int = 0, total: int | None = None) -> None:
+        def progress(text: str, done: int = 0, total: int | None = None) -> None:
             # A bar draws from a thread of its own: not where times are measured.
             if total is not None:
-                bars.show(said, done, total)
+                bars.show(text, done, total)
             elif sys.stderr.isatty():
                 bars.clear()
-                click.echo(f"\r\x1b[K{said}", nl=False, err=True)
+                click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
         result: BenchResult = module.run(progress, **given)
     if sys.stderr.isatty():

@@ -35,9 +35,9 @@ against work of the same run.
 def page(results: list[BenchResult]) -> str:
     """The page for these results."""
     machine = f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
-    recalls = [one for one in results if isinstance(one, RecallResult) and one.sets]
-    lives = [one for one in results if isinstance(one, LiveResult)]
-    others = [one for one in results if one not in recalls and one not in lives]
+    recalls = [result for result in results if isinstance(result, RecallResult) and result.sets]
+    lives = [result for result in results if isinstance(result, LiveResult)]
+    others = [result for result in results if result not in recalls and result not in lives]
     title = "Figures" if others else "Figures of recall" if recalls else "Figures of live sessions"
     written = [HEAD.format(title=title), f"Version {results[0].version}; {machine}.\n"]
     for result in others:

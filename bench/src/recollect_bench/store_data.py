@@ -94,13 +94,13 @@ class Corpus:
 
     def until(self, passages: int, *, first: int = 0) -> list[NewSegment]:
         """As many segments as hold at least so many passages."""
-        held: list[NewSegment] = []
+        segments: list[NewSegment] = []
         for segment in self.segments(first=first):
             if passages <= 0:
                 break
-            held.append(segment)
+            segments.append(segment)
             passages -= len(segment.passages)
-        return held
+        return segments
 
     def segment(self, number: int) -> NewSegment:
         """One message of one to a few passages."""
@@ -189,9 +189,9 @@ class Turns:
 
     def _batch(self, group: tuple[NewSegment, ...]) -> Batch:
         self._turn += 1
-        said = [new.segment for new in group]
-        name = said[-1].session
-        own = [segment for segment in said if segment.session == name]
+        segments = [new.segment for new in group]
+        name = segments[-1].session
+        own = [segment for segment in segments if segment.session == name]
         session = SessionWrite(
             session=name,
             turn=self._turn,
@@ -201,14 +201,14 @@ class Turns:
             ids=tuple(segment.message_id for segment in own),
         )
         self._path_lengths[name] += len(own)
-        ids = ",".join(f'"{segment.id}"' for segment in said)
+        ids = ",".join(f'"{segment.id}"' for segment in segments)
         job = NewJob(
             kind="embed",
-            key=said[0].id,
+            key=segments[0].id,
             payload=f'{{"segments":[{ids}]}}'.encode(),
-            run_at=said[-1].said_at,
+            run_at=segments[-1].said_at,
         )
-        return Batch(at=said[-1].said_at, segments=group, jobs=(job,), session=session)
+        return Batch(at=segments[-1].said_at, segments=group, jobs=(job,), session=session)
 
 
 def vector_batches(corpus: Corpus, segments: Sequence[NewSegment], *, size: int) -> list[Batch]:
@@ -216,6 +216,6 @@ def vector_batches(corpus: Corpus, segments: Sequence[NewSegment], *, size: int)
     made: list[Batch] = []
     for first in range(0, len(segments), size):
         group = segments[first : first + size]
-        held = VectorSet(embedder=EMBEDDER, dimensions=DIMENSIONS, vectors=corpus.vectors(group))
-        made.append(Batch(at=group[-1].segment.said_at, vectors=(held,)))
+        vectors = VectorSet(embedder=EMBEDDER, dimensions=DIMENSIONS, vectors=corpus.vectors(group))
+        made.append(Batch(at=group[-1].segment.said_at, vectors=(vectors,)))
     return made

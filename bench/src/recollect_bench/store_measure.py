@@ -124,14 +124,14 @@ async def ask_both(
 
 
 async def ask_each(
-    one: Store, other: Store, queries: Sequence[CandidateQuery], *, warm: int
+    store: Store, other: Store, queries: Sequence[CandidateQuery], *, warm: int
 ) -> tuple[list[float], list[float]]:
     """Seconds of each query of two stores, turn and turn about."""
     taken: tuple[list[float], list[float]] = ([], [])
     for turn, query in enumerate(queries):
         for which in (turn % 2, 1 - turn % 2):
             started = time.perf_counter()
-            await (one, other)[which].candidates(query)
+            await (store, other)[which].candidates(query)
             taken[which].append(time.perf_counter() - started)
     return taken[0][warm:], taken[1][warm:]
 

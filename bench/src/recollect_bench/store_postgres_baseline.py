@@ -137,10 +137,10 @@ class PostgresBaseline:
         self._connection.execute(f"SET search_path = {schema}, public".encode())
         self._connection.execute(_SCHEMA.encode())
         self._connection.execute("SET plan_cache_mode = force_custom_plan")
-        found = TypeInfo.fetch(self._connection, "halfvec")
-        assert found is not None
-        found.register(self._connection)
-        _HalfvecDumper.oid = found.oid
+        type_info = TypeInfo.fetch(self._connection, "halfvec")
+        assert type_info is not None
+        type_info.register(self._connection)
+        _HalfvecDumper.oid = type_info.oid
         self._connection.adapters.register_dumper(_Halfvec, _HalfvecDumper)
         self._connection.execute("INSERT INTO space VALUES (%b, 0, 0, 0)", [space])
 
@@ -150,10 +150,10 @@ class PostgresBaseline:
             if batch.segments:
                 self._write_segments(batch)
             self._write_session_and_jobs(batch)
-            for held in batch.vectors:
-                named = [UUID(hex=vector.segment) for vector in held.vectors]
-                ordinals = [vector.ordinal for vector in held.vectors]
-                numbers = [_Halfvec(vector.values) for vector in held.vectors]
+            for vectors in batch.vectors:
+                named = [UUID(hex=vector.segment) for vector in vectors.vectors]
+                ordinals = [vector.ordinal for vector in vectors.vectors]
+                numbers = [_Halfvec(vector.values) for vector in vectors.vectors]
                 self._connection.execute(
                     _INTO_VECTOR,
                     [self._space, self._space, self._space, named, ordinals, numbers],
@@ -234,7 +234,7 @@ class PostgresBaseline:
         assert row is not None
         near = connection.execute(_NEAREST, [space, asked, query.vector_limit], binary=True)
         wanted = list({*(row[0] or ()), *(passage for (passage,) in near)})
-        found = connection.execute(
+        rows = connection.execute(
             _CANDIDATES, [asked, space, space, space, wanted], binary=True
         ).fetchall()
         counts: dict[int, dict[str, int]] = {passage: {} for passage in wanted}
@@ -242,7 +242,9 @@ class PostgresBaseline:
             _COUNTS, [space, words, wanted], binary=True
         ):
             counts[passage][word] = count
-        answered = [(one[1].hex, one[2], one[3].hex, *one[4:], counts[one[0]]) for one in found]
+        answered = [
+            (other[1].hex, other[2], other[3].hex, *other[4:], counts[other[0]]) for other in rows
+        ]
         return answered, dict(zip(row[1] or (), row[2] or (), strict=True))
 
     def settle(self) -> None:
@@ -262,10 +264,28 @@ def _uuids(named: tuple[str, ...]) -> list[UUID]:
 def _segment_columns(batch: Batch) -> list[list[Any]]:
     rows = [
         (
-            *(UUID(hex=said.id), said.session, UUID(hex=said.key), UUID(hex=said.message_id)),
-            *(said.role, said.text, said.tokens, said.said_at, said.source, said.trust),
-            *(said.noise, said.tool, ",".join(said.topics), ",".join(said.entities), said.origin),
+            *(
+                UUID(hex=segment.id),
+                segment.session,
+                UUID(hex=segment.key),
+                UUID(hex=segment.message_id),
+            ),
+            *(
+                segment.role,
+                segment.text,
+                segment.tokens,
+                segment.said_at,
+                segment.source,
+                segment.trust,
+            ),
+            *(
+                segment.noise,
+                segment.tool,
+                ",".join(segment.topics),
+                ",".join(segment.entities),
+                segment.origin,
+            ),
         )
-        for said in (new.segment for new in batch.segments)
+        for segment in (new.segment for new in batch.segments)
     ]
     return [list(column) for column in zip(*rows, strict=True)]

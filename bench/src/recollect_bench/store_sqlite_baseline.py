@@ -86,11 +86,11 @@ class SqliteBaseline:
             "INSERT OR IGNORE INTO job(kind, key, payload, run_at) VALUES (?, ?, ?, ?)",
             [(job.kind, job.key, job.payload, job.run_at) for job in batch.jobs],
         )
-        for held in batch.vectors:
+        for vectors in batch.vectors:
             connection.executemany(
                 "INSERT OR IGNORE INTO vector SELECT p.id, ?3 FROM segment s"
                 " JOIN passage p ON p.segment = s.sequence AND p.ordinal = ?2 WHERE s.id = ?1",
-                [(bytes.fromhex(v.segment), v.ordinal, v.values) for v in held.vectors],
+                [(bytes.fromhex(v.segment), v.ordinal, v.values) for v in vectors.vectors],
             )
             self._ids = None
         connection.execute("COMMIT")
@@ -99,12 +99,12 @@ class SqliteBaseline:
         connection = self._connection
         passages = words = 0
         for new in batch.segments:
-            said = new.segment
+            segment = new.segment
             row = (
-                *(bytes.fromhex(said.id), said.session, bytes.fromhex(said.key)),
-                *(bytes.fromhex(said.message_id), said.role, said.text, said.tokens),
-                *(said.said_at, said.source, said.trust, said.noise, said.tool),
-                *(",".join(said.topics), ",".join(said.entities), said.origin),
+                *(bytes.fromhex(segment.id), segment.session, bytes.fromhex(segment.key)),
+                *(bytes.fromhex(segment.message_id), segment.role, segment.text, segment.tokens),
+                *(segment.said_at, segment.source, segment.trust, segment.noise, segment.tool),
+                *(",".join(segment.topics), ",".join(segment.entities), segment.origin),
             )
             connection.execute(
                 "INSERT OR IGNORE INTO segment VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", row

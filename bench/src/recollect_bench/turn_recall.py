@@ -254,7 +254,7 @@ async def time_recalls(
         steps=await _steps(archive, questions, settings),
         opened=opened,
         passages=passages,
-        statements=sum(len(one.statements) for one in issued),
+        statements=sum(len(other.statements) for other in issued),
     )
 
 
@@ -458,7 +458,7 @@ async def _beside(memory: _Memory) -> AsyncIterator[tuple[Store, Recorder | None
 
 async def _embedding(questions: int) -> tuple[dict[str, float], list[str]]:
     """How long the vector of one question takes, of each embedder; and why some are missing."""
-    texts = [one.request.query for one in Talk().asked(1_000, questions, gated=False)]
+    texts = [question.request.query for question in Talk().asked(1_000, questions, gated=False)]
     figures: dict[str, float] = {}
     lacking: list[str] = []
     for name, called in EMBEDDERS.items():

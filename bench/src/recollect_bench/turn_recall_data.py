@@ -84,12 +84,12 @@ class Talk:
     def message(self, number: int) -> NewSegment:
         """A message as `turn/ingest` would write it."""
         made = self._corpus.segment(number)
-        said = made.segment
+        segment = made.segment
         passages = tuple(
-            replace(one, words=tuple(tokenize(said.text[one.start : one.end])))
-            for one in made.passages
+            replace(passage, words=tuple(tokenize(segment.text[passage.start : passage.end])))
+            for passage in made.passages
         )
-        named = replace(said, id=segment_id(said.session, said.key))
+        named = replace(segment, id=segment_id(segment.session, segment.key))
         return NewSegment(segment=named, passages=passages)
 
     def batches(self, passages: int) -> Iterator[tuple[int, Batch]]:
@@ -155,15 +155,15 @@ class Talk:
         last = messages - 1 - 3 * at % (SEGMENTS_PER_SESSION - SHOWN_MESSAGES)
         shown = [self.message(one).segment for one in range(max(0, last - SHOWN_MESSAGES), last)]
         session = shown[-1].session
-        shown = [one for one in shown if one.session == session]
+        shown = [segment for segment in shown if segment.session == session]
         return replace(
             outright,
             session=SessionId(session),
             newest=text,
             recent=(shown[-1].text,),
-            shown=frozenset(one.key for one in shown),
+            shown=frozenset(segment.key for segment in shown),
             asking=EntryKey(f"{at:032x}"),
-            view=tuple(one.text for one in shown[:-1]),
+            view=tuple(segment.text for segment in shown[:-1]),
             budget_tokens=GATED_TOKENS,
             gated=True,
         )

@@ -56,12 +56,12 @@ class NoCommand:
 
 def read_command(text: str) -> Command | NoCommand:
     """The command in a line of the user's."""
-    found = _LINE.fullmatch(text.strip())
-    if found is None:
+    match = _LINE.fullmatch(text.strip())
+    if match is None:
         return NoCommand(reason="it does not begin with a slash and a word")
     for name in get_args(CommandName):
-        if name == found[1]:
-            return Command(name=name, argument=(found[2] or "").strip())
+        if name == match[1]:
+            return Command(name=name, argument=(match[2] or "").strip())
     return NoCommand(reason="no command of this name")
 
 
@@ -143,20 +143,20 @@ _OUTCOMES: Final = {"added": "Noted", "replaced": "Noted, in place of what was k
 
 
 def facts_text(
-    found: Sequence[Fact], every: Sequence[Fact], *, searched: bool, elsewhere: str
+    facts: Sequence[Fact], every: Sequence[Fact], *, searched: bool, elsewhere: str
 ) -> str:
     """What `/memory show` and `/memory search` answer; `every` are all that ids can mean."""
-    if not found:
+    if not facts:
         if searched:
             return "No fact holds all of these words. /memory show lists what is known."
         return "Nothing is known yet. Say what to remember, or use /memory add STATEMENT."
-    pinned = [one for one in found if one.pinned]
-    others = [one for one in found if not one.pinned]
+    pinned = [fact for fact in facts if fact.pinned]
+    others = [fact for fact in facts if not fact.pinned]
     room = max(MOST_SHOWN - len(pinned), 0)
     shown = [*pinned[:MOST_SHOWN], *others[len(others) - min(room, len(others)) :]]
     chars = _id_chars(every)
-    lines = [_line(one, chars) for one in shown]
-    if left := len(found) - len(shown):
+    lines = [_line(fact, chars) for fact in shown]
+    if left := len(facts) - len(shown):
         lines.append(f"… and {left} older ones: /memory search WORDS, or `{elsewhere}`")
     return "\n".join(lines)
 
@@ -170,7 +170,7 @@ def written_text(written: FactWritten) -> str:
     if fact is None:
         return f"That was not noted: {written.reason}."
     lines = [f"{_OUTCOMES[written.outcome]}, as {fact.id}: {one_line(fact.told)}"]
-    lines.extend(f"  before: {one_line(one.told)}" for one in written.replaced)
+    lines.extend(f"  before: {one_line(other.told)}" for other in written.replaced)
     if written.masked:
         lines.append(f"  {written.masked} secrets in it were masked")
     return "\n".join(lines)
@@ -186,7 +186,7 @@ def why_text(why: FactWhy, *, session_id: str) -> str:
         lines.append("You put it into these words; what it was before rests on:")
     elif not why.sources:
         lines.append("It was written or imported, and rests on no message.")
-    lines.extend(_source_line(one, session_id) for one in why.sources)
+    lines.extend(_source_line(source, session_id) for source in why.sources)
     return "\n".join(lines)
 
 
@@ -203,8 +203,8 @@ def forgotten_text(
     gone = "1 fact" if count == 1 else f"{count} facts"
     lines = [f"Forgotten for good: {gone}. Nothing is extracted again in the same words."]
     if messages:
-        said = "1 message stays" if messages == 1 else f"{messages} messages stay"
-        lines.append(f"{said} that it came from. To forget that, too, end this agent and run")
+        text = "1 message stays" if messages == 1 else f"{messages} messages stay"
+        lines.append(f"{text} that it came from. To forget that, too, end this agent and run")
         lines.append(f"  {elsewhere}")
     if versions:
         named = ", ".join(versions)
@@ -226,9 +226,9 @@ def one_line(text: str) -> str:
 
 def _id_chars(facts: Sequence[Fact]) -> int:
     """How much of an id tells every fact from the others."""
-    longest = max((len(one.id) for one in facts), default=LEAST_ID_CHARS)
+    longest = max((len(fact.id) for fact in facts), default=LEAST_ID_CHARS)
     for chars in range(LEAST_ID_CHARS, longest):
-        if len({one.id[:chars] for one in facts}) == len(facts):
+        if len({fact.id[:chars] for fact in facts}) == len(facts):
             return chars
     return longest
 
@@ -239,8 +239,8 @@ def _line(fact: Fact, chars: int) -> str:
 
 
 def _marks(fact: Fact) -> str:
-    said = SPEAKERS[fact.trust]
-    by = said if fact.trust == "outside" else f"said by {said}"
+    text = SPEAKERS[fact.trust]
+    by = text if fact.trust == "outside" else f"said by {text}"
     return f"{by}, {_when(fact.at)[:10]}"
 
 
@@ -249,7 +249,7 @@ def _source_line(source: FactSource, session_id: str) -> str:
         return f"- a message that is not there any more ({source.id})"
     segment = source.stored.segment
     where = "this session" if segment.session == session_id else f"session {segment.session}"
-    spans = [segment.text[one.start : one.end] for one in source.spans]
+    spans = [segment.text[span.start : span.end] for span in source.spans]
     quoted = one_line(" … ".join(spans) if spans else segment.text)
     who = segment.role if segment.tool is None else f"{segment.role} {segment.tool}"
     return f"- {who}, {_when(segment.said_at)}, {one_line(where)}: »{quoted}« ({segment.id})"
@@ -315,22 +315,22 @@ async def answer_memory(argument: str, ground: MemoryGround) -> str:
 
 
 def _read(argument: str) -> tuple[MemoryAction | None, str]:
-    found = _WORDS.fullmatch(argument.strip())
-    if found is None:
+    match = _WORDS.fullmatch(argument.strip())
+    if match is None:
         return "show", ""
     for action in get_args(MemoryAction):
-        if action == found[1]:
-            return action, (found[2] or "").strip()
+        if action == match[1]:
+            return action, (match[2] or "").strip()
     return None, ""
 
 
 async def _listed(book: FactBook, search: str, ground: MemoryGround) -> str:
     from recollect.facts.results import FactFilter
 
-    found = await book.list(FactFilter(search=search))
+    facts = await book.list(FactFilter(search=search))
     every = await book.list(FactFilter(superseded=True))
     elsewhere = ground.command_line("facts list")
-    return facts_text(found, every, searched=bool(search), elsewhere=elsewhere)
+    return facts_text(facts, every, searched=bool(search), elsewhere=elsewhere)
 
 
 async def _forget(book: FactBook, id: str, ground: MemoryGround) -> str:  # noqa: A002
@@ -347,12 +347,12 @@ async def _forget(book: FactBook, id: str, ground: MemoryGround) -> str:  # noqa
     order = await book.order_to_forget([why.fact.id])
     certificate = await book.forget(order)
     # The store has taken it out of this session's recalled blocks: the next turn reads them there.
-    segments = [f"--segment {one.id}" for one in why.sources if one.stored is not None]
+    segments = [f"--segment {source.id}" for source in why.sources if source.stored is not None]
     rest = " ".join(["memory forget", *segments, "--workspace", quote(str(ground.workspace))])
     return forgotten_text(
         certificate,
         unreached=[one for one in certificate.cannot if one not in CANNOT],
         messages=len(segments),
-        versions=[one.id for one in history.facts if one.id != why.fact.id],
+        versions=[fact.id for fact in history.facts if fact.id != why.fact.id],
         elsewhere=ground.command_line(rest),
     )

@@ -78,7 +78,7 @@ def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionR
         return (made,) if made is not None and not made.compacted else ()
     if made is not None and made.number == cut.number:
         return (made,)
-    found = CompactionResult(
+    result = CompactionResult(
         convergence="reduced",
         reason=Reason(Cause.MADE_EARLIER),
         trigger="threshold",
@@ -88,7 +88,7 @@ def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionR
         tokens_before=context.report.tokens_before,
         tokens_after=context.report.tokens_after,
     )
-    return (found,)
+    return (result,)
 
 
 def undone_elsewhere(number: int, state: SessionState) -> bool:
@@ -158,10 +158,10 @@ class Conversation:
 
     def shown(self) -> tuple[PiShown, ...]:
         """The history, each message with its entry; as it was said, not as it is masked."""
-        said = {one.entry_id: one.message for one in self.transcript.history().shown}
+        said = {item.entry_id: item.message for item in self.transcript.history().shown}
         return tuple(
-            PiShown(entry_id=one.entry_id, message=said.get(one.entry_id, one.message))
-            for one in history_of(self.transcript.entries)
+            PiShown(entry_id=item.entry_id, message=said.get(item.entry_id, item.message))
+            for item in history_of(self.transcript.entries)
         )
 
     def milliseconds(self) -> int:
@@ -280,7 +280,9 @@ class Conversation:
 
     def recorded_cuts(self) -> frozenset[int]:
         """The numbers of the engine's compactions that stand in the transcript, undone or not."""
-        found = [_number_of(one) for one in self.transcript.entries if one.kind == "compaction"]
+        found = [
+            _number_of(entry) for entry in self.transcript.entries if entry.kind == "compaction"
+        ]
         return frozenset(number for number in found if number is not None)
 
     @property
@@ -292,7 +294,7 @@ class Conversation:
     def _change(self, change: Callable[[SessionRecord], SessionRecord]) -> None:
         """Change the index's record of this transcript; one of another transcript is over."""
         path = path_to(self.transcript.entries)
-        made = sum(one.kind == "compaction" and not is_undo(one) for one in path)
+        made = sum(entry.kind == "compaction" and not is_undo(entry) for entry in path)
 
         def changed(record: SessionRecord) -> SessionRecord:
             own = record.session_id == self.session_id

@@ -268,14 +268,14 @@ async def flush(order: FlushOrder, model: ChatModel, settings: Settings) -> Flus
         return FlushResult(outcome="skipped", reason=why, path=note.shown)
     written = _Written()
     try:
-        said = await _exchange(order, model, settings, note, written)
+        text = await _exchange(order, model, settings, note, written)
     except asyncio.CancelledError:
         if not written.bytes:
             raise
         return _ended(note, written, failure="the turn was stopped")
     except RecollectError as error:
         return _ended(note, written, failure=str(error))
-    return _ended(note, written, said=shown_of(said))
+    return _ended(note, written, text=shown_of(text))
 
 
 async def _exchange(
@@ -292,7 +292,7 @@ async def _exchange(
     if model.name != speaker.model:
         speaker = Speaker(format=speaker.format, model=model.name, provider=speaker.provider)
         messages = [one for given in messages for one in _without_thinking(given)]
-    said = ""
+    text = ""
     while written.steps < MAX_STEPS:
         written.steps += 1
         body = {**order.sent, "model": speaker.model, field_name: messages}
@@ -300,14 +300,14 @@ async def _exchange(
         message = to_pi(
             done.reply, speaker, stop=done.stop, usage=done.usage, timestamp=int(order.now * 1000)
         )
-        said = "\n".join(texts_of(message["content"]))
+        text = "\n".join(texts_of(message["content"]))
         calls = [block for block in message["content"] if block["type"] == "toolCall"]
         if not calls:
             break
         whole = message["stopReason"] != "length"
         results = [await _answered(call, note, settings, written, whole=whole) for call in calls]
         messages = [*messages, *to_wire([message, *results], speaker).messages]
-    return said
+    return text
 
 
 def flush_text(note: DayNote, order: FlushOrder, settings: Settings) -> str:
@@ -317,9 +317,9 @@ def flush_text(note: DayNote, order: FlushOrder, settings: Settings) -> str:
     """
     prompts = settings.compaction.flush
     local = datetime.fromtimestamp(order.now, order.tz).astimezone(order.tz)
-    told = [text for text in (prompts.system_prompt, prompts.prompt) if text.strip()]
-    told.append(f"Current time: {local.strftime('%Y-%m-%d %H:%M')} ({local.tzname()})")
-    return "\n\n".join(told).replace(_DATE, note.day)
+    lines = [text for text in (prompts.system_prompt, prompts.prompt) if text.strip()]
+    lines.append(f"Current time: {local.strftime('%Y-%m-%d %H:%M')} ({local.tzname()})")
+    return "\n\n".join(lines).replace(_DATE, note.day)
 
 
 async def _last_event(model: ChatModel, body: Mapping[str, Any]) -> ReplyDone:
@@ -369,14 +369,14 @@ async def _appended(
     return ToolOutcome(text=f"Added to {note.shown}. Answer NO_REPLY when done.")
 
 
-def _ended(note: DayNote, written: _Written, *, said: str = "", failure: str = "") -> FlushResult:
+def _ended(note: DayNote, written: _Written, *, text: str = "", failure: str = "") -> FlushResult:
     result = FlushResult(
         outcome="nothing",
         reason="the model had nothing to write down",
         path=note.shown,
         bytes_written=written.bytes,
         steps=written.steps,
-        said=said,
+        said=text,
     )
     if written.bytes:
         reason = f"{written.bytes} bytes were added to {note.shown}"

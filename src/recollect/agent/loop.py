@@ -131,13 +131,13 @@ def status_of(stepping: Stepping, record: SessionRecord | None) -> str:
 def context_of(stepping: Stepping, *, detail: bool) -> str:
     """What `/context` answers; the workspace is read anew for it."""
     stepping.begin()
-    messages = [one.message for one in stepping.conversation.shown()]
+    messages = [item.message for item in stepping.conversation.shown()]
     return context_text(
         stepping.workspace,
         stepping.shape.tools,
         system_chars=len(stepping.shape.system),
         messages=len(messages),
-        message_chars=sum(len(encode(dict(one)).decode()) for one in messages),
+        message_chars=sum(len(encode(dict(message)).decode()) for message in messages),
         detail=detail,
     )
 
@@ -281,8 +281,8 @@ class CallRunner:
         begun, self._begun = self._begun, 0
         asked, answered = _last_calls(conversation)
         for at, call in enumerate(asked[answered:], answered):
-            told = failed(ABORTED if at < begun else NOT_RUN)
-            await durably(conversation.keep, _result(call, told, conversation.milliseconds()))
+            outcome = failed(ABORTED if at < begun else NOT_RUN)
+            await durably(conversation.keep, _result(call, outcome, conversation.milliseconds()))
 
     async def _outcome(self, call: Mapping[str, Any]) -> ToolOutcome:
         tool = self._tools.get(call["name"])
@@ -324,12 +324,12 @@ async def _ran(tool: Tool, arguments: Mapping[str, Any]) -> ToolOutcome:
 def _last_calls(conversation: Conversation) -> tuple[list[Mapping[str, Any]], int]:
     """The calls of the newest reply, and how many of them have a result; off the record itself."""
     answered = 0
-    for one in reversed(conversation.shown()):
-        role = one.message.get("role")
+    for item in reversed(conversation.shown()):
+        role = item.message.get("role")
         if role == "toolResult":
             answered += 1
-        elif role == "assistant" and one.message.get("stopReason") not in _UNFINISHED:
-            return calls_of(one.message), answered
+        elif role == "assistant" and item.message.get("stopReason") not in _UNFINISHED:
+            return calls_of(item.message), answered
         elif role == "user":
             break
     return [], 0
@@ -562,9 +562,9 @@ class Agent:
         taken = 0
         if conversation.last_compaction_is_own or not conversation.compactions:
             done = await self._engine.undo(conversation.session_id)
-            held = self._engine.session(conversation.session_id)
-            taken = await durably(conversation.follow, held.state) + (done.undone is not None)
-            if not taken and (not held.keeping.loaded or newest_cut(held.state.edits)):
+            session = self._engine.session(conversation.session_id)
+            taken = await durably(conversation.follow, session.state) + (done.undone is not None)
+            if not taken and (not session.keeping.loaded or newest_cut(session.state.edits)):
                 return f"Nothing was undone: {done.reason}."
         undone = None if taken else await durably(conversation.undo)
         if isinstance(undone, NothingToUndo):

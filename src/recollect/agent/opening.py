@@ -148,9 +148,9 @@ def _models(settings: Settings, given: ChatModel | None, opened: AsyncExitStack)
         )
     summary = choose_model(settings, "summary") or main
     flush = choose_model(settings, "flush") or main
-    by_name = {one.name: one for one in (flush, summary, main)}  # one connection for each
-    for one in by_name.values():
-        opened.push_async_callback(one.close)
+    by_name = {model.name: model for model in (flush, summary, main)}  # one connection for each
+    for model in by_name.values():
+        opened.push_async_callback(model.close)
     return _Models(main, by_name[summary.name], by_name[flush.name])
 
 
@@ -158,12 +158,12 @@ async def _with_window(settings: Settings, models: _Models) -> Settings:
     """The settings with the window that the model's server states, where nobody knows it."""
     if settings.window_tokens is not None:
         return settings
-    unknown = [one for one in (models.main, models.summary) if one.window_tokens is None]
+    unknown = [model for model in (models.main, models.summary) if model.window_tokens is None]
     with suppress(TimeoutError, MissingExtra):  # the first turn tells what is missing
         async with asyncio.timeout(WINDOW_SECONDS):
-            for one in {id(each): each for each in unknown}.values():
-                if isinstance(one, _StatesWindow):
-                    await one.stated_window()
+            for model in {id(each): each for each in unknown}.values():
+                if isinstance(model, _StatesWindow):
+                    await model.stated_window()
     known = window_of(models.main.name, settings).source != "assumed"
     # The engine asks its own model, which summarises: another one would know another window.
     if known or models.main.name == models.summary.name:

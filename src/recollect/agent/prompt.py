@@ -21,8 +21,8 @@ _UNFINISHED = frozenset({"error", "aborted"})
 def is_answered(messages: Iterable[Mapping[str, Any]]) -> bool:
     """Whether a whole answer is among the messages."""
     return any(
-        one.get("role") == "assistant" and one.get("stopReason") not in _UNFINISHED
-        for one in messages
+        message.get("role") == "assistant" and message.get("stopReason") not in _UNFINISHED
+        for message in messages
     )
 
 

@@ -278,7 +278,7 @@ class Stepping:
 
     def __post_init__(self) -> None:
         shown = self.conversation.shown()
-        self.first_run = self.first_run and not is_answered(one.message for one in shown)
+        self.first_run = self.first_run and not is_answered(item.message for item in shown)
         self.begin()
 
     @property
@@ -337,8 +337,8 @@ class Stepping:
                 return
             hearing = Hearing()
             async with aclosing(self._heard(sent, hearing)) as words:
-                async for said in words:
-                    yield said
+                async for event in words:
+                    yield event
             trouble, step.aborted = hearing.trouble, hearing.aborted
             if hearing.done is not None and trouble is None:
                 yield await self._keep_reply(step, hearing.done, silent=hearing.silent)
@@ -358,8 +358,8 @@ class Stepping:
         """What may be shown of a reply; one that breaks off is recorded as far as it came."""
         try:
             async with aclosing(self._listener.listen(self.model, sent.request, hearing)) as words:
-                async for said in words:
-                    yield said
+                async for event in words:
+                    yield event
         finally:
             if hearing.aborted or not hearing.ended:  # or whoever listened is gone
                 await self._keep_broken(hearing, "aborted", None)
@@ -421,7 +421,7 @@ class Stepping:
 
     def _body(self) -> tuple[dict[str, Any], WireHistory, tuple[PiShown, ...]]:
         shown = self.conversation.shown()
-        wire = to_wire([one.message for one in shown], self.shape.speaker)
+        wire = to_wire([item.message for item in shown], self.shape.speaker)
         shape = replace(self.shape, window_tokens=self.window_tokens)
         return request_body(wire, shape), wire, shown
 

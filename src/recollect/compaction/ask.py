@@ -267,8 +267,8 @@ def _noise(text: str) -> Cause | None:
     if sum(map(str.isalpha, visible)) < _LEAST_LETTERS * len(visible):
         return Cause.ANSWER_NO_LETTERS
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if line.strip("-* .").casefold() not in {"none", "n/a"}]
-    repeats = len(said) >= _LOOP_LINES and len(set(said)) < len(said) / 2
+    texts = [line for line in lines if line.strip("-* .").casefold() not in {"none", "n/a"}]
+    repeats = len(texts) >= _LOOP_LINES and len(set(texts)) < len(texts) / 2
     return Cause.ANSWER_REPEATS if repeats or _loops(text) else None
 
 

@@ -106,7 +106,7 @@ def failures(
 ) -> tuple[ToolFailure, ...]:
     """The failures that still stand, oldest first; those carried so far count as older."""
     standing: dict[tuple[str, str], ToolFailure] = {
-        (one.tool, one.said.split(": ", 1)[0]): one for one in before
+        (failure.tool, failure.said.split(": ", 1)[0]): failure for failure in before
     }
     calls: dict[CallId, ToolCall] = {}
     for entry in entries:
@@ -119,8 +119,8 @@ def failures(
                 attempt = _attempt(call)
                 standing.pop((tool, attempt), None)
                 if _failed(part) and not _found_nothing(part, attempt):
-                    said = clean_text(f"{attempt}: {_said(part.text)}"[:FAILURE_CHARS])
-                    standing[tool, attempt] = ToolFailure(tool=tool, said=said)
+                    text = clean_text(f"{attempt}: {_said(part.text)}"[:FAILURE_CHARS])
+                    standing[tool, attempt] = ToolFailure(tool=tool, said=text)
     return tuple(standing.values())[-MOST_FAILURES:]
 
 
@@ -129,7 +129,7 @@ def _failed(part: ToolResult) -> bool:
         return True
     text = part.text
     edges = text if len(text) <= 2 * _EDGE_CHARS else text[:_EDGE_CHARS] + text[-_EDGE_CHARS:]
-    codes = [int(found[1]) for found in _EXIT_CODE.finditer(edges)]
+    codes = [int(match[1]) for match in _EXIT_CODE.finditer(edges)]
     if not any(codes):
         return False
     return any(_said_by_tool(text))
@@ -379,8 +379,8 @@ def _failures(failed: Sequence[ToolFailure], most: int) -> str:
     """Newest first in what is kept, oldest first in how it reads."""
     room = most - len(FAILURES_HEADING)
     lines: list[str] = []
-    for one in reversed(failed):
-        line = defuse(" ".join(f"- {one.tool}: {one.said}".split()))
+    for failure in reversed(failed):
+        line = defuse(" ".join(f"- {failure.tool}: {failure.said}".split()))
         if len(line) + 1 > room:
             break
         lines.append(line)

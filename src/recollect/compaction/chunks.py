@@ -56,8 +56,8 @@ def fit(body: str, most_chars: int) -> str:
     if most_chars <= 0:
         return ""
     sections = [one for one in HEADINGS.split(body) if one]
-    cap = level([len(one) for one in sections], most_chars)
-    kept = [one if len(one) <= cap else _cut_section(one, cap) for one in sections]
+    cap = level([len(section) for section in sections], most_chars)
+    kept = [section if len(section) <= cap else _cut_section(section, cap) for section in sections]
     return "".join(kept).strip()[:most_chars]
 
 
@@ -257,7 +257,7 @@ class PieceWriter:
             halvings=halvings,
         )
         place = {id(entry): at for at, entry in enumerate(entries)}
-        made = [ReadPiece(entries=one, text=self.text(one)) for one in done.chunks]
+        made = [ReadPiece(entries=other, text=self.text(other)) for other in done.chunks]
         made += [self._shortened(run, done.budget_tokens) for run in _runs(done.oversized, place)]
         made.sort(key=lambda piece: place[id(piece.entries[0])])
         return tuple(piece for piece in made if piece.text)

@@ -74,7 +74,7 @@ def _weight(part: Part, text: str | None, weigher: Weigher) -> int:
 
 def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, int]]:
     """First and last place of every stretch that belongs together."""
-    spans = [(min(one.entries), max(one.entries)) for one in group(entries, rules)]
+    spans = [(min(other.entries), max(other.entries)) for other in group(entries, rules)]
     waiting: dict[CallId, list[int]] = {}
     early: list[tuple[int, CallId]] = []
     for at, entry in enumerate(entries):

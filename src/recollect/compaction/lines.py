@@ -163,7 +163,7 @@ def gather_lines(
     """The lines of `entries`, and those carried `before`, that say most about these names, best
     first: each next one is the best where those ahead of it stand already. `kept` stays in view."""
     folder = names[0] if names and names[0].endswith("/") else ""
-    shown = {_short(name, folder) for one in utterances(kept) for name in _names(one.text)}
+    shown = {_short(name, folder) for text in utterances(kept) for name in _names(text.text)}
     worth = {
         name: (_STILL_SHOWN if name in shown else 1.0) / (_EVEN + rank)
         for rank, name in enumerate(names)
@@ -250,7 +250,7 @@ def _best(
         words = min(new + _REPEATED_WORD * (len(line.words) - new), _MOST_WORDS)
         return line.weight * words * sum(worth[name] * _AGAIN ** named[name] for name in line.names)
 
-    waiting = [(-value(one), one.line.text, one) for one in candidates]
+    waiting = [(-value(candidate), candidate.line.text, candidate) for candidate in candidates]
     heapq.heapify(waiting)
     given = 0
     while waiting and given < MOST_LINES:

@@ -184,13 +184,20 @@ def probe(
     entries: Sequence[Entry], *, previous_summary: str = "", limit: int = MOST_PROBES
 ) -> tuple[Probe, ...]:
     """At most `limit` probes of these messages, and of the summary that stood before them."""
-    found: dict[tuple[str, str], _ProbeCandidate] = {}
-    for said in utterances(entries, previous_summary):
-        for one in _in_speech(said):
-            _add(found, one)
+    candidates: dict[tuple[str, str], _ProbeCandidate] = {}
+    for text in utterances(entries, previous_summary):
+        for candidate in _in_speech(text):
+            _add(candidates, candidate)
     last = len(entries)
-    chosen = _spread(found.values(), last)[:limit]
-    chosen.sort(key=lambda one: (-one.importance(last), one.utterance.place, one.start, one.text))
+    chosen = _spread(candidates.values(), last)[:limit]
+    chosen.sort(
+        key=lambda candidate: (
+            -candidate.importance(last),
+            candidate.utterance.place,
+            candidate.start,
+            candidate.text,
+        )
+    )
     return tuple(map(_probe_of, chosen))
 
 
@@ -220,44 +227,55 @@ def _in_speech(said: SaidText) -> Iterator[_ProbeCandidate]:
                 yield made(thing.kind, thing.text, start + thing.start, start + thing.end)
 
 
-def _worded(sentence: str, said: SaidText) -> ProbeKind | None:
+def _worded(sentence: str, text: SaidText) -> ProbeKind | None:
     """What a sentence settles; of a tool's, whether it tells an error."""
-    if said.speaker == "call" or said.failed_call:
+    if text.speaker == "call" or text.failed_call:
         return None
     if is_error_line(sentence):
         return "error"
-    if said.speaker == "tool":
+    if text.speaker == "tool":
         return None
-    return statement_kind(sentence, by_user=said.speaker == "user")
+    return statement_kind(sentence, by_user=text.speaker == "user")
 
 
-def _add(found: dict[tuple[str, str], _ProbeCandidate], one: _ProbeCandidate) -> None:
+def _add(candidates: dict[tuple[str, str], _ProbeCandidate], candidate: _ProbeCandidate) -> None:
     """Each thing once, where the one said it who counts most; of those the newest."""
-    exact = one.kind if one.kind in ("path", "url", "symbol", "hash", "number") else "worded"
-    name = (exact, " ".join(one.text.split()).casefold())
-    known = found.get(name)
+    exact = (
+        candidate.kind
+        if candidate.kind in ("path", "url", "symbol", "hash", "number")
+        else "worded"
+    )
+    name = (exact, " ".join(candidate.text.split()).casefold())
+    known = candidates.get(name)
     if known is None:
-        found[name] = one
+        candidates[name] = candidate
         return
-    known.places |= one.places
-    if _SPEAKER_WEIGHT[one.utterance.speaker] >= _SPEAKER_WEIGHT[known.utterance.speaker]:
-        one.places = known.places
-        found[name] = one
+    known.places |= candidate.places
+    if _SPEAKER_WEIGHT[candidate.utterance.speaker] >= _SPEAKER_WEIGHT[known.utterance.speaker]:
+        candidate.places = known.places
+        candidates[name] = candidate
 
 
-def _spread(found: Iterable[_ProbeCandidate], last_place: int) -> list[_ProbeCandidate]:
+def _spread(candidates: Iterable[_ProbeCandidate], last_place: int) -> list[_ProbeCandidate]:
     """Taken in turns: from every kind, and of each kind from every stretch of the history."""
     kinds: dict[ProbeKind, dict[int, list[_ProbeCandidate]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for one in found:
-        stretch = one.utterance.place * _STRETCHES // (last_place + 1)
-        kinds[one.kind][stretch].append(one)
+    for candidate in candidates:
+        stretch = candidate.utterance.place * _STRETCHES // (last_place + 1)
+        kinds[candidate.kind][stretch].append(candidate)
     in_turns: list[list[_ProbeCandidate]] = []
     for kind in sorted(kinds, key=lambda kind: -_KIND_WEIGHT[kind]):
         stretches = [
-            sorted(held, key=lambda one: (-one.importance(last_place), one.start, one.text))
-            for _, held in sorted(kinds[kind].items(), reverse=True)
+            sorted(
+                probe_candidates,
+                key=lambda candidate: (
+                    -candidate.importance(last_place),
+                    candidate.start,
+                    candidate.text,
+                ),
+            )
+            for _, probe_candidates in sorted(kinds[kind].items(), reverse=True)
         ]
         in_turns.append(_in_turns(stretches))
     return _in_turns(in_turns)
@@ -267,35 +285,37 @@ def _in_turns(lists: Sequence[Sequence[_ProbeCandidate]]) -> list[_ProbeCandidat
     return [one for turn in zip_longest(*lists) for one in turn if one is not None]
 
 
-def _probe_of(one: _ProbeCandidate) -> Probe:
+def _probe_of(candidate: _ProbeCandidate) -> Probe:
     return Probe(
-        kind=one.kind,
-        text=one.text,
-        sentence=_sentence_around(one),
-        source=one.utterance.source,
-        key=one.utterance.key,
-        stands=one.kind in _LAID_DOWN and one.utterance.speaker == "user",
+        kind=candidate.kind,
+        text=candidate.text,
+        sentence=_sentence_around(candidate),
+        source=candidate.utterance.source,
+        key=candidate.utterance.key,
+        stands=candidate.kind in _LAID_DOWN and candidate.utterance.speaker == "user",
     )
 
 
-def _sentence_around(one: _ProbeCandidate) -> str:
+def _sentence_around(candidate: _ProbeCandidate) -> str:
     """The sentence that holds it; with its neighbours where it says nothing besides."""
-    text = one.utterance.text
+    text = candidate.utterance.text
     spans = list(sentence_spans(text))
-    at = next(at for at, (start, end) in enumerate(spans) if start <= one.start < end)
+    at = next(at for at, (start, end) in enumerate(spans) if start <= candidate.start < end)
     start, end = spans[at]
     sentence = one_line(text[start:end])
-    where = max(sentence.find(one.text), 0)
-    sentence = bounded(sentence, where, len(one.text))
-    if one.utterance.failed_call:
-        return f"{one.utterance.failed_call}: {one.text}"[:SENTENCE_CHARS]
-    if content_words(without(sentence, (one.text,))):
+    where = max(sentence.find(candidate.text), 0)
+    sentence = bounded(sentence, where, len(candidate.text))
+    if candidate.utterance.failed_call:
+        return f"{candidate.utterance.failed_call}: {candidate.text}"[:SENTENCE_CHARS]
+    if content_words(without(sentence, (candidate.text,))):
         return sentence
-    sentence = bounded(sentence, sentence.find(one.text), len(one.text), _STATEMENT_CHARS)
+    sentence = bounded(
+        sentence, sentence.find(candidate.text), len(candidate.text), _STATEMENT_CHARS
+    )
     behind = text[slice(*spans[at + 1])] if at + 1 < len(spans) else ""
     ahead = text[slice(*spans[at - 1])] if at else ""
     if not content_words(f"{ahead} {behind}"):
-        ahead = one.utterance.before
+        ahead = candidate.utterance.before
     parts = (
         one_line(ahead)[-_NEIGHBOUR_CHARS:],
         sentence,

@@ -208,16 +208,16 @@ def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str]
         return Pinned()
     text = "\n".join([PINNED_HEADING, PINNED_NOTE, *lines])
     standing = frozenset(
-        one for one in lost if any(contains_literally(line, one) for line in lines)
+        probe for probe in lost if any(contains_literally(line, probe) for line in lines)
     )
     return Pinned(text=text, probes=standing, tokens=count_tokens(text))
 
 
 def _line(probe: Probe) -> str:
     """What was said, on one line: of a statement its own words, of a thing those around it."""
-    said = " ".join((probe.text if probe.kind in WORDED else probe.sentence).split())
-    at = max(said.find(probe.text), 0)
-    quoted = bounded(said, at, len(probe.text), max(_LINE_CHARS, len(probe.text)))
+    text = " ".join((probe.text if probe.kind in WORDED else probe.sentence).split())
+    at = max(text.find(probe.text), 0)
+    quoted = bounded(text, at, len(probe.text), max(_LINE_CHARS, len(probe.text)))
     return f"- {probe.kind}: {defuse(quoted)}"
 
 
@@ -280,12 +280,12 @@ def _questions(missing: Sequence[Probe]) -> Iterator[_Question]:
     by_sentence: dict[str, list[Probe]] = {}
     for probe in missing:
         by_sentence.setdefault(probe.sentence, []).append(probe)
-    for sentence, held in by_sentence.items():
-        query = without(sentence, tuple(probe.text for probe in held))
+    for sentence, probes in by_sentence.items():
+        query = without(sentence, tuple(probe.text for probe in probes))
         if content_words(query):
-            yield _Question(query=query, probes=tuple(held))
-        elif len(held) > 1:
-            for probe in held:
+            yield _Question(query=query, probes=tuple(probes))
+        elif len(probes) > 1:
+            for probe in probes:
                 query = without(sentence, (probe.text,))
                 if content_words(query):
                     yield _Question(query=query, probes=(probe,))

@@ -91,7 +91,7 @@ def excerpt(text: str, most_chars: int) -> str:
 
 
 def _written(entry: Entry) -> Iterable[str]:
-    said: list[str] = []
+    texts: list[str] = []
     thought: list[str] = []
     calls: list[str] = []
     results: list[str] = []
@@ -104,12 +104,12 @@ def _written(entry: Entry) -> Iterable[str]:
             if part.text.strip():
                 thought.append(_cut(part.text, RESULT_CHARS))
         elif words := _words(part, entry):
-            said.append(words)
+            texts.append(words)
     yield from results
     if thought:
         yield "[Assistant thinking]: " + quote_labels("\n".join(thought))
-    if said:
-        yield f"[{_speaker(entry)}]: " + quote_labels("\n".join(said))
+    if texts:
+        yield f"[{_speaker(entry)}]: " + quote_labels("\n".join(texts))
     if calls:
         yield "[Assistant tool calls]: " + quote_labels("; ".join(calls))
 

@@ -146,7 +146,7 @@ class Stages:
 
     async def _merge(self, some: Sequence[StretchSummary], kind: Kind) -> StretchSummary | Rejected:
         wanted, count = self.sizes.wanted(kind), self.sizes.count_tokens
-        fitted = [fit_tokens(one.text, wanted.summary_tokens, count) for one in some]
+        fitted = [fit_tokens(summary.text, wanted.summary_tokens, count) for summary in some]
         material = "\n\n".join(fitted)
         prompt = (
             simple_prompt(material, "", wanted)
@@ -236,8 +236,10 @@ class _Frame:
 
     def audited(self, text: str, draft: _Draft) -> AuditResult:
         """What the summary lacks; its sections only where they were asked for."""
-        found = audit(text, self.plan.summarised)
-        return found if draft.history.prompt is not None else replace(found, sections=())
+        audit_result = audit(text, self.plan.summarised)
+        return (
+            audit_result if draft.history.prompt is not None else replace(audit_result, sections=())
+        )
 
 
 async def summarize(
@@ -319,7 +321,7 @@ def _stretches(plan: CutPlan, sizes: Sizes, settings: Compaction) -> tuple[_Stre
         weigh=sizes.scribe.tokens,
     )
     stretches: list[_Stretch] = [
-        (tuple(entry for one in chunks for entry in one), "history")
+        (tuple(entry for entries in chunks for entry in entries), "history")
         for chunks in (apart, main)
         if chunks
     ]
@@ -382,8 +384,8 @@ async def _drafted(
         else:
             turn = done
     if turn is None and plan.turn_prefix:
-        said = stages.sizes.scribe.text(plan.turn_prefix)
-        turn = StretchSummary(text="\n\n".join(one for one in (turn_before, said) if one))
+        text = stages.sizes.scribe.text(plan.turn_prefix)
+        turn = StretchSummary(text="\n\n".join(one for one in (turn_before, text) if one))
     if not history.text and (turn is None or not turn.text):
         return Rejected(reason=Reason(Cause.NOTHING_TO_SUMMARISE), terminal=True)
     return _Draft(history=history, turn=turn, oversized=tuple(oversized), pieces=pieces)
@@ -391,12 +393,12 @@ async def _drafted(
 
 async def _improved(text: str, draft: _Draft, frame: _Frame, stages: Stages) -> str:
     """The summary, or a second version of it where that lacks less."""
-    found = frame.audited(text, draft)
-    if found.passed:
+    audit_result = frame.audited(text, draft)
+    if audit_result.passed:
         return text
-    again = _second(draft, found)
+    again = _second(draft, audit_result)
     if again.prompt is not None and not stages.simple:
-        prompt = audit_prompt(again.prompt, found.missing())
+        prompt = audit_prompt(again.prompt, audit_result.missing())
         done = await stages.asker.put(prompt, again.material, again.previous)
         if isinstance(done, Rejected):
             stages.note(Cause.SECOND_FAILED, why=done.reason)
@@ -406,17 +408,17 @@ async def _improved(text: str, draft: _Draft, frame: _Frame, stages: Stages) -> 
             better = replace(draft, turn=second) if of_turn else replace(draft, history=second)
             other = frame.text(better)
             left = frame.audited(other, better)
-            if left.faults < found.faults:
-                text, found = other, left
-    if not found.passed:
-        stages.note(Cause.SUMMARY_LACKS, missing=found.said)
+            if left.faults < audit_result.faults:
+                text, audit_result = other, left
+    if not audit_result.passed:
+        stages.note(Cause.SUMMARY_LACKS, missing=audit_result.said)
     return text
 
 
-def _second(draft: _Draft, found: AuditResult) -> StretchSummary:
+def _second(draft: _Draft, audit_result: AuditResult) -> StretchSummary:
     """The part to ask for again: the split turn's where only its ask is missing."""
-    if draft.turn is not None and draft.turn.prompt is not None and found.ask:
-        return draft.history if found.sections else draft.turn
+    if draft.turn is not None and draft.turn.prompt is not None and audit_result.ask:
+        return draft.history if audit_result.sections else draft.turn
     return draft.history
 
 

@@ -80,8 +80,8 @@ def _transformer(
         instead = [HashEmbedder()] if hash_instead else []
         by = "by hash vectors" if hash_instead else "by words alone"
         lacking = f"no transformer: {error}"
-        said = f"recall goes {by}; {lacking}"
-        return ChosenEmbedders(embedders=tuple(instead), said=said, lacking=lacking)
+        text = f"recall goes {by}; {lacking}"
+        return ChosenEmbedders(embedders=tuple(instead), said=text, lacking=lacking)
 
 
 def _best(models: Sequence[Path], onnx_model: str | None, threads: int) -> ChosenEmbedders:

@@ -47,7 +47,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
-FileTold: TypeAlias = Callable[[str, int, int | None], None]
+FileProgress: TypeAlias = Callable[[str, int, int | None], None]
 """Called with a file's name, its bytes that are there, and those of the whole."""
 
 
@@ -179,7 +179,7 @@ def hub_model(name: str, repository: str | None = None) -> HubModel:
 
 
 def download(
-    model: HubModel, models: Path, *, told: FileTold = lambda *_: None, again: bool = False
+    model: HubModel, models: Path, *, told: FileProgress = lambda *_: None, again: bool = False
 ) -> Downloaded:
     """Download a model of the hub; `again` replaces one that is there."""
 
@@ -201,7 +201,7 @@ def download_given(
     files: Sequence[GivenFile],
     models: Path,
     *,
-    told: FileTold = lambda *_: None,
+    told: FileProgress = lambda *_: None,
     again: bool = False,
 ) -> Downloaded:
     """Download a model by its files, given one by one; the one that ends in .onnx is its graph."""
@@ -482,7 +482,7 @@ def _placed(
     models: Path,
     wanted: Callable[[], Iterator[tuple[str, _RemoteFile]]],
     source: Mapping[str, str],
-    told: FileTold,
+    told: FileProgress,
     *,
     again: bool,
 ) -> Downloaded:
@@ -507,7 +507,7 @@ def _fetched(
     parts: Path,
     wanted: Callable[[], Iterator[tuple[str, _RemoteFile]]],
     source: Mapping[str, str],
-    told: FileTold,
+    told: FileProgress,
 ) -> Downloaded:
     whole = parts / "whole"
     shutil.rmtree(whole, ignore_errors=True)

@@ -108,8 +108,8 @@ def _grams(folded: str) -> list[str]:
 def _units(text: str) -> str:
     """The text with every character beyond the first plane as the two halves it is in UTF-16."""
     return _ASTRAL.sub(
-        lambda found: "".join(
-            map(chr, np.frombuffer(found[0].encode("utf-16-le"), "<u2").tolist())
+        lambda match: "".join(
+            map(chr, np.frombuffer(match[0].encode("utf-16-le"), "<u2").tolist())
         ),
         text,
     )

@@ -93,14 +93,14 @@ def readable(text: str, *, chars: int) -> str:
     return _LONE_SURROGATE.sub("\ufffd", text[:chars])
 
 
-def fingerprint(files: Iterable[Path], *, said: str) -> str:
+def fingerprint(files: Iterable[Path], *, text: str) -> str:
     """A short hash of these files, in order, and of `said`: what else changes the vectors.
 
     Weights are hundreds of megabytes, so only samples of a file are read, and its size. Weights
     that were trained or quantised anew differ everywhere. The time of change is left out: a copy of
     a model is the same model. EmbedderError where a file cannot be read.
     """
-    digest = hashlib.blake2b(said.encode(), digest_size=_DIGEST_BYTES)
+    digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES)
     for path in files:
         try:
             _read_into(digest, path)

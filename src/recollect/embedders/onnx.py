@@ -86,7 +86,7 @@ def read_model_folder(path: Path) -> ModelFolder:
     outer = tuple(graph.parent / name for name in _OUTER_WEIGHTS)
     mark = fingerprint(
         (graph, tokenizer, *(weights for weights in outer if weights.is_file())),
-        said=f"{_RECIPE}\0{max_tokens}\0{pooling}\0{prefix}",
+        text=f"{_RECIPE}\0{max_tokens}\0{pooling}\0{prefix}",
     )
     return ModelFolder(
         path=path,
@@ -265,7 +265,7 @@ class _Graph:
         """The vectors, one a row, as the graph gives them."""
         tokens = [self._tokens(text) for text in texts]
         if self._one_by_one:
-            return np.concatenate([self._run([one]) for one in tokens])
+            return np.concatenate([self._run([token]) for token in tokens])
         return self._run(tokens)
 
     def _tokens(self, text: str) -> list[int]:
@@ -276,7 +276,7 @@ class _Graph:
         return ids or [self._pad]
 
     def _run(self, tokens: Sequence[list[int]]) -> Rows:
-        longest = self._fixed or max(len(one) for one in tokens)
+        longest = self._fixed or max(len(token) for token in tokens)
         ids = np.full((len(tokens), longest), self._pad, np.int64)
         mask = np.zeros_like(ids)
         for row, one in enumerate(tokens):

@@ -164,8 +164,8 @@ class RemoteEmbedder:
 
     def trouble(self) -> str:
         """What somebody should know, told once; empty when there is nothing."""
-        told, self._trouble = self._trouble, ""
-        return told
+        text, self._trouble = self._trouble, ""
+        return text
 
     async def load(self) -> None:
         """Look for key and driver; embeds one word where the dimensions are not known."""

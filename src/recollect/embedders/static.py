@@ -55,7 +55,7 @@ class StaticEmbedder:
         """Name the model; MissingExtra or EmbedderError where it is not installed."""
         package = static_package()
         self._weights, self._tokenizer = package / _WEIGHTS, package / _TOKENIZER
-        mark = fingerprint((self._weights, self._tokenizer), said=f"{_RECIPE}\0{MAX_CHARS}")
+        mark = fingerprint((self._weights, self._tokenizer), text=f"{_RECIPE}\0{MAX_CHARS}")
         self._name = f"static:{_MODEL}:{mark}"
         self._loading = Loading(self._load, name=self._name)
 

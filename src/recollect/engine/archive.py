@@ -144,14 +144,14 @@ class DurableArchive:
     def trouble(self, *, told: Container[object] = ()) -> str:
         """What people should know about the store and its spool; empty when all is well. Why
         batches wait is left out where it is among those `told`."""
-        said = []
+        texts = []
         if self._spooling and self._drain_said and self._drain_said not in told:
-            said.append(f"batches wait in the spool: {self._drain_said}")
+            texts.append(f"batches wait in the spool: {self._drain_said}")
         if self.set_aside:
-            said.append(
+            texts.append(
                 f"the store refused {self.set_aside} batches: `recollect memory spool` shows them"
             )
-        return "; ".join(said)
+        return "; ".join(texts)
 
     def gives_up(self) -> bool:
         """Whether what is durable nowhere may leave a view: it could not be kept for too long.
@@ -272,10 +272,10 @@ class DurableArchive:
         await self._settle_in()
         await self._look_at_spool()
         await self.try_again()
-        said = self._not_asked()
+        text = self._not_asked()
         if self.spooling:
-            waiting = said if self._unread else "earlier batches wait for it"
-            said = self._drain_said or waiting
+            waiting = text if self._unread else "earlier batches wait for it"
+            text = self._drain_said or waiting
         elif self._store is not None or not self._unread:
             answer = await self._tasks.run(
                 lambda: self._written(batch),
@@ -286,8 +286,8 @@ class DurableArchive:
                 return Kept(where="store", written=answer)
             if not issubclass(answer.error, BatchRefused):  # told when it is set aside
                 self._store_fails(answer.said)
-            said = answer.said
-        return await self._to_spool(write_batch(batch), said, later)
+            text = answer.said
+        return await self._to_spool(write_batch(batch), text, later)
 
     def count(self, use: ModelUse, day: str) -> None:
         """Count a call of a model in the store, beside whatever is done now: nobody waits for it.
@@ -340,9 +340,9 @@ class DurableArchive:
 
         async def scanned() -> list[SessionWrite]:
             nonlocal hangs
-            found = await spool.scan(pick)
+            writes = await spool.scan(pick)
             self._spool_hangs = hangs = False
-            return found
+            return writes
 
         found = await self._tasks.run(scanned, seconds, "the spool")
         if isinstance(found, Failure):
@@ -431,9 +431,9 @@ class DurableArchive:
         how = "is away" if self._is_away else "cannot be used yet"
         return f"the store {how}: {self._unread}"
 
-    def _store_fails(self, said: str) -> None:
+    def _store_fails(self, text: str) -> None:
         if not self._closed:  # what was begun before `close` may end after it
-            self._store_part.away(said)
+            self._store_part.away(text)
 
     def _store_works(self) -> None:
         """It answered; while batches wait for it, or it was not read, it is not back yet."""
@@ -474,13 +474,13 @@ class DurableArchive:
             self._start_spooling()
 
     async def _to_spool(
-        self, record: bytes, said: str, later: Callable[[Kept], None] | None
+        self, record: bytes, text: str, later: Callable[[Kept], None] | None
     ) -> Kept:
         spool = self._spool
         if spool is None:
-            said = f"{said}; and there is no spool"
+            text = f"{text}; and there is no spool"
         elif self._held:
-            said = f"{said}; the spool failed too: {self._spool_part.trouble()}"
+            text = f"{text}; the spool failed too: {self._spool_part.trouble()}"
         else:
             # Before the append, so that nothing overtakes it even if this call is cancelled.
             self._start_spooling()
@@ -490,24 +490,24 @@ class DurableArchive:
             self._start_spooling()
             if not isinstance(kept, Failure):
                 self._spool_part.back()
-                return Kept(where="spool", said=said)
+                return Kept(where="spool", said=text)
             self._spool_part.away(kept.said)
-            said = f"{said}; the spool failed too: {kept.said}"
+            text = f"{text}; the spool failed too: {kept.said}"
         waits = later is not None and self._hold(_Held(record=record, later=later))
-        return Kept(where="nowhere", said=said, waits=waits)
+        return Kept(where="nowhere", said=text, waits=waits)
 
     async def _append(self, spool: Spool, record: bytes) -> None:
         async with self._spool_lock:
             await spool.append(record)
 
-    def _hold(self, held: _Held) -> bool:
+    def _hold(self, record: _Held) -> bool:
         """Let a batch wait in memory; False where there is no room: offer it again later."""
         if self._nowhere_since is None:
             self._nowhere_since, self._gave_up = time.monotonic(), False
-        fits = self._held_bytes + len(held.record) <= HELD_BYTES
+        fits = self._held_bytes + len(record.record) <= HELD_BYTES
         if fits:
-            self._held.append(held)
-            self._held_bytes += len(held.record)
+            self._held.append(record)
+            self._held_bytes += len(record.record)
         self._start_draining()
         return fits
 

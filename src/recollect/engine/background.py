@@ -83,21 +83,21 @@ class MeteredModel:
 
 def by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:
     """The uses added up, one for each purpose."""
-    found: dict[Purpose, ModelUse] = {}
+    model_uses: dict[Purpose, ModelUse] = {}
     for use in uses:
-        found[use.purpose] = found.get(use.purpose, ModelUse(purpose=use.purpose)) + use
-    return found
+        model_uses[use.purpose] = model_uses.get(use.purpose, ModelUse(purpose=use.purpose)) + use
+    return model_uses
 
 
 def use_reason(uses: Sequence[ModelUse]) -> Reason:
     """What was asked since the last turn, for its report."""
-    found = by_purpose(uses)
+    model_uses = by_purpose(uses)
     return Reason(
         Cause.MODELS_ASKED,
-        calls=sum(one.calls for one in found.values()),
-        input_tokens=sum(one.input_tokens for one in found.values()),
-        output_tokens=sum(one.output_tokens for one in found.values()),
-        purposes=", ".join(f"{name} {found[name].calls}" for name in sorted(found)),
+        calls=sum(use.calls for use in model_uses.values()),
+        input_tokens=sum(use.input_tokens for use in model_uses.values()),
+        output_tokens=sum(use.output_tokens for use in model_uses.values()),
+        purposes=", ".join(f"{name} {model_uses[name].calls}" for name in sorted(model_uses)),
     )
 
 
@@ -154,10 +154,10 @@ def handlers_of(
     embedders: Sequence[Embedder] = (),
     *,
     model: Model | None = None,
-    told: Told = lambda _: None,
+    notify: Told = lambda _: None,
 ) -> Mapping[str, Handler]:
     """What to do for each kind of job of this space; `model` reads sessions for facts."""
-    names = tuple(one.name for one in embedders)
+    names = tuple(embedder.name for embedder in embedders)
 
     def extraction() -> Handler:
         from recollect.engine.facts.extraction import Extraction
@@ -169,7 +169,7 @@ def handlers_of(
             model=model,
             embedders=names,
             max_attempts=settings.jobs.max_attempts,
-            told=told,
+            told=notify,
         ).extract
 
     def digesting() -> Handler:
@@ -229,7 +229,7 @@ def runner_of(
     embedders: Sequence[Embedder] = (),
     *,
     model: Model | None = None,
-    told: Told = lambda _: None,
+    notify: Told = lambda _: None,
     used: Used = lambda _: None,
     heard: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
@@ -240,7 +240,7 @@ def runner_of(
         model = metered(model, store, clock, used)
     return JobRunner(
         store,
-        handlers_of(store, settings, clock, embedders, model=model, told=told),
+        handlers_of(store, settings, clock, embedders, model=model, notify=notify),
         clock,
         lease_seconds=settings.jobs.lease_seconds,
         max_attempts=settings.jobs.max_attempts,
@@ -256,7 +256,7 @@ def in_process_jobs(
     embedders: Sequence[Embedder] = (),
     *,
     model: Model | None = None,
-    told: Told = lambda _: None,
+    notify: Told = lambda _: None,
     used: Used = lambda _: None,
 ) -> BackgroundJobs | None:
     """Jobs beside the engine; None where a worker runs them.
@@ -277,7 +277,7 @@ def in_process_jobs(
     async def open_runner() -> JobRunner:
         store = await archive.store()
         return runner_of(
-            store, settings, clock, embedders, model=model, told=told, used=used, heard=heard
+            store, settings, clock, embedders, model=model, notify=notify, used=used, heard=heard
         )
 
     return BackgroundJobs(open_runner, heard=heard, trouble=part.trouble)

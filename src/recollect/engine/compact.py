@@ -446,13 +446,15 @@ def _masked_result(
     def masked(text: str) -> str:
         return redact(text, pii=redaction.pii).text
 
-    def told(one: ProbeFinding) -> ProbeFinding:
-        probe = replace(one.probe, text=masked(one.probe.text), sentence=masked(one.probe.sentence))
-        return replace(one, probe=probe)
+    def told(finding: ProbeFinding) -> ProbeFinding:
+        probe = replace(
+            finding.probe, text=masked(finding.probe.text), sentence=masked(finding.probe.sentence)
+        )
+        return replace(finding, probe=probe)
 
     receipt = result.receipt
     if receipt is not None:
-        receipt = replace(receipt, findings=tuple(told(one) for one in receipt.findings))
+        receipt = replace(receipt, findings=tuple(told(finding) for finding in receipt.findings))
     return replace(
         result,
         reason=result.reason.masked(masked),

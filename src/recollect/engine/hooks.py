@@ -76,12 +76,14 @@ class Hooks:
             return_exceptions=True,  # a hook that was cancelled cancels nobody else
         )
         failed = [
-            one.error if isinstance(one, Failure) else type(one)
-            for one in answers
-            if isinstance(one, Failure | BaseException)
+            answer.error if isinstance(answer, Failure) else type(answer)
+            for answer in answers
+            if isinstance(answer, Failure | BaseException)
         ]
         return HookAnswers(
-            answers=tuple(one for one in answers if not isinstance(one, Failure | BaseException)),
+            answers=tuple(
+                answer for answer in answers if not isinstance(answer, Failure | BaseException)
+            ),
             notes=tuple(f"a {name} hook failed: {error.__name__}" for error in failed),
         )
 
@@ -131,7 +133,7 @@ def supplied_summary(answers: tuple[Any, ...]) -> str | None:
 
 def cancelled(answers: tuple[Any, ...]) -> bool:
     """Whether a hook said that there shall be no compaction now."""
-    return any(isinstance(one, Mapping) and one.get("cancel") is True for one in answers)
+    return any(isinstance(answer, Mapping) and answer.get("cancel") is True for answer in answers)
 
 
 def _messages(entries: tuple[Entry, ...]) -> list[Any]:

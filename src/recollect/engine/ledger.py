@@ -104,10 +104,11 @@ def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
         read_files=masked(carried.read_files),
         modified_files=masked(carried.modified_files),
         failures=tuple(
-            replace(one, tool=mask(one.tool), said=mask(one.said)) for one in carried.failures
+            replace(failure, tool=mask(failure.tool), said=mask(failure.said))
+            for failure in carried.failures
         ),
         identifiers=masked(carried.identifiers),
-        lines=tuple(replace(one, text=mask(one.text)) for one in carried.lines),
+        lines=tuple(replace(line, text=mask(line.text)) for line in carried.lines),
     )
 
 
@@ -337,8 +338,8 @@ class KeptTurn:
 async def kept_turns(store: Ledger, session: SessionId) -> tuple[KeptTurn, ...]:
     """The turns of a session that are kept, in their order."""
     known: dict[PieceHash, str] = {}
-    found = [await _kept(store, session, number, known) for number in await store.turns(session)]
-    return tuple(turn for turn in found if turn is not None)
+    turns = [await _kept(store, session, number, known) for number in await store.turns(session)]
+    return tuple(turn for turn in turns if turn is not None)
 
 
 async def _kept(
@@ -355,8 +356,8 @@ async def _kept(
             message = codec.read(piece.body)
             known[name] = spoken_text(message) if message.role == "user" else ""
         for name in reversed(names):
-            if said := known.get(name):
-                return KeptTurn(turn=number, at=turn.record.at, said=said, asked_by=name)
+            if text := known.get(name):
+                return KeptTurn(turn=number, at=turn.record.at, said=text, asked_by=name)
     return KeptTurn(turn=number, at=turn.record.at, said="")
 
 
@@ -412,7 +413,9 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
         missing=tuple(missing),
         redacted=tuple(redacted),
         record=record,
-        report=None if (told := pieces.get(record.report or PieceHash(""))) is None else told.body,
+        report=None
+        if (ledger_piece := pieces.get(record.report or PieceHash(""))) is None
+        else ledger_piece.body,
     )
 
 

@@ -133,7 +133,7 @@ class Observer:
             "read",
             lambda: replied(reply, session.state.sent_format, sent, self._secret, self._weigher),
             unchanged=none,
-            reason=lambda found: Reason(Cause.REPLY_READ, messages=len(found)),
+            reason=lambda found_entries: Reason(Cause.REPLY_READ, messages=len(found_entries)),
         )
         if self._keeper is None:
             return entries, None
@@ -183,8 +183,8 @@ class Observer:
         failed, session.compaction_failure = session.compaction_failure, None
         if failed is not None:
             boundary.note("compact", "failed", failed)
-        if self._jobs is not None and (said := self._jobs.trouble()):
-            boundary.note("jobs", "failed", Reason(Cause.ERROR, error=said))
+        if self._jobs is not None and (text := self._jobs.trouble()):
+            boundary.note("jobs", "failed", Reason(Cause.ERROR, error=text))
 
 
 def learned_from(
@@ -197,10 +197,12 @@ def learned_from(
     usage = read_usage(reply.reply() if streamed else reply)
     if usage is not None or recognise_overflow is None:
         return usage, None
-    said = read_error(reply.error if streamed else reply)
-    if said is None:
+    reply_error = read_error(reply.error if streamed else reply)
+    if reply_error is None:
         return None, None
-    return None, recognise_overflow(status=said.status, message=said.message, body=said.body)
+    return None, recognise_overflow(
+        status=reply_error.status, message=reply_error.message, body=reply_error.body
+    )
 
 
 def replied(

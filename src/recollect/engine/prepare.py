@@ -341,8 +341,8 @@ async def _with_standing_block(
     if tokens <= 0:
         return bare
     shown = {entry.key for entry in bare.visible()}
-    told = shown | behind_cut(bare.entries, bare.edits)
-    left = [e for e in bare.entries if e.key not in told and e.id not in given.forgotten]
+    keys = shown | behind_cut(bare.entries, bare.edits)
+    left = [e for e in bare.entries if e.key not in keys and e.id not in given.forgotten]
     facts: tuple[RecalledFact, ...] = ()
     if isinstance(recaller, StandingRecaller):
         seen = {entry.id for entry in bare.entries if entry.key in shown}
@@ -409,7 +409,7 @@ async def _recall(
         budget_tokens=given.block_tokens,
         count_tokens=given.weigher.text,
     )
-    found = await boundary.wait(
+    recalled = await boundary.wait(
         "recall",
         lambda: recaller.recall(request),
         unchanged=Recalled(),
@@ -417,20 +417,20 @@ async def _recall(
         seconds=settings.recall.deadline_seconds,
     )
     return RecallResult(
-        found=found, budget_tokens=request.budget_tokens, asks=request.asks != "other"
+        found=recalled, budget_tokens=request.budget_tokens, asks=request.asks != "other"
     )
 
 
-def _recall_reasons(found: Recalled) -> tuple[Reason, ...]:
+def _recall_reasons(recalled: Recalled) -> tuple[Reason, ...]:
     """What memory found, or why it was not asked further; and what was not as it should be."""
-    gate, facts, passages = found.gate, len(found.facts), len(found.passages)
+    gate, facts, passages = recalled.gate, len(recalled.facts), len(recalled.passages)
     if gate is None:
         reason = Reason(Cause.FOUND, facts=facts, passages=passages)
     elif gate.open:
         reason = Reason(Cause.FOUND_BY, facts=facts, passages=passages, gate=gate.reason)
     else:
         reason = Reason(Cause.NOT_RECALLED, gate=gate.reason)
-    return (reason, *found.notes)
+    return (reason, *recalled.notes)
 
 
 def _has_its_block(draft: Draft) -> bool:
@@ -553,15 +553,15 @@ def _only_in(edits: tuple[Edit, ...], others: tuple[Edit, ...]) -> tuple[Edit, .
     return tuple([edit for edit in edits if edit not in known])
 
 
-def _with_shown(found: Recalled, shown: frozenset[str]) -> Recalled:
+def _with_shown(recalled: Recalled, shown: frozenset[str]) -> Recalled:
     """The hits whose text was read, and which of them stand in a block of the request."""
     hits = []
-    for hit in found.hits:
+    for hit in recalled.hits:
         segment, ordinal = hit.passage.segment, hit.passage.ordinal
         names = {passage_name(segment, ordinal), passage_name(segment, None)}
         if hit.text:
             hits.append(replace(hit, shown=not shown.isdisjoint(names)))
-    return replace(found, hits=tuple(hits)) if found.hits else found
+    return replace(recalled, hits=tuple(hits)) if recalled.hits else recalled
 
 
 def _next_state(draft: Draft) -> SessionState:

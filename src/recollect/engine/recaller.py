@@ -132,7 +132,9 @@ class QuestionVectors:
         return await asyncio.shield(asking)
 
     async def _all(self, texts: Mapping[EmbedderKind, str], asked: Sequence[Embedder]) -> Asked:
-        answers = await asyncio.gather(*(self._one(one, texts[one.kind]) for one in asked))
+        answers = await asyncio.gather(
+            *(self._one(embedder, texts[embedder.kind]) for embedder in asked)
+        )
         vectors = tuple(answer for answer in answers if isinstance(answer, AskedVector))
         notes = tuple(answer for answer in answers if isinstance(answer, Reason))
         return vectors, notes
@@ -192,9 +194,9 @@ class QuestionVectors:
         else:
             self._part.back(whose=embedder.name)
 
-    def _rest(self, embedder: Embedder, said: str) -> None:
-        self._rests[embedder.name] = self._monotonic() + REST_SECONDS, said
-        self._part.away(f"{embedder.kind} vectors are left out: {said}", whose=embedder.name)
+    def _rest(self, embedder: Embedder, text: str) -> None:
+        self._rests[embedder.name] = self._monotonic() + REST_SECONDS, text
+        self._part.away(f"{embedder.kind} vectors are left out: {text}", whose=embedder.name)
 
     async def _load_and_scale(self, embedder: Embedder) -> None:
         await embedder.load()
@@ -284,12 +286,12 @@ class MemoryRecaller:
             )
         vectors, missing = await self._vectors.embedded(texts, among=among)
         if self._settings.recall.method == "openclaw":
-            found = await self._recalled_openclaw(request, vectors)
+            recalled = await self._recalled_openclaw(request, vectors)
         else:
-            found = await self._looked(lambda store: self._recalled(store, request, vectors))
+            recalled = await self._looked(lambda store: self._recalled(store, request, vectors))
         if self._archive.spooling:
             notes = (*notes, Reason(Cause.NOT_SEARCHED_YET))
-        return replace(found, notes=(*self._lacking, *notes, *missing, *found.notes))
+        return replace(recalled, notes=(*self._lacking, *notes, *missing, *recalled.notes))
 
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
         """Pinned facts, and what the user asked for once and for all."""
@@ -301,7 +303,7 @@ class MemoryRecaller:
     ) -> Recalled:
         async with self._warming:
             index, complete = await self._warmed(request)
-            found = await self._looked(
+            recalled = await self._looked(
                 lambda store: recall_openclaw(
                     request,
                     archive=store,
@@ -311,9 +313,9 @@ class MemoryRecaller:
                 )
             )
         if complete:
-            return found
+            return recalled
         note = Reason(Cause.INDEX_READ, messages=len(index))
-        return replace(found, notes=(note, *found.notes))
+        return replace(recalled, notes=(note, *recalled.notes))
 
     async def _warmed(self, request: RecallRequest) -> tuple[WarmIndex, bool]:
         """The index of the request's scope with what was said since, and whether that is all."""
@@ -353,8 +355,8 @@ class MemoryRecaller:
             if not vectors:
                 raise
             note = Reason(Cause.WORDS_ALONE, error=str(error))
-        found = await recall(request, archive=store, vectors=(), settings=settings)
-        return replace(found, notes=(note, *found.notes))
+        recalled = await recall(request, archive=store, vectors=(), settings=settings)
+        return replace(recalled, notes=(note, *recalled.notes))
 
     async def close(self) -> None:
         """Stop what runs beside the turns."""
@@ -367,12 +369,12 @@ async def warm(
     index: WarmIndex, page: Sequence[StoredSegment], embedders: Sequence[Embedder]
 ) -> None:
     """Read a page of stored messages into OpenClaw's index."""
-    hashing = next((one for one in embedders if one.kind == "hash"), None)
-    said = [warm_message(stored.segment) for stored in page if not stored.cold]
-    new = [one for one in said if one is not None and not index.holds(one)]
-    vectors = () if hashing is None else await hashing.embed([one.text for one in new])
-    for at, one in enumerate(new):
-        index.add(one, vectors[at] if vectors else None)
+    hashing = next((embedder for embedder in embedders if embedder.kind == "hash"), None)
+    messages = [warm_message(stored.segment) for stored in page if not stored.cold]
+    new = [message for message in messages if message is not None and not index.holds(message)]
+    vectors = () if hashing is None else await hashing.embed([message.text for message in new])
+    for at, message in enumerate(new):
+        index.add(message, vectors[at] if vectors else None)
     if page:
         index.reached = page[-1].sequence
 

@@ -142,7 +142,7 @@ class Compactions:
     def _queue(self, session: Session) -> list[asyncio.Task[CompactionResult]]:
         """The session's compactions that are not over, in their order."""
         beside = self._beside.get(session.id)
-        return [] if beside is None else [one for one in beside.queue if not one.done()]
+        return [] if beside is None else [task for task in beside.queue if not task.done()]
 
     def _started(
         self, session: Session, draft: Draft, order: CompactionOrder, *, flush_first: bool
@@ -197,7 +197,7 @@ class Compactions:
             beside = self._beside.get(session.id)
             if beside is None:
                 return
-            beside.queue = [one for one in beside.queue if one is not done]
+            beside.queue = [task for task in beside.queue if task is not done]
             beside.flush = None if beside.flush is done else beside.flush
             if not beside.queue and beside.flush is None:
                 del self._beside[session.id]

@@ -115,16 +115,16 @@ class Observation:
         tokens = f"{used.input_tokens:,} in, {used.output_tokens:,} out" if used else "not told"
         kept = "nothing is kept" if self.archived is None else f"kept in: {self.archived}"
         failed = joined_lines(self.failures)
-        told = [f"Reply: tokens {tokens}", kept, f"due: {self.due}"]
+        lines = [f"Reply: tokens {tokens}", kept, f"due: {self.due}"]
         if self.broken_off:
-            told.insert(1, "broken off: kept as far as it came")
+            lines.insert(1, "broken off: kept as far as it came")
         if self.learned_window_tokens is not None:
-            told.append(f"window learned from the provider: {self.learned_window_tokens:,} tokens")
+            lines.append(f"window learned from the provider: {self.learned_window_tokens:,} tokens")
         if self.doubted_limit is not None:
-            told.append(
+            lines.append(
                 f"the limit that the error named was not learned: {self.doubted_limit.value}"
             )
-        return "; ".join(told) + "\n" + (f"Failed: {failed}" if failed else "Nothing failed")
+        return "; ".join(lines) + "\n" + (f"Failed: {failed}" if failed else "Nothing failed")
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

@@ -242,7 +242,7 @@ async def prove(
     async def recall(query: str) -> str:
         if recaller is None:
             return ""
-        found = await recaller.recall(
+        recalled = await recaller.recall(
             RecallRequest(
                 space=space,
                 session=session,
@@ -257,7 +257,7 @@ async def prove(
                 most_hits=0,
             )
         )
-        return "\n".join(passage.text for passage in found.passages)
+        return "\n".join(passage.text for passage in recalled.passages)
 
     # What code carries is made anew, so only what the model wrote, and what was pinned, is probed.
     previous = "" if before is None else strip_carried(before.summary)

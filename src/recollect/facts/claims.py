@@ -67,7 +67,7 @@ class Claims:
 def read_claims(answer: Answer, most: int) -> Claims:
     """The statements of an answer, at most so many."""
     whole, objects = _objects(answer.text)
-    claims = [_claim(one) for one in objects]
+    claims = [_claim(mapping) for mapping in objects]
     trouble = ""
     if answer.stop == "refusal":
         trouble = "the model refused"
@@ -75,7 +75,7 @@ def read_claims(answer: Answer, most: int) -> Claims:
         trouble = "the model's answer was cut off"
     elif not whole:
         trouble = "the model's answer was not the JSON that was asked for"
-    read = [one for one in claims if one is not None]
+    read = [claim for claim in claims if claim is not None]
     return Claims(claims=tuple(read[:most]), malformed=len(claims) - len(read), trouble=trouble)
 
 
@@ -88,7 +88,7 @@ def _objects(text: str) -> tuple[bool, list[Mapping[str, Any]]]:
     facts = value.get("facts") if isinstance(value, dict) else value
     if not isinstance(facts, list):
         return False, []
-    return True, [one for one in facts if isinstance(one, dict)]
+    return True, [fact for fact in facts if isinstance(fact, dict)]
 
 
 def _found(text: str) -> Iterator[Mapping[str, Any]]:
@@ -169,26 +169,26 @@ def draft_claim(claim: Claim, stretch: ReadingWindow, lines: Sequence[Line]) -> 
         return DraftedClaim(draft=None, reason=why, segment=segment.id)
     grounds: tuple[_Ground, ...] = (ground,)
     context = sentence_before(ground.piece.text, ground.start)
-    found = supported(claim.content, [ground.text], context=context)
-    asked = None if found.ok else _asked(claim, stretch, ground)
+    support = supported(claim.content, [ground.text], context=context)
+    asked = None if support.ok else _asked(claim, stretch, ground)
     if asked is not None:
         joint = supported(claim.content, [asked.text, ground.text])
         if joint.ok:
-            grounds, found = (asked, ground), joint
+            grounds, support = (asked, ground), joint
     content = claim.content
-    if not found.ok:
-        content, found = _in_its_own_words(claim, ground, found)
-    if not found.ok:
-        return DraftedClaim(draft=None, reason=found.reason, segment=segment.id)
+    if not support.ok:
+        content, support = _in_its_own_words(claim, ground, support)
+    if not support.ok:
+        return DraftedClaim(draft=None, reason=support.reason, segment=segment.id)
     draft = _draft(claim, content, grounds)
-    return DraftedClaim(draft=draft, spans=tuple(one.text for one in grounds))
+    return DraftedClaim(draft=draft, spans=tuple(context.text for context in grounds))
 
 
 def _nothing(ground: _Ground) -> str:
     """Why none of the sentences states anything; empty where one does."""
     if is_below(ground.piece.segment.trust, "medium"):
         return ""  # held to more, by `admit`
-    reasons = [states_nothing(one) for one in sentences(ground.text)]
+    reasons = [states_nothing(sentence) for sentence in sentences(ground.text)]
     return reasons[0] if reasons and all(reasons) else ""
 
 
@@ -212,7 +212,9 @@ def _asked(claim: Claim, stretch: ReadingWindow, answer: _Ground) -> _Ground | N
     """Of what was said just before, the sentence that has most of the statement's words: "which
     port?" "8443" say together what neither says."""
     pieces = [*stretch.before, *stretch.new]
-    spoken = [one for one in pieces[: pieces.index(answer.piece)] if one.segment.role != "tool"]
+    spoken = [
+        piece for piece in pieces[: pieces.index(answer.piece)] if piece.segment.role != "tool"
+    ]
     if not spoken:
         return None
     piece = spoken[-1]
@@ -228,22 +230,22 @@ def _asked(claim: Claim, stretch: ReadingWindow, answer: _Ground) -> _Ground | N
     return _Ground(piece=piece, start=best[0], end=best[1], text=text[best[0] : best[1]])
 
 
-def _in_its_own_words(claim: Claim, ground: _Ground, found: Support) -> tuple[str, Support]:
+def _in_its_own_words(claim: Claim, ground: _Ground, support: Support) -> tuple[str, Support]:
     """The quotation as the statement, where the model restated it with everything exact kept."""
     quote = " ".join(claim.quote.split()).strip(" \"“”'`")
     if len(quote) > _CONTENT_CHARS or not anchored(claim.content, quote):
-        return claim.content, found
+        return claim.content, support
     own = supported(quote, [ground.text])
-    return (quote, own) if own.ok else (claim.content, found)
+    return (quote, own) if own.ok else (claim.content, support)
 
 
 def _draft(claim: Claim, content: str, grounds: Sequence[_Ground]) -> FactDraft:
-    segments = [one.piece.segment for one in grounds]
+    segments = [context.piece.segment for context in grounds]
     named = name_subject(content, claim.type)
     told = content_words(content)
     subject = claim.subject.casefold() if content_words(claim.subject) <= told else ""
     attribute = claim.attribute.casefold() if subject else ""
-    context = " ".join(" ".join(one.text for one in grounds).split())
+    context = " ".join(" ".join(ground.text for ground in grounds).split())
     if context.casefold().strip(" .。") == content.casefold().strip(" .。"):
         context = ""
     return FactDraft(
@@ -251,7 +253,7 @@ def _draft(claim: Claim, content: str, grounds: Sequence[_Ground]) -> FactDraft:
         content=content,
         context=context,
         at=max(segment.said_at for segment in segments),
-        evidence=tuple(one.evidence for one in grounds),
+        evidence=tuple(context.evidence for context in grounds),
         trust=lowest(segment.trust for segment in segments),
         made_by="model",
         session=segments[-1].session,

@@ -114,19 +114,19 @@ async def digest(
     now: float,
 ) -> Digested:
     """The digest of a subject's facts; `segments` are those they rest on, as far as known."""
-    held = _current(facts)
-    if len(held) < LEAST_FACTS:
+    stored_facts = _current(facts)
+    if len(stored_facts) < LEAST_FACTS:
         return Digested(fact=None, reason="too few facts to sum up")
-    prompt = digest_prompt(subject, held)
+    prompt = digest_prompt(subject, stored_facts)
     answer = await model.ask(prompt)
     spent = spent_tokens(prompt, answer)
-    offered = list(_answered_sentences(answer.text, held))
+    offered = list(_answered_sentences(answer.text, stored_facts))
     kept = _bounded([text for text, rests_on in offered if _may_stand(text, rests_on)])
     if not kept:
         reason = "the model refused" if answer.stop == "refusal" else "no sentence is borne out"
         return Digested(fact=None, reason=reason, spent_tokens=spent)
-    fact = _fact(subject, " ".join(kept), held, segments, now)
-    reason = f"{len(kept)} of {len(offered)} sentences are borne out by {len(held)} facts"
+    fact = _fact(subject, " ".join(kept), stored_facts, segments, now)
+    reason = f"{len(kept)} of {len(offered)} sentences are borne out by {len(stored_facts)} facts"
     return Digested(fact=fact, reason=reason, spent_tokens=spent)
 
 
@@ -191,7 +191,7 @@ def _fact(
     begins = text.casefold().startswith(subject.casefold())
     content = text if begins else f"{subject}: {text}"
     sources = tuple(dict.fromkeys(source for fact in facts for source in fact.sources))
-    evidence = tuple(dict.fromkeys(one for fact in facts for one in fact.evidence))
+    evidence = tuple(dict.fromkeys(span for fact in facts for span in fact.evidence))
     known = [segment.trust for segment in segments if segment.id in sources]
     return Fact(
         id=fact_id(evidence, content),

@@ -78,8 +78,8 @@ class _Window:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Found:
-    """What was found so far."""
+class _DraftCollector:
+    """The drafts and refusals of one extraction so far."""
 
     texts: dict[SegmentId, str] = field(default_factory=dict, repr=False)
     """What is readable of each new segment."""
@@ -120,54 +120,56 @@ async def extract(
     repeated: the tools', and the user's where they are at hand. `unseen_low` says that there are
     tools' words even further back: then nothing that the model says lays anything down.
     """
-    known = {one.id: one for one in (*earlier_low, *before, *new)}
+    known = {segment.id: segment for segment in (*earlier_low, *before, *new)}
     page = _Page(new=new, before=before, around=tuple(known.values()), unseen_low=unseen_low)
-    found = _Found()
+    collector = _DraftCollector()
     # a page of large outputs takes seconds to read: nobody else may wait for it
-    await asyncio.to_thread(_by_rules, page, found)
-    by_rules = len(found.drafts)
+    await asyncio.to_thread(_by_rules, page, collector)
+    by_rules = len(collector.drafts)
     asked, left_out = False, ""
     if model is not None:
         tokens = fitting_tokens(window_tokens, model.window_tokens, max_output_tokens)
         cut = await asyncio.to_thread(
-            _windows, page, found, tokens, max_output_tokens, max(max_calls, 0)
+            _windows, page, collector, tokens, max_output_tokens, max(max_calls, 0)
         )
         asked = bool(cut.windows)
-        left_out = await _by_model(cut, page, found, model)
+        left_out = await _by_model(cut, page, collector, model)
     return Extracted(
-        drafts=tuple(_not_ahead(draft, now) for draft in found.drafts),
-        refused=tuple(found.refused),
-        spent_tokens=found.spent_tokens,
+        drafts=tuple(_not_ahead(draft, now) for draft in collector.drafts),
+        refused=tuple(collector.refused),
+        spent_tokens=collector.spent_tokens,
         asked=asked,
-        reason=_reason(found, by_rules, model, left_out),
+        reason=_reason(collector, by_rules, model, left_out),
         left_out=left_out,
     )
 
 
-def _by_rules(page: _Page, found: _Found) -> None:
+def _by_rules(page: _Page, collector: _DraftCollector) -> None:
     talk = (*page.before, *page.new)
     for segment in page.new:
-        found.texts[segment.id] = readable(segment)
-        _read_by_rules(segment, talk, found)
-    for admitted in admit(found.proposed, page.around, unseen_low=page.unseen_low):
-        found.take(admitted)
-    found.proposed.clear()
+        collector.texts[segment.id] = readable(segment)
+        _read_by_rules(segment, talk, collector)
+    for admitted in admit(collector.proposed, page.around, unseen_low=page.unseen_low):
+        collector.take(admitted)
+    collector.proposed.clear()
 
 
-def _read_by_rules(segment: Segment, around: Sequence[Segment], found: _Found) -> None:
+def _read_by_rules(segment: Segment, around: Sequence[Segment], collector: _DraftCollector) -> None:
     if why_unread(segment) is not None or segment.role == "tool":
         return
-    place = next((at for at, one in enumerate(around) if one.id == segment.id), len(around))
+    place = next((at for at, other in enumerate(around) if other.id == segment.id), len(around))
     result = find_statements(segment, around[:place])
-    found.refused.extend(result.refused)
-    text = found.texts[segment.id]
+    collector.refused.extend(result.refused)
+    text = collector.texts[segment.id]
     for draft in result.drafts:
-        spans = tuple(text[one.start : one.end] for one in draft.evidence)
+        spans = tuple(
+            text[evidence_span.start : evidence_span.end] for evidence_span in draft.evidence
+        )
         if all(span.strip() for span in spans):
-            found.proposed.append(Proposed(draft=draft, spans=spans))
+            collector.proposed.append(Proposed(draft=draft, spans=spans))
         else:
             reason = "it rests on what may not be read"
-            found.refused.append(RefusedDraft(reason=reason, segment=segment.id))
+            collector.refused.append(RefusedDraft(reason=reason, segment=segment.id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,7 @@ class _Cut:
 
 
 def _windows(
-    page: _Page, found: _Found, tokens: int, max_output_tokens: int, max_calls: int
+    page: _Page, collector: _DraftCollector, tokens: int, max_output_tokens: int, max_calls: int
 ) -> _Cut:
     """Where no sentence of a window could support anything there is nothing to ask."""
     stretches = windows(
@@ -187,7 +189,7 @@ def _windows(
         tokens=tokens,
         overlap_tokens=OVERLAP_TOKENS,
         before=page.before,
-        texts=found.texts,
+        texts=collector.texts,
     )
     cut: list[_Window] = []
     for at, stretch in enumerate(stretches):
@@ -200,7 +202,7 @@ def _windows(
     return _Cut(windows=tuple(cut), of=len(cut))
 
 
-async def _by_model(cut: _Cut, page: _Page, found: _Found, model: Model) -> str:
+async def _by_model(cut: _Cut, page: _Page, collector: _DraftCollector, model: Model) -> str:
     """Ask about each window; what was left out, and why."""
     for at, window in enumerate(cut.windows):
         try:
@@ -209,7 +211,7 @@ async def _by_model(cut: _Cut, page: _Page, found: _Found, model: Model) -> str:
             if not at:
                 raise
             return f"{_left_out(at, cut.of)}: it failed ({type(error).__name__})"
-        await asyncio.to_thread(_take_answer, answer, window, page, found)
+        await asyncio.to_thread(_take_answer, answer, window, page, collector)
     if len(cut.windows) < cut.of:
         return f"{_left_out(len(cut.windows), cut.of)}: it is asked no more often for one page"
     return ""
@@ -219,50 +221,50 @@ def _left_out(read: int, of: int) -> str:
     return f"the model read {read} of {of} windows, the rest was left to the rules"
 
 
-def _take_answer(answer: Answer, window: _Window, page: _Page, found: _Found) -> None:
-    found.spent_tokens += spent_tokens(window.prompt, answer)
+def _take_answer(answer: Answer, window: _Window, page: _Page, collector: _DraftCollector) -> None:
+    collector.spent_tokens += spent_tokens(window.prompt, answer)
     read = read_claims(answer, MOST_FACTS)
     if read.trouble:
-        found.troubles.append(read.trouble)
-    found.refused.extend(RefusedDraft(reason="malformed") for _ in range(read.malformed))
+        collector.troubles.append(read.trouble)
+    collector.refused.extend(RefusedDraft(reason="malformed") for _ in range(read.malformed))
     proposed: list[Proposed] = []
     for claim in read.claims:
         made = draft_claim(claim, window.stretch, window.lines)
         if made.draft is None:
-            found.refused.append(RefusedDraft(reason=made.reason, segment=made.segment))
+            collector.refused.append(RefusedDraft(reason=made.reason, segment=made.segment))
         else:
             proposed.append(Proposed(draft=made.draft, spans=made.spans))
     judged = admit(proposed, page.around, unseen_low=page.unseen_low)
-    for one, admitted in zip(proposed, judged, strict=True):
-        if _known(one.draft, found.drafts):
-            segment = one.draft.evidence[0].segment
-            found.refused.append(RefusedDraft(reason="it was found already", segment=segment))
+    for proposal, admitted in zip(proposed, judged, strict=True):
+        if _known(proposal.draft, collector.drafts):
+            segment = proposal.draft.evidence[0].segment
+            collector.refused.append(RefusedDraft(reason="it was found already", segment=segment))
         else:
-            found.take(admitted)
+            collector.take(admitted)
 
 
 def _known(draft: FactDraft, drafts: Sequence[FactDraft]) -> bool:
     """Whether a draft before it rests on the same words, or says the same of the same message."""
-    said = draft.content.casefold()
-    for one in drafts:
-        overlapping = any(_overlap(a, b) for a in one.evidence for b in draft.evidence)
-        if overlapping and (one.made_by == "rules" or one.content.casefold() == said):
+    text = draft.content.casefold()
+    for fact_draft in drafts:
+        overlapping = any(_overlap(a, b) for a in fact_draft.evidence for b in draft.evidence)
+        if overlapping and (fact_draft.made_by == "rules" or fact_draft.content.casefold() == text):
             return True
     return False
 
 
-def _overlap(one: EvidenceSpan, other: EvidenceSpan) -> bool:
-    return one.segment == other.segment and one.start < other.end and other.start < one.end
+def _overlap(span: EvidenceSpan, other: EvidenceSpan) -> bool:
+    return span.segment == other.segment and span.start < other.end and other.start < span.end
 
 
 def _not_ahead(draft: FactDraft, now: float) -> FactDraft:
     return draft if draft.at <= now else replace(draft, at=now)
 
 
-def _reason(found: _Found, by_rules: int, model: Model | None, left_out: str) -> str:
-    if not any(text and not text.isspace() for text in found.texts.values()):
+def _reason(collector: _DraftCollector, by_rules: int, model: Model | None, left_out: str) -> str:
+    if not any(text and not text.isspace() for text in collector.texts.values()):
         return "nothing that is read for facts"
     said = f"{by_rules} by rules"
-    said += ", no model" if model is None else f", {len(found.drafts) - by_rules} by the model"
-    said += f", {len(found.refused)} refused"
-    return "; ".join(filter(None, [said, *dict.fromkeys(found.troubles), left_out]))
+    said += ", no model" if model is None else f", {len(collector.drafts) - by_rules} by the model"
+    said += f", {len(collector.refused)} refused"
+    return "; ".join(filter(None, [said, *dict.fromkeys(collector.troubles), left_out]))

@@ -32,7 +32,7 @@ def new_fact(draft: FactDraft, about: Named, *, now: float) -> Fact:
         content=draft.content,
         context=draft.context,
         at=draft.at,
-        sources=_once((*(one.segment for one in draft.evidence), *draft.lineage)),
+        sources=_once((*(span.segment for span in draft.evidence), *draft.lineage)),
         trust=draft.trust,
         words=tuple(tokenize(draft.content)),
         recorded_at=now,
@@ -61,7 +61,7 @@ def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact,
     if later:
         new = replace(new, valid_to=later[0].at, superseded_by=later[0].id)
     else:
-        new = _inherit_end(new, versions, {one.id for one in closed})
+        new = _inherit_end(new, versions, {fact.id for fact in closed})
     return (new, *closed)
 
 
@@ -92,13 +92,13 @@ def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
     A joint fact needs all its sources, and one that people wrote needs none: neither gains any.
     Of what is said again and again the first and the last times are kept.
     """
-    added = [one for one in draft.evidence if one.segment not in fact.sources]
+    added = [span for span in draft.evidence if span.segment not in fact.sources]
     if fact.joint or draft.joint or not fact.sources or not added or draft.trust != fact.trust:
         return ()
-    sources = _once((*fact.sources, *(one.segment for one in added)))
+    sources = _once((*fact.sources, *(span.segment for span in added)))
     if len(sources) > FIRST_SOURCES + LAST_SOURCES:
         sources = (*sources[:FIRST_SOURCES], *sources[-LAST_SOURCES:])
-    evidence = tuple(one for one in (*fact.evidence, *added) if one.segment in sources)
+    evidence = tuple(span for span in (*fact.evidence, *added) if span.segment in sources)
     return (replace(fact, sources=sources, evidence=evidence),)
 
 
@@ -165,14 +165,14 @@ def versions(facts: Sequence[Fact], id: FactId) -> tuple[Version, ...]:  # noqa:
     known = {fact.id: fact for fact in facts}
     if id not in known:
         return ()
-    found = sorted((known[one] for one in _linked(known, id)), key=_order)
+    found_facts = sorted((known[fact_id] for fact_id in _linked(known, id)), key=_order)
     return tuple(
         Version(
             fact=fact,
             until=_end_of(fact, known),
             followed_by_gap=fact.superseded_by is not None and fact.superseded_by not in known,
         )
-        for fact in found
+        for fact in found_facts
     )
 
 
@@ -214,14 +214,14 @@ class Versions:
         """
         about = name_subject(draft.content, draft.type)
         names = {(about.subject, about.attribute)} if about.told else set[_Name]()
-        found: set[FactId] = set()
+        fact_ids: set[FactId] = set()
         if draft.session is not None and (draft.corrects or draft.replaces):
-            found.update(self._correctable(draft.session, draft.at))
-            names.update(self._names[id_] for id_ in found)
+            fact_ids.update(self._correctable(draft.session, draft.at))
+            names.update(self._names[id_] for id_ in fact_ids)
         for name in names:
             if all(name):
-                found.update(self._by_name.get(name, ()))
-        return tuple(self._facts[id_] for id_ in sorted(found, key=self._places.__getitem__))
+                fact_ids.update(self._by_name.get(name, ()))
+        return tuple(self._facts[id_] for id_ in sorted(fact_ids, key=self._places.__getitem__))
 
     def _correctable(self, session: str, moment: float) -> list[FactId]:
         here = (self._facts[id_] for id_ in self._by_session.get(session, ()))
@@ -244,8 +244,8 @@ def history_of(draft: FactDraft, facts: Iterable[Fact]) -> tuple[Fact, ...]:
 def _name(fact: Fact) -> _Name:
     if (fact.subject and fact.attribute) or fact.made_by in _NAMED_WHEN_MADE:
         return (fact.subject, fact.attribute)
-    found = name_subject(fact.content, fact.type)
-    return (found.subject, found.attribute)
+    subject = name_subject(fact.content, fact.type)
+    return (subject.subject, subject.attribute)
 
 
 def _told(fact: Fact) -> tuple[str, ...]:
@@ -274,7 +274,7 @@ def _end_of(fact: Fact, known: Mapping[FactId, Fact]) -> float | None:
 
 def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A002
     """Whatever replaces or is replaced, in both directions; across a gap by the same name."""
-    found: set[FactId] = set()
+    fact_ids: set[FactId] = set()
     waiting = [id]
     before: dict[FactId, list[FactId]] = {}
     same: dict[tuple[str, str], list[FactId]] = {}
@@ -285,13 +285,13 @@ def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A
             same.setdefault((fact.subject, fact.attribute), []).append(fact.id)
     while waiting:
         one = waiting.pop()
-        if one in found:
+        if one in fact_ids:
             continue
-        found.add(one)
+        fact_ids.add(one)
         fact = known[one]
         if fact.superseded_by is not None:
             here = fact.superseded_by in known
             waiting.extend([fact.superseded_by] if here else before[fact.superseded_by])
         waiting.extend(before.get(one, ()))
         waiting.extend(same.get((fact.subject, fact.attribute), ()))
-    return found
+    return fact_ids

@@ -129,26 +129,26 @@ class RepeatIndex:
         self._text = text
         self._folded = text.casefold()
         statements = tuple(statements)
-        self._vocabulary = frozenset(chain.from_iterable(one.words for one in statements))
+        self._vocabulary = frozenset(chain.from_iterable(form.words for form in statements))
         spaced, unspaced = _told_apart(self._folded)
         self._beginnings = (
             None if unspaced else frozenset(word[:_STEM_SIGNS] for word in frozenset(spaced))
         )
-        wanted = frozenset(chain.from_iterable(one.runs for one in statements))
+        wanted = frozenset(chain.from_iterable(form.runs for form in statements))
         self._present = wanted.intersection(_runs(spaced, unspaced))
 
-    def repeated_by(self, one: RepeatedForm, *, unheard: Iterable[str], outside: bool) -> bool:
+    def repeated_by(self, form: RepeatedForm, *, unheard: Iterable[str], outside: bool) -> bool:
         """Whether a statement repeats the text, which was fetched from elsewhere or not; `unheard`
         are those of its names that people had not said before."""
-        if is_echo(self.held(one)):
+        if is_echo(self.held(form)):
             return True
-        if (one.orders or outside) and any(map(self._has_name, unheard)):
+        if (form.orders or outside) and any(map(self._has_name, unheard)):
             return True
-        return one.orders and self._has_sentence(one.words)
+        return form.orders and self._has_sentence(form.words)
 
-    def held(self, one: RepeatedForm) -> list[bool]:
+    def held(self, form: RepeatedForm) -> list[bool]:
         """Of each run of a statement, whether it stands in the text."""
-        return [run in self._present for run in one.runs]
+        return [run in self._present for run in form.runs]
 
     def _has_name(self, name: str) -> bool:
         first = _WORDS.search(name)
@@ -172,7 +172,9 @@ class RepeatIndex:
     @cached_property
     def _sentences(self) -> frozenset[frozenset[str]]:
         """Of each sentence, the words that a statement has too."""
-        return frozenset(self._vocabulary & content_words(one) for one in sentences(self._text))
+        return frozenset(
+            self._vocabulary & content_words(sentence) for sentence in sentences(self._text)
+        )
 
 
 def is_echo(held: Sequence[bool]) -> bool:
@@ -187,8 +189,8 @@ def share(held: Sequence[bool]) -> float:
 
 def run_share(statement: str, text: str) -> float:
     """The share of a statement's runs of words that stand in the text."""
-    one = as_statement(statement)
-    return share(RepeatIndex(text, (one,)).held(one))
+    form = as_statement(statement)
+    return share(RepeatIndex(text, (form,)).held(form))
 
 
 def _longest(held: Sequence[bool]) -> int:
@@ -237,45 +239,55 @@ class Lineage:
     segments: tuple[SegmentId, ...] = ()
 
 
-def lineages(said: Iterable[Utterance], segments: Sequence[Segment]) -> Mapping[Utterance, Lineage]:
+def lineages(
+    utterances: Iterable[Utterance], segments: Sequence[Segment]
+) -> Mapping[Utterance, Lineage]:
     """The trust of each statement, by those of these segments that were read before it."""
-    repeated: dict[Utterance, list[Segment]] = {one: [] for one in said}
-    doubted = [one for one in repeated if one.trust != "high"]
-    read = {one.statement: as_statement(one.statement) for one in doubted}
+    repeated: dict[Utterance, list[Segment]] = {utterance: [] for utterance in utterances}
+    doubted = [utterance for utterance in repeated if utterance.trust != "high"]
+    read = {utterance.statement: as_statement(utterance.statement) for utterance in doubted}
     named = _first_named(read.values(), segments) if doubted else {}
     for place, segment in enumerate(segments):
-        meant = [one for one in doubted if _may_repeat(one, place, segment)]
+        meant = [utterance for utterance in doubted if _may_repeat(utterance, place, segment)]
         if not meant:
             continue
-        look = RepeatIndex(segment.text, (read[one.statement] for one in meant))
+        look = RepeatIndex(segment.text, (read[utterance.statement] for utterance in meant))
         outside = segment.trust == "outside"
-        for one in meant:
-            stated = read[one.statement]
-            unheard = {name for name in stated.names if named.get(name, one.before) >= one.before}
+        for utterance in meant:
+            stated = read[utterance.statement]
+            unheard = {
+                name
+                for name in stated.names
+                if named.get(name, utterance.before) >= utterance.before
+            }
             if look.repeated_by(stated, unheard=unheard, outside=outside):
-                repeated[one].append(segment)
+                repeated[utterance].append(segment)
     return {
-        one: Lineage(
-            trust=lowest([one.trust, *(segment.trust for segment in found)]),
-            segments=tuple(dict.fromkeys(segment.id for segment in found)),
+        utterance: Lineage(
+            trust=lowest([utterance.trust, *(segment.trust for segment in segments)]),
+            segments=tuple(dict.fromkeys(segment.id for segment in segments)),
         )
-        for one, found in repeated.items()
+        for utterance, segments in repeated.items()
     }
 
 
 def lineage(statement: str, own: Trust, before: Sequence[Segment]) -> Lineage:
     """The trust of one statement by a speaker of `own` trust, by the segments before it."""
-    one = Utterance(statement=statement, trust=own, before=len(before))
-    return lineages((one,), before)[one]
+    utterance = Utterance(statement=statement, trust=own, before=len(before))
+    return lineages((utterance,), before)[utterance]
 
 
-def _may_repeat(one: Utterance, place: int, segment: Segment) -> bool:
-    return place < one.before and is_below(segment.trust, one.trust) and segment.id not in one.own
+def _may_repeat(utterance: Utterance, place: int, segment: Segment) -> bool:
+    return (
+        place < utterance.before
+        and is_below(segment.trust, utterance.trust)
+        and segment.id not in utterance.own
+    )
 
 
 def _first_named(statements: Iterable[RepeatedForm], segments: Sequence[Segment]) -> dict[str, int]:
     """Where each name of the statements was first said by people."""
-    names = set[str]().union(*(one.names for one in statements))
+    names = set[str]().union(*(form.names for form in statements))
     first: dict[str, int] = {}
     for place, segment in enumerate(segments):
         if segment.trust != "high" or not names:
@@ -322,35 +334,35 @@ def admit(
     """Hold drafts to what their sources may say; `around` are the segments they were found among,
     in order, and `unseen_low` says that tools' words stand further back, where nobody looked."""
     places = {segment.id: place for place, segment in enumerate(around)}
-    said = [_said(one, places, len(around)) for one in proposed]
-    traced = lineages((each for one in said for each in one), around)
+    utterances = [_said(proposal, places, len(around)) for proposal in proposed]
+    traced = lineages((each for other in utterances for each in other), around)
     return tuple(
-        _held_to_trust(one, [traced[each] for each in each_said], unseen_low=unseen_low)
-        for one, each_said in zip(proposed, said, strict=True)
+        _held_to_trust(proposal, [traced[each] for each in each_said], unseen_low=unseen_low)
+        for proposal, each_said in zip(proposed, utterances, strict=True)
     )
 
 
-def _said(one: Proposed, places: Mapping[SegmentId, int], end: int) -> tuple[Utterance, ...]:
+def _said(proposal: Proposed, places: Mapping[SegmentId, int], end: int) -> tuple[Utterance, ...]:
     """What is said in a draft's name; its speaker can have read nothing that was said later."""
-    own = frozenset(evidence.segment for evidence in one.draft.evidence)
+    own = frozenset(evidence.segment for evidence in proposal.draft.evidence)
     before = max((places[id_] for id_ in own if id_ in places), default=end)
     return tuple(
-        Utterance(statement=text, trust=one.draft.trust, before=before, own=own)
-        for text in dict.fromkeys((one.draft.content, *one.spans))
+        Utterance(statement=text, trust=proposal.draft.trust, before=before, own=own)
+        for text in dict.fromkeys((proposal.draft.content, *proposal.spans))
     )
 
 
-def _held_to_trust(one: Proposed, traced: Sequence[Lineage], *, unseen_low: bool) -> Admitted:
-    draft = one.draft
+def _held_to_trust(proposal: Proposed, traced: Sequence[Lineage], *, unseen_low: bool) -> Admitted:
+    draft = proposal.draft
     segment = draft.evidence[-1].segment
-    trust = lowest(found.trust for found in traced)
+    trust = lowest(lineage.trust for lineage in traced)
     if draft.type not in _MAY_SAY[trust]:
         return Admitted(draft=None, reason=f"{trust} trust states no {draft.type}", segment=segment)
-    lays_down = any(map(is_order, (draft.content, *one.spans)))
+    lays_down = any(map(is_order, (draft.content, *proposal.spans)))
     if lays_down and trust in ("low", "outside"):
         return Admitted(draft=None, reason="a tool's words tell nobody what to do", segment=segment)
     if unseen_low and trust != "high" and (lays_down or draft.type in _LAID_DOWN):
         reason = "it may repeat what a tool brought in further back"
         return Admitted(draft=None, reason=reason, segment=segment)
-    repeated = tuple(dict.fromkeys(name for found in traced for name in found.segments))
+    repeated = tuple(dict.fromkeys(name for lineage in traced for name in lineage.segments))
     return Admitted(draft=replace(draft, trust=trust, lineage=repeated), segment=segment)

@@ -80,17 +80,17 @@ def fitting(questions: Sequence[ReconcileQuestion]) -> Sequence[ReconcileQuestio
 def reconcile_prompt(questions: Sequence[ReconcileQuestion]) -> Prompt:
     """What to ask about these statements."""
     known = _shown_facts(questions)
-    told = "\n".join(
+    text = "\n".join(
         _line({"number": number, "said": _day(fact.at), "statement": fact.content})
         for number, fact in enumerate(known, start=1)
     )
     new = "\n".join(
-        _line({"new": number, "said": _day(one.draft.at), "statement": one.draft.content})
-        for number, one in enumerate(questions, start=1)
+        _line({"new": number, "said": _day(question.draft.at), "statement": question.draft.content})
+        for number, question in enumerate(questions, start=1)
     )
     return Prompt(
         system=_QUESTION_SYSTEM,
-        text=f"Known statements:\n{told}\n\nNew statements:\n{new}\n\n{_QUESTION_TASK}",
+        text=f"Known statements:\n{text}\n\nNew statements:\n{new}\n\n{_QUESTION_TASK}",
         max_output_tokens=_ANSWER_TOKENS + _DECISION_TOKENS * len(questions),
         schema=_schema(len(questions), len(known)),
         purpose="reconcile",
@@ -98,7 +98,7 @@ def reconcile_prompt(questions: Sequence[ReconcileQuestion]) -> Prompt:
 
 
 def _shown_facts(questions: Sequence[ReconcileQuestion]) -> list[Fact]:
-    return list({fact.id: fact for one in questions for fact in one.shown}.values())
+    return list({fact.id: fact for question in questions for fact in question.shown}.values())
 
 
 def _schema(questions: int, known: int) -> Mapping[str, Any]:
@@ -136,7 +136,10 @@ def read_opinions(answer: Answer, questions: Sequence[ReconcileQuestion]) -> lis
     decisions = value.get("decisions") if isinstance(value, dict) and len(value) == 1 else None
     given = decisions if isinstance(decisions, list) else []
     known = _shown_facts(questions)
-    return [_opinion(number, one, given, known) for number, one in enumerate(questions, start=1)]
+    return [
+        _opinion(number, question, given, known)
+        for number, question in enumerate(questions, start=1)
+    ]
 
 
 def _opinion(

@@ -155,7 +155,7 @@ def spoken(segment: Segment) -> Spoken:
     reasons: dict[str, None] = {}
     for start, stop in _between(_gaps(text[:end], thinking=not by_user), end):
         _read(text, start, stop, lines, reasons, by_user=by_user)
-    headings = [found.start() for found in _HEADING.finditer(text, 0, end)] if by_user else []
+    headings = [match.start() for match in _HEADING.finditer(text, 0, end)] if by_user else []
     if len(headings) >= _LEAST_HEADINGS:  # nobody types those to a model
         reasons["a document"] = None
         lines = [line for line in lines if line[1] <= headings[0]]
@@ -285,9 +285,9 @@ def _not_typed(line: str, *, by_user: bool) -> str:
 
 def _own_part(line: str) -> int:
     """Up to where a line is its writer's own: up to a colon that somebody else's words follow."""
-    for found in _INLINE_COLON.finditer(line):
-        if not (_OWN_HEADING.search(found[1]) or _ASKS_TO_KEEP.match(line, found.end())):
-            return found.end()
+    for match in _INLINE_COLON.finditer(line):
+        if not (_OWN_HEADING.search(match[1]) or _ASKS_TO_KEEP.match(line, match.end())):
+            return match.end()
     return len(line)
 
 
@@ -360,7 +360,7 @@ def _said_only(segment: Segment, text: str) -> str:
 def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
     text = segment.text
     if "recalled-context" in text.lower():
-        yield from (found.span() for found in _RECALLED_BLOCK.finditer(text))
+        yield from (match.span() for match in _RECALLED_BLOCK.finditer(text))
     if segment.role == "tool":
         return
     if segment.role == "assistant":
@@ -368,9 +368,9 @@ def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
         yield from _calls(text, segment.tool)
     else:
         yield 0, len(text) - len(strip_channel_prefix(text))
-        yield from (found.span() for found in _LONG_QUOTE.finditer(text))
-    yield from (found.span() for found in _FENCED.finditer(text))
-    yield from (found.span() for found in _QUOTED_LINE.finditer(text))
+        yield from (match.span() for match in _LONG_QUOTE.finditer(text))
+    yield from (match.span() for match in _FENCED.finditer(text))
+    yield from (match.span() for match in _QUOTED_LINE.finditer(text))
 
 
 def _calls(text: str, tool: str | None) -> Iterator[tuple[int, int]]:

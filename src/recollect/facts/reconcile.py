@@ -163,16 +163,16 @@ def _replacing(
     replaced = {token.text for token in cut(draft.replaces)}
     if not replaced:
         return None
-    found = [
+    facts = [
         fact
         for fact, name in names
         if _compatible(draft, about, fact, name)
         and replaced <= (set(name.value.split()) or {token.text for token in cut(fact.content)})
     ]
-    if len(found) != 1:
+    if len(facts) != 1:
         return None
     reason = "it names the value that it replaces"
-    return Verdict(operation="supersede", fact=found[0], certain=True, reason=reason)
+    return Verdict(operation="supersede", fact=facts[0], certain=True, reason=reason)
 
 
 def _compatible(draft: FactDraft, about: Named, fact: Fact, name: Named) -> bool:
@@ -317,7 +317,7 @@ def _in_the_light_of(
         return _by_rules(ruled, opinion.unusable)
     if opinion.fact is None:
         return Verdict(operation="add", reason="the model finds nothing like it known")
-    fact = next((one for one in then if one.id == opinion.fact.id), None)
+    fact = next((other for other in then if other.id == opinion.fact.id), None)
     if fact is None:
         return _by_rules(ruled, "the model named a fact that holds no more")
     if not may_be_same(draft, about, fact, named(fact)):
@@ -335,8 +335,8 @@ def _by_rules(ruled: Verdict, why: str) -> Verdict:
 def _worth_showing(draft: FactDraft, then: Sequence[Fact]) -> list[Fact]:
     words = set(content_words(draft.content))
     shared = {fact.id: len(words.intersection(content_words(fact.content))) for fact in then}
-    found = [fact for fact in then if shared[fact.id]]
-    return sorted(found, key=lambda fact: (-shared[fact.id], *_newest_first(fact)))[
+    facts = [fact for fact in then if shared[fact.id]]
+    return sorted(facts, key=lambda fact: (-shared[fact.id], *_newest_first(fact)))[
         :MOST_CANDIDATES
     ]
 

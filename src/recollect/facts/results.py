@@ -91,7 +91,7 @@ class FactHistory:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """The versions that are there."""
-        return tuple(one.fact for one in self.versions if one.fact is not None)
+        return tuple(version.fact for version in self.versions if version.fact is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -263,32 +263,36 @@ def find_statements(segment: Segment, before: Sequence[Segment] = ()) -> Stateme
     words = spoken(segment)
     by_user = segment.role == "user"
     sentences = list(islice(_sentences(segment.text, words.lines), MOST_SENTENCES))
-    explains = not by_user and sum(len(one.low) for one in sentences) > _MOST_TOLD_CHARS
-    doubts = [doubt(one.low) for one in sentences]
+    explains = not by_user and sum(len(sentence.low) for sentence in sentences) > _MOST_TOLD_CHARS
+    doubts = [doubt(sentence.low) for sentence in sentences]
     reasons: list[str] = list(words.refused)
     drafts: dict[str, FactDraft] = {}
     listed: Form | None = None  # the form of the heading that a list stands under
     story = -1  # the line of which the rest is told, not stated
-    for at, one in enumerate(sentences):
-        listed = listed if _LISTED.match(one.text) else None
-        story = one.line if doubts[at] is Refusal.STORY else story
-        form = _form(one, by_user=by_user) or listed
-        if form is None and one.low:
+    for at, sentence in enumerate(sentences):
+        listed = listed if _LISTED.match(sentence.text) else None
+        story = sentence.line if doubts[at] is Refusal.STORY else story
+        form = _form(sentence, by_user=by_user) or listed
+        if form is None and sentence.low:
             continue
-        if one.low.rstrip(" *").endswith(":") and form in ("remember", "decided"):
+        if sentence.low.rstrip(" *").endswith(":") and form in ("remember", "decided"):
             listed = form
             continue
         if form is None:
             why: Refusal | None = Refusal.TOO_LONG
-        elif story == one.line:
+        elif story == sentence.line:
             why = Refusal.STORY
         elif Refusal.SARCASM in doubts[max(0, at - 1) : at + 2]:
             why = Refusal.SARCASM
         else:
-            why = _out_of_place(one, words, explains=explains, by_user=by_user)
-            why = why or _doubted(one, form, doubts[at]) or _not_alone(one, form, segment, before)
+            why = _out_of_place(sentence, words, explains=explains, by_user=by_user)
+            why = (
+                why
+                or _doubted(sentence, form, doubts[at])
+                or _not_alone(sentence, form, segment, before)
+            )
         if why is None and form is not None:
-            for draft in _drafts(segment, one, form, reasons):
+            for draft in _drafts(segment, sentence, form, reasons):
                 drafts.setdefault(" ".join(draft.content.casefold().split()), draft)
         elif why is not None:
             reasons.append(why)
@@ -300,11 +304,11 @@ def find_statements(segment: Segment, before: Sequence[Segment] = ()) -> Stateme
 
 
 def _out_of_place(
-    one: _Sentence, words: Spoken, *, explains: bool, by_user: bool
+    sentence: _Sentence, words: Spoken, *, explains: bool, by_user: bool
 ) -> Refusal | None:
-    if explains and not _DID.search(one.body):
+    if explains and not _DID.search(sentence.body):
         return Refusal.EXPLAINED
-    beside = by_user and words.beside_paste and not _OWN_WORDS.search(one.low)
+    beside = by_user and words.beside_paste and not _OWN_WORDS.search(sentence.low)
     return Refusal.BESIDE_PASTE if beside else None
 
 
@@ -345,32 +349,39 @@ def _sentence(text: str, line: int, span: tuple[int, int], low: str) -> _Sentenc
     return _Sentence(line=line, start=start, end=end, text=whole, low=low, first=first, last=last)
 
 
-def _form(one: _Sentence, *, by_user: bool) -> Form | None:
+def _form(sentence: _Sentence, *, by_user: bool) -> Form | None:
     """The surest form that a sentence has: what is doubtful so is no plainer read another way."""
-    body = one.body
+    body = sentence.body
     if by_user:
-        if _REMEMBER.search(one.cues) or _REMEMBER_LATER.search(body):
+        if _REMEMBER.search(sentence.cues) or _REMEMBER_LATER.search(body):
             return "remember"
-        if _DECIDED_CUE.search(one.cues):
+        if _DECIDED_CUE.search(sentence.cues):
             return "decided"
         for form in ("decided", "rule", "preference"):
             if _TRIGGERS[form].search(body):
                 return form
     elif _DID.search(body):
-        return "did" if any(one.kind in ("path", "name") for one in cut(one.statement)) else None
-    elif _CAUSE.search(one.low) or _TOLD_DECISION.search(one.low):
+        return (
+            "did"
+            if any(token.kind in ("path", "name") for token in cut(sentence.statement))
+            else None
+        )
+    elif _CAUSE.search(sentence.low) or _TOLD_DECISION.search(sentence.low):
         return "decided"
-    elif not _NOW.search(body) and name_subject(one.statement, "task_state").attribute != "state":
+    elif (
+        not _NOW.search(body)
+        and name_subject(sentence.statement, "task_state").attribute != "state"
+    ):
         return None
-    if _LINKED.search(body) and _valued_parts(one.statement):
+    if _LINKED.search(body) and _valued_parts(sentence.statement):
         return "value"
-    if by_user and _plain_value(one.statement) is not None:
+    if by_user and _plain_value(sentence.statement) is not None:
         return "value"
-    short = len(_WORD.findall(one.low)) <= _MOST_CORRECTING
-    if not (by_user and short and _AMENDS.search(one.low)):
+    short = len(_WORD.findall(sentence.low)) <= _MOST_CORRECTING
+    if not (by_user and short and _AMENDS.search(sentence.low)):
         return None
-    exact = re.search(r", not [A-Z]", one.text) or any(
-        token.kind != "word" for token in cut(one.text)
+    exact = re.search(r", not [A-Z]", sentence.text) or any(
+        token.kind != "word" for token in cut(sentence.text)
     )
     return "correction" if exact else None
 
@@ -392,8 +403,8 @@ def _valued_parts(text: str) -> list[str]:
 
 def _plain_value(text: str) -> bool | None:
     """Whether "X is value" says by itself what it is about; None where it is another form."""
-    found = _PLAIN_VALUE.match(folded(text).strip(_MARKS.replace('"', "")))
-    value = (found["value"] or found["amount"]) if found else ""
+    match = _PLAIN_VALUE.match(folded(text).strip(_MARKS.replace('"', "")))
+    value = (match["value"] or match["amount"]) if match else ""
     if not value:
         return None
     if _QUOTED_VALUE.match(value):
@@ -410,53 +421,55 @@ def _valued(named: Subject) -> bool:
     return named.told and bool(named.value) and named.attribute != "rule"
 
 
-def _doubted(one: _Sentence, form: Form, of_all: Refusal | None) -> Refusal | None:
+def _doubted(sentence: _Sentence, form: Form, of_all: Refusal | None) -> Refusal | None:
     """What speaks against a sentence of this form: doubts up to the end of the clause that has the
     form, for what follows is its reason, and questions and secrets anywhere."""
-    found = _TRIGGERS[form].search(one.low) if form in _TRIGGERS else None
-    end = _CLAUSE_END.search(one.low, one.first if found is None else found.end())
-    clause = one.low if end is None or form == "correction" else one.low[: end.start()]
+    match = _TRIGGERS[form].search(sentence.low) if form in _TRIGGERS else None
+    end = _CLAUSE_END.search(sentence.low, sentence.first if match is None else match.end())
+    clause = sentence.low if end is None or form == "correction" else sentence.low[: end.start()]
     why = doubt(clause, standing=form in ("remember", "rule", "preference"))
     if why is not None or of_all in (Refusal.QUESTION, Refusal.SECRET):
         return why or of_all
-    if form == "decided" and _NO_CHOICE.search(one.body):
+    if form == "decided" and _NO_CHOICE.search(sentence.body):
         return Refusal.POINTING
-    nothing = form == "value" and not _valued_parts(one.statement)
-    if nothing or (form != "rule" and _NOBODY.search(one.body)) or _everyday(one, form):
+    nothing = form == "value" and not _valued_parts(sentence.statement)
+    if nothing or (form != "rule" and _NOBODY.search(sentence.body)) or _everyday(sentence, form):
         return Refusal.NO_SUBJECT
-    if form == "rule" and not _STANDING.search(one.low):
-        passing = order_at(one.low[one.first :]) is not None or _THIS_TURN.search(one.low)
-        once = found is not None and "must" in found[0] and not _MANY_MUST.search(one.body)
+    if form == "rule" and not _STANDING.search(sentence.low):
+        passing = order_at(sentence.low[sentence.first :]) is not None or _THIS_TURN.search(
+            sentence.low
+        )
+        once = match is not None and "must" in match[0] and not _MANY_MUST.search(sentence.body)
         return Refusal.REQUEST if passing or once else None
-    asked = form in ("value", "preference", "correction") and order_at(one.body) == 0
-    asked = asked and not _MAKE_THAT.match(one.body)
+    asked = form in ("value", "preference", "correction") and order_at(sentence.body) == 0
+    asked = asked and not _MAKE_THAT.match(sentence.body)
     return Refusal.REQUEST if asked else None
 
 
-def _everyday(one: _Sentence, form: Form) -> bool:
+def _everyday(sentence: _Sentence, form: Form) -> bool:
     """Whether a verb of choosing has no object that is a choice."""
-    found = _CASUAL.search(one.body) if form == "decided" else None
-    if found is None or _DECIDED_CUE.search(one.low):
+    match = _CASUAL.search(sentence.body) if form == "decided" else None
+    if match is None or _DECIDED_CUE.search(sentence.low):
         return False
-    chosen = found["object"]
-    traded = not found[0].startswith("switch") or _EXCHANGED.search(chosen)
+    chosen = match["object"]
+    traded = not match[0].startswith("switch") or _EXCHANGED.search(chosen)
     if _SOMEBODY.search(chosen) or not traded:
         return True
-    common = _EVERYDAY.search(chosen) or found[0].startswith("call it")
-    return bool(common) and not _NAMED.search(one.statement, found.start("object"))
+    common = _EVERYDAY.search(chosen) or match[0].startswith("call it")
+    return bool(common) and not _NAMED.search(sentence.statement, match.start("object"))
 
 
 def _not_alone(
-    one: _Sentence, form: Form, segment: Segment, before: Sequence[Segment]
+    sentence: _Sentence, form: Form, segment: Segment, before: Sequence[Segment]
 ) -> Refusal | None:
     """Why a statement cannot be understood without the conversation, or is not its speaker's."""
-    by_user, body = segment.role == "user", one.body
-    if not (by_user and one.corrects) and _POINTS.search(body):
+    by_user, body = segment.role == "user", sentence.body
+    if not (by_user and sentence.corrects) and _POINTS.search(body):
         return Refusal.POINTING
     if form in ("decided", "rule", "did") and _POINTS_LATER.search(re.split("[,;，；]", body)[0]):
         return Refusal.POINTING
-    cut_off = _WANTS_MORE.search(body) or _INITIAL.search(one.statement)
-    if cut_off or not _closes(one.statement) or _wrapped(one, segment.text):
+    cut_off = _WANTS_MORE.search(body) or _INITIAL.search(sentence.statement)
+    if cut_off or not _closes(sentence.statement) or _wrapped(sentence, segment.text):
         return Refusal.HALF
     opening = [*before[:_OPENING_SEGMENTS], *before[-_OPENING_SEGMENTS:]]
     answers = (folded(near.text[:4_000]) for near in opening if near.role == "assistant")
@@ -472,13 +485,13 @@ def _closes(text: str) -> bool:
     return even and all(bare.count(opening) == bare.count(closing) for opening, closing in pairs)
 
 
-def _wrapped(one: _Sentence, text: str) -> bool:
+def _wrapped(sentence: _Sentence, text: str) -> bool:
     """Whether a line was broken for its length in the middle of the sentence."""
-    following = text[one.end : one.end + 2 * _WRAPPED_CHARS].lstrip(" \t")
-    if not following.startswith("\n") or one.low.rstrip()[-1:] in ".!?:;。！？：；…":
+    following = text[sentence.end : sentence.end + 2 * _WRAPPED_CHARS].lstrip(" \t")
+    if not following.startswith("\n") or sentence.low.rstrip()[-1:] in ".!?:;。！？：；…":
         return False
     after = following[1:].partition("\n")[0].strip()
-    line = one.end - text.rfind("\n", 0, one.end)
+    line = sentence.end - text.rfind("\n", 0, sentence.end)
     return min(line, len(after)) >= _WRAPPED_CHARS and after[:1].islower()
 
 
@@ -496,16 +509,16 @@ def _said_again(body: str, before: Sequence[Segment]) -> bool:
 
 
 def _drafts(
-    segment: Segment, one: _Sentence, form: Form, reasons: list[str]
+    segment: Segment, sentence: _Sentence, form: Form, reasons: list[str]
 ) -> Iterator[FactDraft]:
-    if redact(one.text).spans:
+    if redact(sentence.text).spans:
         reasons.append(Refusal.SECRET)
         return
-    said_before = folded(segment.text[max(0, one.start - _CHARS_BEFORE) : one.start])
-    corrects = one.corrects or CORRECTS.search(said_before) is not None
-    replaced = next((found for one_ in REPLACED if (found := one_.search(one.low))), None)
-    for text in _valued_parts(one.statement) if form == "value" else [one.statement]:
-        content = _content(text, one, corrects=corrects)
+    said_before = folded(segment.text[max(0, sentence.start - _CHARS_BEFORE) : sentence.start])
+    corrects = sentence.corrects or CORRECTS.search(said_before) is not None
+    replaced = next((match for one_ in REPLACED if (match := one_.search(sentence.low))), None)
+    for text in _valued_parts(sentence.statement) if form == "value" else [sentence.statement]:
+        content = _content(text, sentence, corrects=corrects)
         if len(_WORD.findall(content.lower())) < (_LEAST_CORRECTING if corrects else _LEAST_WORDS):
             reasons.append(Refusal.TOO_SHORT)
             continue
@@ -515,25 +528,25 @@ def _drafts(
             type=type_,
             content=content,
             at=segment.said_at,
-            evidence=(EvidenceSpan(segment=segment.id, start=one.start, end=one.end),),
+            evidence=(EvidenceSpan(segment=segment.id, start=sentence.start, end=sentence.end),),
             trust=segment.trust,
             made_by="rules",
             session=segment.session,
             subject=named.subject,
             attribute=named.attribute,
-            replaces=one.text[slice(*replaced.span(1))].strip("`\"' .,") if replaced else "",
+            replaces=sentence.text[slice(*replaced.span(1))].strip("`\"' .,") if replaced else "",
             corrects=corrects,
         )
 
 
-def _content(text: str, one: _Sentence, *, corrects: bool) -> str:
+def _content(text: str, sentence: _Sentence, *, corrects: bool) -> str:
     if corrects and len(_WORD.findall(text.lower())) < _LEAST_WORDS:
-        text = one.text  # half a sentence says more with the words that make it a correction
+        text = sentence.text  # half a sentence says more with the words that make it a correction
     if len(text) > MOST_CONTENT_CHARS:
-        found = next(
-            (found for form in _TRIGGERS.values() if (found := form.search(one.body))), None
+        match = next(
+            (match for form in _TRIGGERS.values() if (match := form.search(sentence.body))), None
         )
-        at = found.start() if found is not None else 0
+        at = match.start() if match is not None else 0
         text = bounded(text, at, min(20, len(text) - at), MOST_CONTENT_CHARS)[:MOST_CONTENT_CHARS]
     text = " ".join(text.split()).strip(_TRIMMED)
     bare = text.strip(_TRIMMED + "\"'")

@@ -123,11 +123,11 @@ _CLAUSES: Final = re.compile(r"(?:[,;.!]\s+|[，；。！\n]+)|[,;.!]+$")
 @lru_cache(maxsize=4096)  # the same facts are candidates again and again
 def name_subject(content: str, type: FactType) -> Subject:  # noqa: A002
     """The subject, the attribute and the value of one statement; empty where code cannot tell."""
-    told = name_clauses(content, type)
-    named = [found for found in told if found.told]
-    if len({(found.subject, found.attribute) for found in named}) > 1:
+    subjects = name_clauses(content, type)
+    named = [subject for subject in subjects if subject.told]
+    if len({(subject.subject, subject.attribute) for subject in named}) > 1:
         return UNTOLD
-    return named[0] if named else (told[0] if told else UNTOLD)
+    return named[0] if named else (subjects[0] if subjects else UNTOLD)
 
 
 @lru_cache(maxsize=4096)
@@ -143,8 +143,10 @@ def name_clauses(content: str, type: FactType) -> tuple[Subject, ...]:  # noqa: 
     text = _SCOPE.sub(r"\1 ", " ".join(_REJECTED.sub(" ", text).split()))
     for pattern, word in _REWORDED.items():
         text = pattern.sub(word, text)
-    found = [_of_clause(clause, type) for clause in _CLAUSES.split(_TAILS.sub("", text)) if clause]
-    return tuple(one for one in found if one != UNTOLD)
+    subjects = [
+        _of_clause(clause, type) for clause in _CLAUSES.split(_TAILS.sub("", text)) if clause
+    ]
+    return tuple(subject for subject in subjects if subject != UNTOLD)
 
 
 def _without_leads(text: str) -> str:
@@ -159,7 +161,7 @@ def _of_clause(clause: str, type: FactType) -> Subject:  # noqa: A002
     clause = _without_leads(clause.strip(" .!,;:，。！"))
     looks = [_preference_of, _rule_of, _property_of, _owner_of, _choice_of]
     looks.insert(1 if type == "task_state" else len(looks), _state_of)
-    return next((found for look in looks if (found := look(clause)) != UNTOLD), UNTOLD)
+    return next((subject for look in looks if (subject := look(clause)) != UNTOLD), UNTOLD)
 
 
 def _name_of(tokens: Iterable[Token], *, leave_out: Collection[str] = FILLER) -> str:
@@ -217,11 +219,11 @@ def _property_of(text: str) -> Subject:
     """The property that a clause gives a value, by its noun, its verb, or the value's kind."""
     tokens = cut(text)
     for find in (_by_setting, _by_noun, _by_version, _by_port, _by_place, _by_schedule):
-        found = find(text, tokens)
-        if found is _CANNOT_TELL:
+        subject = find(text, tokens)
+        if subject is _CANNOT_TELL:
             return UNTOLD
-        if found != UNTOLD:
-            return found
+        if subject != UNTOLD:
+            return subject
     return UNTOLD
 
 
@@ -260,7 +262,7 @@ def _by_noun(text: str, tokens: Sequence[Token]) -> Subject:
 def _state_follows(text: str, end: int) -> bool:
     """ "Version 2.3 is broken" says how version 2.3 is, not which version something has."""
     states = (phrase.search(text, end) for phrase in _STATES.values())
-    return any(found is not None and found.start() <= end + 1 for found in states)
+    return any(match is not None and match.start() <= end + 1 for match in states)
 
 
 def _meant(text: str, values: Sequence[Token], noun: Token) -> Token | None:
@@ -282,10 +284,10 @@ def _by_name(text: str, tokens: Sequence[Token], noun: Token) -> Subject:
     behind = [token for token in tokens if token.start >= link.end() and token is not noun]
     ahead = [token for token in tokens if token.end <= link.start() and token is not noun]
     value, rest = (behind, ahead) if after else (ahead, behind)
-    said = [token.text for token in value if token.text not in FILLER]
-    if not 1 <= len(said) <= 3:
+    texts = [token.text for token in value if token.text not in FILLER]
+    if not 1 <= len(texts) <= 3:
         return UNTOLD
-    return Subject(subject=_name_of(rest), attribute=noun.text, value=" ".join(said))
+    return Subject(subject=_name_of(rest), attribute=noun.text, value=" ".join(texts))
 
 
 def _by_version(text: str, tokens: Sequence[Token]) -> Subject:
@@ -304,7 +306,7 @@ def _by_version(text: str, tokens: Sequence[Token]) -> Subject:
 
 def _by_port(text: str, tokens: Sequence[Token]) -> Subject:
     numbers = [token for token in tokens if token.kind == "number" and token.text.isdigit()]
-    ports = [one for one in numbers if ":" in one.written or 1000 <= int(one.text) <= 65535]
+    ports = [other for other in numbers if ":" in other.written or 1000 <= int(other.text) <= 65535]
     if len(ports) != 1:
         return UNTOLD
     linked = _LISTENS.search(text) and _LINK_BEFORE.search(text[: ports[0].start])
@@ -450,20 +452,20 @@ def _preference_of(text: str) -> Subject:
     if (called := _CALLED.search(text)) is not None:
         name = (called["a"] or called["z"]).casefold()
         return Subject(subject="user", attribute="name", value=name)
-    found = _PREFERS.search(text)
-    value, other = (_value_of(found["a"]), _value_of(found["b"])) if found else ("", "")
-    if found is None or not (value and other):
+    match = _PREFERS.search(text)
+    value, other = (_value_of(match["a"]), _value_of(match["b"])) if match else ("", "")
+    if match is None or not (value and other):
         return UNTOLD
     pair = " / ".join(sorted((value, other)))
-    subject = " ".join(filter(None, ("user", pair, _name_of(cut(found["c"] or "")))))
+    subject = " ".join(filter(None, ("user", pair, _name_of(cut(match["c"] or "")))))
     return Subject(subject=subject, attribute="preference", value=value)
 
 
 def _rule_of(text: str) -> Subject:
     """What may or may not be done: a rule and its lifting are one thing."""
     for value, phrase in _RULES.items():
-        if (found := phrase.search(text)) is not None:
-            left = cut(f"{text[: found.start()]} {text[found.end() :]}")
+        if (match := phrase.search(text)) is not None:
+            left = cut(f"{text[: match.start()]} {text[match.end() :]}")
             subject = _name_of(_stemmed(left), leave_out=_RULE_WORDS)
             return Subject(subject=subject, attribute="rule", value=value)
     return UNTOLD
@@ -480,10 +482,10 @@ def _stemmed(tokens: Iterable[Token]) -> Iterator[Token]:
 def _state_of(text: str) -> Subject:
     """How far something is, or whether it is on: open and done are states of one thing."""
     for value, phrase in _STATES.items():
-        if (found := phrase.search(text)) is not None:
-            if _PARTLY.search(text[: found.start()]):
+        if (match := phrase.search(text)) is not None:
+            if _PARTLY.search(text[: match.start()]):
                 return UNTOLD
-            left = cut(f"{text[: found.start()]} {_ENDS.sub('', text[found.end() :])}")
+            left = cut(f"{text[: match.start()]} {_ENDS.sub('', text[match.end() :])}")
             attribute = "switch" if value in ("on", "off") else "state"
             return Subject(subject=_name_of(left), attribute=attribute, value=value)
     return UNTOLD
@@ -492,8 +494,8 @@ def _state_of(text: str) -> Subject:
 def _owner_of(text: str) -> Subject:
     """Who answers for what."""
     for phrase in _OWNED:
-        if (found := phrase.search(text)) is not None:
-            subject, owner = _name_of(cut(found["b"])), _value_of(found["a"])
+        if (match := phrase.search(text)) is not None:
+            subject, owner = _name_of(cut(match["b"])), _value_of(match["a"])
             return Subject(subject=subject, attribute="owner", value=owner)
     return UNTOLD
 
@@ -501,12 +503,12 @@ def _owner_of(text: str) -> Subject:
 def _choice_of(text: str) -> Subject:
     """What was chosen for what; nothing where both could hold beside another choice."""
     for phrase in _CHOICES:
-        found = phrase.search(text)
-        if found is None or _SEVERAL.search(found["a"]):
+        match = phrase.search(text)
+        if match is None or _SEVERAL.search(match["a"]):
             continue
-        value, about = _value_of(found["a"]), cut(found["b"])
+        value, about = _value_of(match["a"]), cut(match["b"])
         head = next((token.text for token in reversed(about) if token.text not in FILLER), "")
-        verb = found.groupdict().get("v") or ""
+        verb = match.groupdict().get("v") or ""
         if not value or not _name_of(about) or (head in _COMPONENTS and not verb):
             continue
         attribute = "name" if verb in ("called", "named") else verb or "choice"

@@ -173,7 +173,7 @@ def anchored(content: str, quote: str) -> bool:
 
     It takes a sentence of which something is exact: a heading is about anything.
     """
-    said = _folded(quote)
+    text = _folded(quote)
     exact = [
         *_NUMBERS.findall(_folded(content)),
         *map(_folded, shapes_in(content)),
@@ -182,7 +182,7 @@ def anchored(content: str, quote: str) -> bool:
     names = [max(name, key=len) for name in names_in(content)]
     if (not exact and not names) or len(content_words(content)) <= _LEAST_WORDS:
         return False
-    return all(one in said for one in exact) and {*tokenize(quote), *tokenize(said)}.issuperset(
+    return all(one in text for one in exact) and {*tokenize(quote), *tokenize(text)}.issuperset(
         names
     )
 
@@ -230,9 +230,9 @@ def _asks(sentence: str) -> bool:
 
 def _exact(content: str, spans: Sequence[str], context: str) -> str:
     """What is exact in the statement and stands nowhere in what it rests on."""
-    said = _folded("\n".join(spans))
-    around = f"{said}\n{_folded(context)}"
-    numbers = set(_NUMBERS.findall(said))
+    text = _folded("\n".join(spans))
+    around = f"{text}\n{_folded(context)}"
+    numbers = set(_NUMBERS.findall(text))
     loose = {piece for number in numbers for piece in re.split(r"[.:,_/-]", number)}
     for number in _NUMBERS.findall(_folded(content)):
         if number not in numbers and number not in loose:
@@ -270,18 +270,18 @@ def _is_unspaced(sign: str) -> bool:
     return is_unspaced_pair(sign * 2)
 
 
-def _agrees_in_denial(content: str, said: str) -> bool:
+def _agrees_in_denial(content: str, text: str) -> bool:
     """Neither denies what the other affirms."""
-    if _DENIES.search(content) and not (_DENIES.search(said) or _PLAINLY_DENIES.search(said)):
+    if _DENIES.search(content) and not (_DENIES.search(text) or _PLAINLY_DENIES.search(text)):
         return False
-    stated, rested_on = _clauses(content), _clauses(said)
+    stated, rested_on = _clauses(content), _clauses(text)
     return not (_contradicts(stated, rested_on) or _contradicts(rested_on, stated))
 
 
 def _contradicts(denying: Sequence[_Clause], affirming: Sequence[_Clause]) -> bool:
     """Whether the second affirms a clause that the first denies."""
-    denied = frozenset[str]().union(*(one.words for one in affirming if one.denies))
-    affirmed = frozenset[str]().union(*(one.words for one in affirming if not one.denies))
+    denied = frozenset[str]().union(*(clause.words for clause in affirming if clause.denies))
+    affirmed = frozenset[str]().union(*(other.words for other in affirming if not other.denies))
     for clause in denying:
         if not clause.denies:
             continue

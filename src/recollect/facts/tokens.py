@@ -122,28 +122,28 @@ def cut(text: str) -> list[Token]:
     """The words and values of a statement, in order; of one that is too long, of its beginning."""
     return [
         token
-        for found in _TOKENS.finditer(text, 0, MOST_STATEMENT_CHARS)
-        for token in _tokens_of(found)
+        for match in _TOKENS.finditer(text, 0, MOST_STATEMENT_CHARS)
+        for token in _tokens_of(match)
     ]
 
 
-def _tokens_of(found: re.Match[str]) -> Iterator[Token]:
-    group, written = found.lastgroup or "word", found[0]
+def _tokens_of(found_match: re.Match[str]) -> Iterator[Token]:
+    group, written = found_match.lastgroup or "word", found_match[0]
     if group == "chinese":
-        yield from _chinese(written, found.start())
+        yield from _chinese(written, found_match.start())
         return
     if group == "code":
         inner = [token for match in _TOKENS.finditer(written[1:-1]) for token in _tokens_of(match)]
         text, kind = written[1:-1].casefold(), "name"
         if len(inner) == 1 and inner[0].kind != "word":
             text, kind = inner[0].text, inner[0].kind
-    elif found["measure"] is not None:
-        text, kind = _measured(_number(found["measure"]), found["unit"].casefold())
-    elif found["local"] is not None:
-        text, kind = found["localport"], "number"
+    elif found_match["measure"] is not None:
+        text, kind = _measured(_number(found_match["measure"]), found_match["unit"].casefold())
+    elif found_match["local"] is not None:
+        text, kind = found_match["localport"], "number"
     else:
         text, kind = _normalised(group, written.casefold())
-    yield Token(text, kind, found.start(), found.end(), written)
+    yield Token(text, kind, found_match.start(), found_match.end(), written)
 
 
 def _normalised(group: str, text: str) -> tuple[str, str]:

@@ -358,8 +358,8 @@ def _shown(line: Line) -> str:
     if segment.role == "tool":
         return _unnumbered(line.piece)
     words = _defused(" ".join(line.piece.text[line.start : line.end].split()))
-    said = f"{segment.role}: {words}"
-    return f"[{line.number}] {said}" if line.number else f"({said})"
+    text = f"{segment.role}: {words}"
+    return f"[{line.number}] {text}" if line.number else f"({text})"
 
 
 def _unnumbered(piece: Piece) -> str:

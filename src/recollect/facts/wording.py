@@ -137,14 +137,14 @@ def doubt(low: str, *, standing: bool = False) -> Refusal | None:
     """
     weak = _WEAK if standing else frozenset()
     return next(
-        (why for why, one in _PATTERNS.items() if why not in weak and one.search(low)), None
+        (why for why, pattern in _PATTERNS.items() if why not in weak and pattern.search(low)), None
     )
 
 
 def order_at(low: str) -> int | None:
     """Where a folded sentence begins to ask for something to be done now; None: it does not."""
-    found = _ORDER.search(low)
-    return None if found is None else found.start()
+    match = _ORDER.search(low)
+    return None if match is None else match.start()
 
 
 _SIMPLIFIED: Final = (

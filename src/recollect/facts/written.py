@@ -64,8 +64,8 @@ def stored_words(text: str, settings: Redaction, *, limit: int | None) -> tuple[
 
 def draft_of(statement: WrittenStatement) -> FactDraft:
     """The statement as a draft, with what the rules can tell about it."""
-    found = _by_rules(statement)
-    type_ = statement.type or (found.type if found is not None else _guessed(statement.content))
+    draft = _by_rules(statement)
+    type_ = statement.type or (draft.type if draft is not None else _guessed(statement.content))
     named = name_subject(statement.content, type_)
     return FactDraft(
         type=type_,
@@ -76,8 +76,8 @@ def draft_of(statement: WrittenStatement) -> FactDraft:
         made_by=statement.made_by,
         subject=statement.subject or named.subject,
         attribute=named.attribute,
-        replaces="" if found is None else found.replaces,
-        corrects=found is not None and found.corrects,
+        replaces="" if draft is None else draft.replaces,
+        corrects=draft is not None and draft.corrects,
     )
 
 
@@ -100,8 +100,8 @@ def other_value(before: str, now: str) -> bool:
     same said better."""
     if set(_VALUES.findall(before)) != set(_VALUES.findall(now)):
         return True
-    one, other = name_subject(before, "config"), name_subject(now, "config")
-    return bool(one.value and other.value) and one.value != other.value
+    subject, other = name_subject(before, "config"), name_subject(now, "config")
+    return bool(subject.value and other.value) and subject.value != other.value
 
 
 def _plain(text: str) -> str:
@@ -117,7 +117,7 @@ def _guessed(content: str) -> FactType:
 
 def _by_rules(statement: WrittenStatement) -> FactDraft | None:
     """What the rules make of it, as if the user had said it; None where that is not one thing."""
-    said = find_statements(
+    statements = find_statements(
         Segment(
             id=SegmentId("0" * 32),
             session="",
@@ -131,4 +131,4 @@ def _by_rules(statement: WrittenStatement) -> FactDraft | None:
             trust="high",
         )
     )
-    return said.drafts[0] if len(said.drafts) == 1 else None
+    return statements.drafts[0] if len(statements.drafts) == 1 else None

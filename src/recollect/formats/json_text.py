@@ -252,7 +252,7 @@ def _string(text: str) -> str:
     quoted: str = encode_basestring(text)
     if quoted.isascii():
         return quoted
-    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+    return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
 def _number(value: float) -> str:

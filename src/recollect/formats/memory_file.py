@@ -76,7 +76,11 @@ class _MarkdownLines:
             while above and above[-1].level >= heading.level:
                 above.pop()
             above.append(heading)
-            path = tuple(one.title[:HEADING_CHARS] for one in above if one.title)
+            path = tuple(
+                section_heading.title[:HEADING_CHARS]
+                for section_heading in above
+                if section_heading.title
+            )
             below = self.headings.get(following)
             parent = below is not None and below.level > heading.level
             body = at + heading.lines

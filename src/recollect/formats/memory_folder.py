@@ -168,7 +168,7 @@ MADE: Final[Mapping[MadeBy, str]] = {
     "import": "imported",
 }
 _TYPES: Final = {heading.casefold(): type_ for type_, heading in HEADINGS.items()}
-_TRUSTS: Final = {said: trust for trust, said in SAID.items()}
+_TRUSTS: Final = {text: trust for trust, text in SAID.items()}
 _UNTIL: Final = "until "
 _WITH_SUBJECT: Final = "subject in brackets"
 _SUBJECT: Final = re.compile(r" \[([^\[\]\n]+)\]\Z")
@@ -218,8 +218,8 @@ class FolderRead:
 
 def day_of(path: str) -> str | None:
     """The day of a daily file's path; None for any other path."""
-    found = _DAILY.fullmatch(path)
-    return None if found is None else found[1]
+    match = _DAILY.fullmatch(path)
+    return None if match is None else match[1]
 
 
 def belongs(path: str) -> bool:
@@ -299,17 +299,17 @@ def _by_subject(digests: Sequence[Fact]) -> Iterator[str]:
 
 
 def _line(fact: Fact) -> str:
-    told = [_day(fact.at), SAID[fact.trust], MADE[fact.made_by]]
+    lines = [_day(fact.at), SAID[fact.trust], MADE[fact.made_by]]
     if fact.pinned:
-        told.append("pinned")
+        lines.append("pinned")
     if fact.valid_to is not None:
-        told.append(f"{_UNTIL}{_day(fact.valid_to)}")
+        lines.append(f"{_UNTIL}{_day(fact.valid_to)}")
     words = fact.content if fact.type == "digest" else fact.told
     if words != fact.content and without_subject(words) == fact.content:
-        told.append(_WITH_SUBJECT)
+        lines.append(_WITH_SUBJECT)
     else:
         words = fact.content
-    return write_item(words, id=fact.id, note=", ".join(told))
+    return write_item(words, id=fact.id, note=", ".join(lines))
 
 
 def _exported_line(fact: Fact) -> str:
@@ -343,10 +343,10 @@ def _folder_line(path: str, number: int, heading: str, item: ListItem) -> Folder
         type_ = "preference"
     elif path == RESEARCH:
         type_ = "digest"
-    told = item.note.split(", ")
-    about = _SUBJECT.search(item.content) if _WITH_SUBJECT in told else None
+    lines = item.note.split(", ")
+    about = _SUBJECT.search(item.content) if _WITH_SUBJECT in lines else None
     subject = read_item([heading]).content if path == RESEARCH else ""
-    trusts = (_TRUSTS.get(said) for said in told)
+    trusts = (_TRUSTS.get(text) for text in lines)
     return FolderLine(
         path=path,
         number=number,
@@ -356,7 +356,7 @@ def _folder_line(path: str, number: int, heading: str, item: ListItem) -> Folder
         subject=subject if about is None else about[1],
         day=day_of(path),
         trust=next((trust for trust in trusts if trust is not None), None),
-        replaced=any(said.startswith(_UNTIL) for said in told),
+        replaced=any(text.startswith(_UNTIL) for text in lines),
     )
 
 

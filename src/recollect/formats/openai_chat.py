@@ -398,8 +398,8 @@ def _sent_image(image: tuple[str, str]) -> dict[str, Any]:
 def _sent_user(message: Mapping[str, Any]) -> dict[str, Any] | None:
     blocks = blocks_of(message)
     if not images_of(blocks):
-        said = texts_of(blocks)
-        return {"role": "user", "content": "\n".join(said)} if said else None
+        texts = texts_of(blocks)
+        return {"role": "user", "content": "\n".join(texts)} if texts else None
     content: list[dict[str, Any]] = []
     for block in blocks:
         if text := text_in(block):
@@ -410,8 +410,8 @@ def _sent_user(message: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _sent_reply(message: Mapping[str, Any], own: bool) -> dict[str, Any] | None:  # noqa: FBT001
     blocks = blocks_of(message)
-    said = "\n".join(texts_of(blocks))
-    body: dict[str, Any] = {"role": "assistant", "content": said or None}
+    text = "\n".join(texts_of(blocks))
+    body: dict[str, Any] = {"role": "assistant", "content": text or None}
     thoughts = [
         str(block.get("thinking") or "")
         for block in blocks
@@ -422,7 +422,7 @@ def _sent_reply(message: Mapping[str, Any], own: bool) -> dict[str, Any] | None:
     calls = [_sent_call(block) for block in blocks if block.get("type") == "toolCall"]
     if calls:
         body["tool_calls"] = calls
-    return body if said or calls else None
+    return body if text or calls else None
 
 
 def _sent_call(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -481,7 +481,7 @@ class ChatAssembling:
     def partial(self) -> Mapping[str, Any]:
         """The choices that have begun."""
         choices = [self._choices[at] for at in sorted(self._choices)]
-        shown = [{**one, "message": _without_indexes(one["message"])} for one in choices]
+        shown = [{**choice, "message": _without_indexes(choice["message"])} for choice in choices]
         return {"object": "chat.completion", **self._top, "choices": shown}
 
     def _choose(self, at: int, fields: Mapping[str, Any]) -> Iterator[ReplyEvent]:

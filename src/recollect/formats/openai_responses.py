@@ -263,10 +263,10 @@ class OpenAIResponsesCodec:
                 )
             elif kind == "message":
                 parts = mappings(item.get("content"))
-                said = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+                text = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
                 named = {"textSignature": str(item["id"])} if item.get("id") else {}
-                if said:
-                    blocks.append({**text_block(said), **named})
+                if text:
+                    blocks.append({**text_block(text), **named})
             elif kind == "function_call":
                 name = item.get("id")
                 spelled = str(item.get("call_id") or "")

@@ -152,20 +152,20 @@ class SegmentLine:
 
 def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[SegmentLine]:
     """Read lines one by one; what is none is told in `passed_over`."""
-    for found in object_lines(lines, passed_over):
-        value = found.value
+    for line in object_lines(lines, passed_over):
+        value = line.value
         named = {key: text_at(value, key) for key in ("id", "sessionId", "content")}
         role = _ROLES.get(text_at(value, "role") or "")
         missing = [key for key, text in named.items() if text is None]
         if missing or role is None:
             what = f"no text in {' and '.join(missing)}" if missing else "a role that is not known"
-            passed_over.append(f"line {found.number}: {what}")
+            passed_over.append(f"line {line.number}: {what}")
             continue
         metadata = value.get("metadata")
         tokens, said_at = number_at(value, "tokens"), number_at(value, "timestamp")
         yield SegmentLine(
-            number=found.number,
-            line=found.line,
+            number=line.number,
+            line=line.line,
             value=value,
             id=named["id"] or "",
             session=named["sessionId"] or "",
@@ -237,7 +237,10 @@ def own_keys(fact: Fact) -> dict[str, Any]:
         "attribute": (fact.attribute, bool(fact.attribute)),
         "sources": (list(fact.sources), bool(fact.sources)),
         "evidence": (
-            [{"segment": one.segment, "start": one.start, "end": one.end} for one in fact.evidence],
+            [
+                {"segment": span.segment, "start": span.start, "end": span.end}
+                for span in fact.evidence
+            ],
             bool(fact.evidence),
         ),
         "madeBy": (fact.made_by, fact.made_by != "import"),
@@ -325,18 +328,18 @@ class KnowledgeLine:
 
 def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[KnowledgeLine]:
     """Read lines one by one; what is none is told in `passed_over`."""
-    for found in object_lines(lines, passed_over):
-        value = found.value
+    for line in object_lines(lines, passed_over):
+        value = line.value
         name, content = text_at(value, "id"), text_at(value, "content")
         kind = _TYPES.get(text_at(value, "type") or "")
         if name is None or content is None or kind is None:
             what = "a type that is not known" if kind is None else "no text in id or content"
-            passed_over.append(f"line {found.number}: {what}")
+            passed_over.append(f"line {line.number}: {what}")
             continue
         at = number_at(value, "timestamp")
         yield KnowledgeLine(
-            number=found.number,
-            line=found.line,
+            number=line.number,
+            line=line.line,
             value=value,
             id=name,
             type=kind,
@@ -384,14 +387,14 @@ def write_knowledge_line(fact: Fact) -> str:
 
 def _up_to_date(fact: Fact, line: str) -> str:
     """The line a fact came as, unless it was superseded or otherwise changed since."""
-    found = next(object_lines([line.encode()], []), None)
-    if found is None:
+    object_line = next(object_lines([line.encode()], []), None)
+    if object_line is None:
         return line
-    said, now = own_keys(with_own_keys(fact, found.value, restored=True)), own_keys(fact)
-    if found.value.get("supersededBy") == fact.superseded_by and said == now:
+    said, now = own_keys(with_own_keys(fact, object_line.value, restored=True)), own_keys(fact)
+    if object_line.value.get("supersededBy") == fact.superseded_by and said == now:
         return line
     changing = OWN_KEYS | {"supersededBy"}
-    value = {key: item for key, item in found.value.items() if key not in changing}
+    value = {key: item for key, item in object_line.value.items() if key not in changing}
     if fact.superseded_by is not None:
         value["supersededBy"] = fact.superseded_by
     return stringify({**value, **now}) + "\n"

@@ -139,9 +139,10 @@ def read_session(data: bytes) -> PiSession:
     if torn:
         lines.pop()
         passed_over.append(TORN_NOTE)
-    found = list(object_lines(lines, passed_over))
+    found_lines = list(object_lines(lines, passed_over))
     entries = [
-        PiEntry(number=one.number, line=lines[one.number - 1], value=one.value) for one in found
+        PiEntry(number=line.number, line=lines[line.number - 1], value=line.value)
+        for line in found_lines
     ]
     header = None
     if entries and entries[0].kind == "session" and entries[0].id is not None:
@@ -501,7 +502,7 @@ class PiContext:
     @property
     def messages(self) -> tuple[PiMessage, ...]:
         """As they go to the model, before they are put into a provider's words."""
-        return tuple(one.message for one in self.shown)
+        return tuple(item.message for item in self.shown)
 
 
 def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:

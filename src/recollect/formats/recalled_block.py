@@ -53,8 +53,10 @@ def write_openclaw_block(facts: Sequence[RecalledFact], passages: Sequence[Recal
         lines = [_contained(f"- [{fact.type}] {fact.text}") for fact in facts]
         sections.append("\n".join(["<knowledge>", *lines, "</knowledge>"]))
     if passages:
-        ordered = sorted(passages, key=lambda one: one.order)
-        lines = [_contained(f"[{one.said_at} {one.role}] {one.text}") for one in ordered]
+        ordered = sorted(passages, key=lambda passage: passage.order)
+        lines = [
+            _contained(f"[{passage.said_at} {passage.role}] {passage.text}") for passage in ordered
+        ]
         sections.append("<detail>\n" + "\n\n".join(lines) + "\n</detail>")
     return "\n\n".join([*sections, BLOCK_CLOSING])
 
@@ -65,8 +67,8 @@ def write_standing(facts: Sequence[RecalledFact], lines: Sequence[tuple[str, str
     if facts:
         sections.append("\n".join(["<knowledge>", *map(fact_line, facts), "</knowledge>"]))
     if lines:
-        said = [standing_line(speaker, text) for speaker, text in lines]
-        sections.append("\n".join(["<detail>", *said, "</detail>"]))
+        texts = [standing_line(speaker, text) for speaker, text in lines]
+        sections.append("\n".join(["<detail>", *texts, "</detail>"]))
     return "\n\n".join([*sections, BLOCK_CLOSING])
 
 
@@ -101,11 +103,16 @@ def _detail_lines(passages: Sequence[RecalledPassage]) -> list[str]:
     sittings: dict[str, list[RecalledPassage]] = {}
     for passage in passages:
         sittings.setdefault(passage.sitting, []).append(passage)
-    ordered = [sorted(held, key=lambda one: one.order) for held in sittings.values()]
+    ordered = [
+        sorted(passages, key=lambda recalled_passage: recalled_passage.order)
+        for passages in sittings.values()
+    ]
     lines: list[str] = []
-    for held in sorted(ordered, key=lambda held: held[0].order):
-        lines.append(sitting_line(held[0]))
-        lines.extend(passage_line(passage) for passage in held)
+    for recalled_passages in sorted(
+        ordered, key=lambda recalled_passages: recalled_passages[0].order
+    ):
+        lines.append(sitting_line(recalled_passages[0]))
+        lines.extend(passage_line(passage) for passage in recalled_passages)
     return lines
 
 

@@ -163,7 +163,7 @@ class StreamedReply:
         if kind in ("error", "response.failed") or fields.get("error"):
             self.error = fields
             return
-        wire = next((one for one in WIRES.values() if one.is_event(fields)), None)
+        wire = next((codec for codec in WIRES.values() if codec.is_event(fields)), None)
         if wire is None:
             return
         if self._assembling is None:

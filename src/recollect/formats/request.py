@@ -121,17 +121,17 @@ def fill_frame(
     frame: bytes, rows: Sequence[bytes], *, system: bytes | None, tools: bytes | None
 ) -> bytes:
     """The request again: the frame with these messages, system prompt and tools."""
-    found = _MESSAGES_MARK.search(frame)
-    if found is None:
+    match = _MESSAGES_MARK.search(frame)
+    if match is None:
         raise FormatError("not a frame: it has no place for messages")
     opening, closing = (
-        bytes.fromhex(found[1].decode()),
-        bytes.fromhex(found[3].decode()),
+        bytes.fromhex(match[1].decode()),
+        bytes.fromhex(match[3].decode()),
     )
-    array = b"[" + opening + _joined(rows, found[2]) + closing + b"]"
-    if found[2] == _AS_TEXT:
+    array = b"[" + opening + _joined(rows, match[2]) + closing + b"]"
+    if match[2] == _AS_TEXT:
         array = rows[0].removeprefix(_TEXT_BEFORE).removesuffix(b"}")
-    filled = frame[: found.start()] + b"\0" + frame[found.end() :]
+    filled = frame[: match.start()] + b"\0" + frame[match.end() :]
     filled = filled.replace(_mark("system"), system or b"null", 1)
     filled = filled.replace(_mark("tools"), tools or b"null", 1)
     return filled.replace(b"\0", array, 1)
@@ -196,13 +196,15 @@ def _unchanged(entries: Sequence[Entry], rows: Sequence[Row]) -> bool:
 
 def _split_body(body: bytes, format_name: FormatName | None) -> Request:
     try:
-        found = _BODY.decode(body)
+        found_body = _BODY.decode(body)
         spans = {
             name: span
             for name in (*LOOKED_AT, "input")
-            if (span := bytes(getattr(found, name))) and span != b"null"
+            if (span := bytes(getattr(found_body, name))) and span != b"null"
         }
-        messages = None if found.messages is None else [bytes(raw) for raw in found.messages]
+        messages = (
+            None if found_body.messages is None else [bytes(raw) for raw in found_body.messages]
+        )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         spans = object_spans(body)
         messages = array_spans(spans["messages"]) if "messages" in spans else None

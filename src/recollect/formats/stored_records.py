@@ -218,7 +218,7 @@ def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
             break
         shared += 1
     rest = covers[shared:]
-    whole = all(len(one) == _ID_CHARS and one.isascii() for one in rest)
+    whole = all(len(message_id) == _ID_CHARS and message_id.isascii() for message_id in rest)
     named = "".join(rest) if whole else list(rest)
     return {"from": start, "run": shared, "and": named} if shared else named
 
@@ -317,10 +317,12 @@ class SoughtText:
         hold it where its bytes do.
         """
         try:
-            held = join_state(state, (), ())
-            if not self.stands_in(write_state(held)):
+            session_state = join_state(state, (), ())
+            if not self.stands_in(write_state(session_state)):
                 return state
-            anchors = frozenset(edit.anchor for edit in held.edits if isinstance(edit, Shorten))
+            anchors = frozenset(
+                edit.anchor for edit in session_state.edits if isinstance(edit, Shorten)
+            )
             cleaned = without_quotes(state, anchors)
             left = write_state(join_state(cleaned, (), ()))
         except FormatError:

@@ -70,9 +70,9 @@ def is_summary(role: Role, parts: tuple[Part, ...]) -> bool:
 
 def without_names(summary: str) -> str:
     """A summary without the list of names behind it: a name alone says nothing about its thing."""
-    told, pinned = part_pinned(summary)
-    told = without_block(told, NAMES_TAG)
-    return f"{told}\n\n{pinned}" if told and pinned else told or pinned
+    text, pinned = part_pinned(summary)
+    text = without_block(text, NAMES_TAG)
+    return f"{text}\n\n{pinned}" if text and pinned else text or pinned
 
 
 def part_pinned(summary: str) -> tuple[str, str]:

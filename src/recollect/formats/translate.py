@@ -72,8 +72,8 @@ def to_wire(messages: Sequence[Mapping[str, Any]], speaker: Speaker) -> WireHist
         ]
     )
     return WireHistory(
-        messages=tuple([one.body for one in written]),
-        sources=tuple([one.source for one in written]),
+        messages=tuple([message.body for message in written]),
+        sources=tuple([message.source for message in written]),
     )
 
 

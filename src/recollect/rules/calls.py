@@ -216,7 +216,11 @@ def _merge(group: Group, other: Group, owners: tuple[dict[CallId, Group], ...]) 
 
 def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: list[Group]) -> None:
     """Results join the group of their call; the rest of the message stands alone."""
-    owners = {id(found): found for c in entry.results if (found := caller.get(c)) is not None}
+    owners = {
+        id(found_group): found_group
+        for c in entry.results
+        if (found_group := caller.get(c)) is not None
+    }
     only_results = all(isinstance(part, ToolResult) for part in entry.parts)
     if only_results and len(owners) == 1:
         owner = next(iter(owners.values()))
@@ -225,8 +229,8 @@ def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: li
         return
     rest = Group(first=at)
     for part_at, part in enumerate(entry.parts):
-        found = caller.get(part.call_id) if isinstance(part, ToolResult) else None
-        target = found or rest
+        found_group = caller.get(part.call_id) if isinstance(part, ToolResult) else None
+        target = found_group or rest
         target.members.append((entry.key, part_at))
         if at not in target.entries:
             target.entries.append(at)

@@ -44,7 +44,7 @@ def critical_rules(agents_md_text: str, limit_chars: int = LIMIT_CHARS) -> str:
 
 
 def _headings(lines: list[str]) -> list[_Heading]:
-    found: list[_Heading] = []
+    headings: list[_Heading] = []
     fence = ""
     for number, line in enumerate(lines):
         marked = _FENCE.match(line)
@@ -57,8 +57,8 @@ def _headings(lines: list[str]) -> list[_Heading]:
             heading = _HEADING.fullmatch(line.rstrip("\r"))
             if heading is not None:
                 title = " ".join(heading[2].strip("*_: ").casefold().split())
-                found.append(_Heading(line=number, level=len(heading[1]), title=title))
-    return found
+                headings.append(_Heading(line=number, level=len(heading[1]), title=title))
+    return headings
 
 
 def _fitted(sections: list[str], limit_chars: int) -> list[str]:

@@ -99,7 +99,7 @@ def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[Redacte
     """What to mask in the text, each span inside one string and between its escapes."""
     in_place = redact(_SPACE_ESCAPES.sub(_as_space, text), pii=pii, known=known).spans
     ends = [span.end for span in in_place]
-    found: list[RedactedSpan] = []
+    spans: list[RedactedSpan] = []
     read: dict[str, Sequence[RedactedSpan]] = {}  # a report says the same of many messages
     for string in _strings(text):
         beside = bisect_right(ends, string.start)
@@ -113,9 +113,9 @@ def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[Redacte
             if string.written not in read:
                 read[string.written] = _decoded_spans(string.written, pii=pii)
             at = string.start
-            own += [_moved(one, one.start + at, one.end + at) for one in read[string.written]]
-        found += _merged(own)
-    return found
+            own += [_moved(span, span.start + at, span.end + at) for span in read[string.written]]
+        spans += _merged(own)
+    return spans
 
 
 def _strings(text: str) -> Iterator[_String]:

@@ -77,27 +77,27 @@ def is_noise(text: str) -> NoiseVerdict:
     return _NOT_NOISE if reason is None else NoiseVerdict(reason=reason)
 
 
-def _reason(said: str) -> NoiseReason | None:
-    if not said:
+def _reason(text: str) -> NoiseReason | None:
+    if not text:
         return NoiseReason.EMPTY
-    if said.strip(_MARKUP) in _SILENT:
+    if text.strip(_MARKUP) in _SILENT:
         return NoiseReason.SILENT_REPLY
     # The prompt names the file and speaks of the heartbeat apart from the file's name.
-    if "HEARTBEAT.md" in said and "heartbeat" in said.replace("HEARTBEAT.md", "").lower():
+    if "HEARTBEAT.md" in text and "heartbeat" in text.replace("HEARTBEAT.md", "").lower():
         return NoiseReason.HEARTBEAT_PROMPT
-    if _AUDIO.match(said) and "file_key" in said:
+    if _AUDIO.match(text) and "file_key" in text:
         return NoiseReason.RAW_AUDIO
-    if _QUEUED.match(said):
+    if _QUEUED.match(text):
         return NoiseReason.QUEUED_MESSAGES
-    return NoiseReason.SHORT if _is_short(said) else None
+    return NoiseReason.SHORT if _is_short(text) else None
 
 
-def _is_short(said: str) -> bool:
+def _is_short(text: str) -> bool:
     """At most six characters of an alphabet, or two of a script that writes words with one."""
-    if len(said) > _SHORT_WEIGHT:
+    if len(text) > _SHORT_WEIGHT:
         return False
-    wide = len(_WIDE.findall(said))
-    return len(said) + wide * (_WIDE_WEIGHT - 1) <= _SHORT_WEIGHT
+    wide = len(_WIDE.findall(text))
+    return len(text) + wide * (_WIDE_WEIGHT - 1) <= _SHORT_WEIGHT
 
 
 def strip_channel_prefix(text: str) -> str:

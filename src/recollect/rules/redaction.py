@@ -117,16 +117,18 @@ def redact(text: str, *, pii: bool = False, known: Collection[str] = ()) -> Reda
     """
     if len(text) < _LEAST_SECRET_CHARS:
         return Redacted(text=text)
-    found = [candidate for candidate in _find(text, pii=pii) if candidate.end > candidate.start]
+    matches = [candidate for candidate in _find(text, pii=pii) if candidate.end > candidate.start]
     if MASK_OPENING in text:
-        found = _away_from_masks(text, found)
-    if found or known:
-        certain = (one for one in found if one.rule not in _UNCERTAIN_RULES)
-        values = told_apart(text[one.start : one.end] for one in certain)
-        found += _again(text, values if not known else {**values, **dict.fromkeys(known)}, found)
-    if not found:
+        matches = _away_from_masks(text, matches)
+    if matches or known:
+        certain = (match for match in matches if match.rule not in _UNCERTAIN_RULES)
+        values = told_apart(text[match.start : match.end] for match in certain)
+        matches += _again(
+            text, values if not known else {**values, **dict.fromkeys(known)}, matches
+        )
+    if not matches:
         return Redacted(text=text)
-    spans = tuple(_merge(found))
+    spans = tuple(_merge(matches))
     return Redacted(text=spliced(text, spans), spans=spans)
 
 
@@ -170,9 +172,9 @@ def spliced(text: str, spans: Iterable[RedactedSpan]) -> str:
     return "".join(pieces)
 
 
-def _again(text: str, values: Iterable[str], found: list[SecretMatch]) -> list[SecretMatch]:
+def _again(text: str, values: Iterable[str], matches: list[SecretMatch]) -> list[SecretMatch]:
     """Where these secrets stand besides: what masked one of them does not see the others."""
-    taken = sorted((one.start, one.end) for one in found)
+    taken = sorted((match.start, match.end) for match in matches)
     starts = [start for start, _ in taken]
     more: list[SecretMatch] = []
     for value in sorted(values, key=lambda one: (-len(one), one))[:MOST_KNOWN_SECRETS]:
@@ -220,23 +222,23 @@ def _ascii_words(lowered: str) -> frozenset[str]:
     return frozenset(_ASCII_WORD.findall(lowered))
 
 
-def _away_from_masks(text: str, found: list[SecretMatch]) -> list[SecretMatch]:
+def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]:
     """Drop what touches an earlier mask: its neighbours were read with the secret in place."""
     masks = [match.span() for match in MASK.finditer(text)]
     ends = [end for _, end in masks]
     kept: list[SecretMatch] = []
-    for candidate in found:
+    for candidate in matches:
         following = bisect_right(ends, candidate.first - 1)
         if following == len(masks) or masks[following][0] > candidate.last:
             kept.append(candidate)
     return kept
 
 
-def _merge(found: list[SecretMatch]) -> list[RedactedSpan]:
+def _merge(matches: list[SecretMatch]) -> list[RedactedSpan]:
     """Overlapping findings become one span under the name of the widest of them."""
-    found.sort(key=lambda candidate: (candidate.start, -candidate.end))
+    matches.sort(key=lambda candidate: (candidate.start, -candidate.end))
     spans: list[RedactedSpan] = []
-    for candidate in found:
+    for candidate in matches:
         rule, start, end = candidate.rule, candidate.start, candidate.end
         if spans and start < spans[-1].end:
             last = spans.pop()

@@ -437,7 +437,7 @@ def _find_calls(text: str, lowered: str) -> Iterator[SecretMatch]:
         (_KEY_CALLS, _CALLED_WITH_KEY),
         (_SIGNING_CALLS, _SIGNED_WITH),
     ):
-        for name in [one for one in names if one in lowered]:
+        for name in [other for other in names if other in lowered]:
             for at in places_of(lowered, name):
                 match = grammar.match(text, at + len(name))
                 if match is None:
@@ -488,14 +488,14 @@ def _find_cookies(text: str) -> Iterator[SecretMatch]:
 
 def _find_sessions(text: str, lowered: str) -> Iterator[SecretMatch]:
     """Cookies that are known by their name alone."""
-    found = [
+    matches = [
         _LONG_SESSION.match(text, at + len(literal) - literal.endswith("="))
         for literal in [one for one in _LONG_SESSIONS if one in lowered]
         for at in places_of(lowered, literal)
     ]
     if any(name in lowered for name in _SESSION_HINTS):
-        found += _SESSION_NAMES.finditer(text)
-    for match in found:
+        matches += _SESSION_NAMES.finditer(text)
+    for match in matches:
         if match is not None and not is_placeholder(match["value"]):
             value = match["value"]
             if not is_reference(value, quoted=True) and not is_name(value):

@@ -323,10 +323,10 @@ def find_assigned(text: str, lowered: str) -> Iterator[SecretMatch]:
         kind = _promised(text, match)
         if kind is None:
             continue
-        found = _read_value(text, match, kind)
-        if found is not None:
-            done = found.end
-            yield found
+        secret_match = _read_value(text, match, kind)
+        if secret_match is not None:
+            done = secret_match.end
+            yield secret_match
 
 
 def _hints(lowered: str) -> list[int]:

@@ -303,8 +303,8 @@ def _find_passwords(
         label = _PASS_WORD.match(lowered, at)
         if label is not None and _begins_word(lowered, at):
             judge = _is_passed if label[0] == "pass" else _is_told_password
-            if found := _told(text, label.end(), judge, "told-password"):
-                yield found
+            if match := _told(text, label.end(), judge, "told-password"):
+                yield match
             since = max(0, at - _USED_REACH_CHARS)
             used = None
             if any(joint in lowered[since:at] for joint in _USED_JOINTS):
@@ -315,8 +315,8 @@ def _find_passwords(
     for literal in [*others, *(_held(lowered, _PASSWORDS_BEYOND_ASCII) if beyond else ())]:
         for at in places_of(lowered, literal):
             begins = not literal[0].isascii() or _begins_word(lowered, at)
-            if begins and (found := _told(text, at + len(literal), _is_told_password, _PASSWORD)):
-                yield found
+            if begins and (match := _told(text, at + len(literal), _is_told_password, _PASSWORD)):
+                yield match
 
 
 def _find_keys(
@@ -324,14 +324,14 @@ def _find_keys(
 ) -> Iterator[SecretMatch]:
     for at in places_of(lowered, "key"):
         named = lowered[max(0, at - 12) : at].rstrip(" _-").endswith(_KEY_BEFORE)
-        if named and (found := _told(text, at + 3, _is_told_token, _KEY)):
-            yield found
+        if named and (match := _told(text, at + 3, _is_told_token, _KEY)):
+            yield match
     others = [one for one in _TOKENS if not held.isdisjoint(one.split()[:1])]
     for literal in [*others, *(_held(lowered, _TOKENS_BEYOND_ASCII) if beyond else ())]:
         for at in places_of(lowered, literal):
             begins = not literal.isascii() or _begins_word(lowered, at)
-            if begins and (found := _told(text, at + len(literal), _is_told_token, _KEY)):
-                yield found
+            if begins and (match := _told(text, at + len(literal), _is_told_token, _KEY)):
+                yield match
 
 
 def _find_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
@@ -431,18 +431,18 @@ def _find_prompts(text: str, lowered: str) -> Iterator[SecretMatch]:
 
 def _find_logins(text: str, lowered: str) -> Iterator[SecretMatch]:
     """Who signs in, and with what: "log in with ada and …", "admin / …"."""
-    found = [
+    matches = [
         _LOGIN_WITH.match(text, at + len(verb))
         for verb in _held(lowered, _LOGIN_VERBS)
         for at in places_of(lowered, verb)
     ]
     if " / " in text:
-        found += [
+        matches += [
             _USER_AND.match(text, at)
             for at in places_of(text, " / ")
             if lowered.endswith(_USERS, max(0, at - 16), at)
         ]
-    for match in found:
+    for match in matches:
         value = "" if match is None else match["value"].rstrip(_TRAILING)
         if match is not None and _is_strong(value):
             if is_name(value) and "pass" not in match[0].lower():
@@ -573,8 +573,8 @@ def _find_columns(text: str, lowered: str, *, beyond: bool) -> Iterator[SecretMa
         if "|" in text[start:end]:
             yield from _row_pairs(text, start, end)
         if start > table_end:
-            found, last = _cells(text, start, end)
-            yield from found
+            matches, last = _cells(text, start, end)
+            yield from matches
             table_end = max(table_end, last)
 
 
@@ -606,7 +606,7 @@ def _row_pairs(text: str, start: int, end: int) -> Iterator[SecretMatch]:
 
 def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
     """What stands in a header's secret columns, and where its table ends."""
-    found: list[SecretMatch] = []
+    matches: list[SecretMatch] = []
     mark, columns, width = _secret_columns(text[start:end])
     at = end + 1
     while columns and at < len(text):
@@ -621,13 +621,13 @@ def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
                 if value and _is_cell_secret(value, kind):
                     first = at + sum(len(cell) + 1 for cell in cells[:column])
                     first += cells[column].index(value)
-                    found.append(
+                    matches.append(
                         SecretMatch("table-secret", first, first + len(value), start, stop)
                     )
         elif not text[at:stop].strip():
             break
         at = stop + 1
-    return found, at - 1
+    return matches, at - 1
 
 
 def _secret_columns(header: str) -> tuple[str, list[tuple[int, str]], int]:

@@ -149,9 +149,9 @@ def _words(tool: str) -> frozenset[str]:
 
 def _fetches_by_shell(arguments: str) -> bool:
     for command in _FETCHERS.finditer(arguments[:_MOST_COMMAND_CHARS]):
-        for found in _ADDRESS.finditer(command["rest"]):
-            host = found["host"] or found["bare"]
-            if found["bare"] and _FILE_END.search(host):
+        for match in _ADDRESS.finditer(command["rest"]):
+            host = match["host"] or match["bare"]
+            if match["bare"] and _FILE_END.search(host):
                 continue
             if not _OWN_MACHINE.fullmatch(host):
                 return True

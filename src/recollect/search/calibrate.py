@@ -133,7 +133,7 @@ class Certainty:
 
 def calibrate(
     question: Question,
-    found: Candidates,
+    candidates: Candidates,
     vectors: Sequence[AskedVector],
     *,
     shown: Sequence[Candidate] = (),
@@ -149,38 +149,38 @@ def calibrate(
         and vector.scale.spread > 0
         and vector.kind != "hash"
         # one whose vectors are still made says nothing; taken for unrelated it would shut the gate
-        and any(one.similarities[at] is not None for one in found.passages)
+        and any(candidate.similarities[at] is not None for candidate in candidates.passages)
     ][: len(CALIBRATIONS) - 1]
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)
     words = [word for word in question.words if word not in dates]
-    held = found.document_frequencies
+    held = candidates.document_frequencies
     ceiling = score_ceiling(
         document_frequencies=held,
-        documents=found.documents,
+        documents=candidates.documents,
         # where words are not written apart, most pairs of characters are no words at all
         query=[word for word in words if held.get(word) or not is_unspaced_pair(word)],
     )
 
     def signs_of(some: Sequence[Candidate]) -> list[tuple[float, ...]]:
-        scores = score_passages(some, found, words)
+        scores = score_passages(some, candidates, words)
         columns = [[calibration.words * (score / ceiling) for score in scores]]
         for at, scale in telling:
-            near = [one.similarities[at] or 0.0 for one in some]
+            near = [candidate.similarities[at] or 0.0 for candidate in some]
             columns.append(
                 [calibration.vector * (cosine - scale.mean) / scale.spread for cosine in near]
             )
         return list(zip(*columns, strict=True))
 
-    outside = signs_of(found.passages)
-    unheard = _unheard(question, found)
-    documents = min(max(found.documents, _SIZES[0]), _SIZES[1])
+    outside = signs_of(candidates.passages)
+    unheard = _unheard(question, candidates)
+    documents = min(max(candidates.documents, _SIZES[0]), _SIZES[1])
     bests = [max(signs) for signs in zip(*outside, strict=True)]
     logit = math.fsum(
         [
             *bests,
             calibration.unheard * unheard,
-            _SPEAKER_NAMED if telling and _names_a_speaker(question, found) else 0.0,
+            _SPEAKER_NAMED if telling and _names_a_speaker(question, candidates) else 0.0,
             calibration.size * math.log(documents / _USUAL_SIZE),
             calibration.bias,
         ]
@@ -195,21 +195,21 @@ def calibrate(
         unheard=unheard,
         near=any(
             vectors[at].kind != "hash"
-            and ((one.similarities[at] or 0.0) - scale.mean) / scale.spread >= NEAR
+            and ((candidate.similarities[at] or 0.0) - scale.mean) / scale.spread >= NEAR
             for at, scale in telling
-            for one in found.passages
+            for candidate in candidates.passages
         ),
         ahead=ahead,
     )
 
 
-def _names_a_speaker(question: Question, found: Candidates) -> bool:
-    held = found.document_frequencies
+def _names_a_speaker(question: Question, candidates: Candidates) -> bool:
+    held = candidates.document_frequencies
     return any(held.get(word, 0) >= SPEAKS_FROM for word in question.speakers)
 
 
-def _unheard(question: Question, found: Candidates) -> bool:
+def _unheard(question: Question, candidates: Candidates) -> bool:
     names = names_in(question.text)
     return bool(names) and not any(
-        found.document_frequencies.get(word, 0) for name in names for word in name
+        candidates.document_frequencies.get(word, 0) for name in names for word in name
     )

@@ -124,16 +124,16 @@ def days_meant(text: str, said_at: float) -> tuple[str, ...]:
 
 def _named_days(lowered: str) -> Iterator[tuple[int | None, int, int | None]]:
     """Day, month and year of every date that is named; None for what is left open."""
-    for found in _ISO.finditer(lowered):
-        yield _number(found[3]), int(found[2]), int(found[1])
-    for found in _CHINESE.finditer(lowered):
-        yield _number(found[3]), int(found[2]), _number(found[1])
-    for found in _NAMED.finditer(lowered):
-        month = found["month"] or found["month2"] or found["month3"]
-        day = found["day"] or found["day2"]
-        year = found["year"] or found["year2"] or found["year3"]
+    for match in _ISO.finditer(lowered):
+        yield _number(match[3]), int(match[2]), int(match[1])
+    for match in _CHINESE.finditer(lowered):
+        yield _number(match[3]), int(match[2]), _number(match[1])
+    for match in _NAMED.finditer(lowered):
+        month = match["month"] or match["month2"] or match["month3"]
+        day = match["day"] or match["day2"]
+        year = match["year"] or match["year2"] or match["year3"]
         alone = day is None and year is None
-        before = lowered[max(0, found.start() - _BEFORE_CHARS) : found.start()]
+        before = lowered[max(0, match.start() - _BEFORE_CHARS) : match.start()]
         named = _BEFORE_MONTH.search(before) and f"{before[-5:]}{month}" != "this may"
         if alone and month in _DOUBTFUL and not named:
             continue
@@ -151,20 +151,20 @@ def _named_window(year: int, month: int, day: int | None) -> TimeWindow | None:
 
 
 def _relative_windows(lowered: str, today: date) -> Iterator[TimeWindow]:
-    for found in _AGO.finditer(lowered):
-        centre = _ago(today, found)
-        slack = timedelta(days=_SLACK_DAYS[found[2]])
-        words = _words_of(centre, whole_month=found[2] == "month")[:1]
+    for match in _AGO.finditer(lowered):
+        centre = _ago(today, match)
+        slack = timedelta(days=_SLACK_DAYS[match[2]])
+        words = _words_of(centre, whole_month=match[2] == "month")[:1]
         yield _window(centre - slack, centre + slack + timedelta(days=1), words)
     if "yesterday" in lowered or "last night" in lowered:
         words = _words_of(today - timedelta(days=1), whole_month=False)[:1]
         yield _window(today - timedelta(days=2), today, words)
-    for found in _SPAN.finditer(lowered):
-        back = {"week": (14, 0), "weekend": (10, 0), "month": (62, 1), "year": (730, 30)}[found[2]]
+    for match in _SPAN.finditer(lowered):
+        back = {"week": (14, 0), "weekend": (10, 0), "month": (62, 1), "year": (730, 30)}[match[2]]
         yield _window(today - timedelta(days=back[0]), today - timedelta(days=back[1]))
-    for found in _WEEKDAY.finditer(lowered):
-        if found[1] != "on":
-            meant = _last_weekday(today, found[2])
+    for match in _WEEKDAY.finditer(lowered):
+        if match[1] != "on":
+            meant = _last_weekday(today, match[2])
             words = _words_of(meant, whole_month=False)[:1]
             yield _window(meant - timedelta(days=1), meant + timedelta(days=2), words)
     for word, days in _CHINESE_DAYS.items():
@@ -177,32 +177,32 @@ def _relative_windows(lowered: str, today: date) -> Iterator[TimeWindow]:
             yield _window(today - timedelta(days=first), today - timedelta(days=last))
 
 
-def _relative_days(lowered: str, said: date) -> Iterator[tuple[date, bool]]:
+def _relative_days(lowered: str, said_at: date) -> Iterator[tuple[date, bool]]:
     """Days a statement means, and whether it means just that day or about that month."""
-    for found in _AGO.finditer(lowered):
-        yield _ago(said, found), found[2] in ("day", "week")
+    for match in _AGO.finditer(lowered):
+        yield _ago(said_at, match), match[2] in ("day", "week")
     if "yesterday" in lowered or "last night" in lowered:
-        yield said - timedelta(days=1), True
+        yield said_at - timedelta(days=1), True
     if "tomorrow" in lowered:
-        yield said + timedelta(days=1), True
-    for found in _SPAN.finditer(lowered):
-        days = {"week": 7, "weekend": (said.weekday() - 5) % 7 or 7, "month": 0, "year": 365}
-        if found[2] == "month":
-            yield said.replace(day=1) - timedelta(days=1), False
+        yield said_at + timedelta(days=1), True
+    for match in _SPAN.finditer(lowered):
+        days = {"week": 7, "weekend": (said_at.weekday() - 5) % 7 or 7, "month": 0, "year": 365}
+        if match[2] == "month":
+            yield said_at.replace(day=1) - timedelta(days=1), False
         else:
-            yield said - timedelta(days=days[found[2]]), found[2] != "year"
-    for found in _WEEKDAY.finditer(lowered):
-        yield _last_weekday(said, found[2]), True
+            yield said_at - timedelta(days=days[match[2]]), match[2] != "year"
+    for match in _WEEKDAY.finditer(lowered):
+        yield _last_weekday(said_at, match[2]), True
     for word, back in _CHINESE_DAYS.items():
         if word in lowered and back:
-            yield said - timedelta(days=back), True
+            yield said_at - timedelta(days=back), True
     if "上个月" in lowered:
-        yield said.replace(day=1) - timedelta(days=1), False
+        yield said_at.replace(day=1) - timedelta(days=1), False
 
 
-def _ago(today: date, found: re.Match[str]) -> date:
-    count = int(found[1]) if found[1].isdigit() else _NUMBERS[found[1]]
-    days = min(count * _UNIT_DAYS[found[2]], 36_500)
+def _ago(today: date, match: re.Match[str]) -> date:
+    count = int(match[1]) if match[1].isdigit() else _NUMBERS[match[1]]
+    days = min(count * _UNIT_DAYS[match[2]], 36_500)
     try:
         return today - timedelta(days=round(days))
     except OverflowError:
@@ -214,15 +214,15 @@ def _last_weekday(today: date, name: str) -> date:
     return today - timedelta(days=back)
 
 
-def _nearest_year(said: date, month: int, day: int | None) -> int:
+def _nearest_year(said_at: date, month: int, day: int | None) -> int:
     """The year that makes a date nearest to when it was said: past or soon to come."""
-    years = (said.year - 1, said.year, said.year + 1)
+    years = (said_at.year - 1, said_at.year, said_at.year + 1)
     near = [
-        (abs((meant - said).days), year)
+        (abs((meant - said_at).days), year)
         for year in years
         if (meant := _valid(year, month, day or 15))
     ]
-    return min(near)[1] if near else said.year
+    return min(near)[1] if near else said_at.year
 
 
 def _window(start: date, end: date, words: tuple[str, ...] = ()) -> TimeWindow:

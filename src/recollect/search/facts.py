@@ -89,16 +89,29 @@ class RankedFact:
 
 
 def rank_facts(
-    words: Sequence[str], found: FactCandidates, vectors: Sequence[AskedVector] = ()
+    words: Sequence[str], candidates: FactCandidates, vectors: Sequence[AskedVector] = ()
 ) -> tuple[RankedFact, ...]:
     """The facts that answer, best first; `vectors` are those of the similarities."""
-    worths = _worths(words, found)
+    worths = _worths(words, candidates)
     total = sum(worths.values())
-    ranked = [_ranked(one, worths, total, vectors) for one in found.facts]
-    near = [one for one in ranked if one.fact.pinned or one.score >= LEAST_SCORE]
-    near.sort(key=lambda one: (not one.fact.pinned, -one.score, -one.fact.at, one.fact.id))
-    least = TAIL_SHARE * max((one.score for one in near), default=0.0)
-    return tuple(one for one in near[:MOST_FACTS] if one.fact.pinned or one.score >= least)
+    ranked = [_ranked(candidate, worths, total, vectors) for candidate in candidates.facts]
+    near = [
+        ranked_fact
+        for ranked_fact in ranked
+        if ranked_fact.fact.pinned or ranked_fact.score >= LEAST_SCORE
+    ]
+    near.sort(
+        key=lambda ranked_fact: (
+            not ranked_fact.fact.pinned,
+            -ranked_fact.score,
+            -ranked_fact.fact.at,
+            ranked_fact.fact.id,
+        )
+    )
+    least = TAIL_SHARE * max((ranked.score for ranked in near), default=0.0)
+    return tuple(
+        ranked for ranked in near[:MOST_FACTS] if ranked.fact.pinned or ranked.score >= least
+    )
 
 
 def asked_types(text: str) -> tuple[FactType, ...]:
@@ -108,8 +121,8 @@ def asked_types(text: str) -> tuple[FactType, ...]:
     named = {
         name
         for pattern in _ASKS_TYPES
-        for found in pattern.finditer(text)
-        for name, words in found.groupdict().items()
+        for match in pattern.finditer(text)
+        for name, words in match.groupdict().items()
         if words
     }
     if "decision" in named:
@@ -118,27 +131,27 @@ def asked_types(text: str) -> tuple[FactType, ...]:
 
 
 def list_facts(
-    question: Question, types: Sequence[FactType], found: FactCandidates
+    question: Question, types: Sequence[FactType], candidates: FactCandidates
 ) -> tuple[RankedFact, ...]:
     """The facts of these types, newest first; where the question names a subject, those on it."""
     about = set(substance(question.text, question.words)) - LISTING_WORDS
-    of_type = [one.fact for one in found.facts if one.fact.type in types]
+    of_type = [candidate.fact for candidate in candidates.facts if candidate.fact.type in types]
     listed = [fact for fact in of_type if not about or about.intersection(fact.words)]
     listed.sort(key=lambda fact: (-fact.at, fact.id))
     return tuple(RankedFact(fact=fact, score=_LISTED, shared=0) for fact in listed[:MOST_LISTED])
 
 
-def _worths(words: Sequence[str], found: FactCandidates) -> dict[str, float]:
+def _worths(words: Sequence[str], candidates: FactCandidates) -> dict[str, float]:
     """What each word of the question is worth, in its order.
 
     A word that no fact holds is no rarer than one that a single fact does, as far as facts can
     tell. Where words are not written apart, most pairs of characters are no words at all.
     """
-    held = found.document_frequencies
+    held = candidates.document_frequencies
     return {
         word: inverse_document_frequency(
             document_frequency=max(1, held.get(word, 0)),
-            documents=found.documents + PRIOR_FACTS,
+            documents=candidates.documents + PRIOR_FACTS,
         )
         for word in dict.fromkeys(words)
         if held.get(word) or not is_unspaced_pair(word)
@@ -146,15 +159,15 @@ def _worths(words: Sequence[str], found: FactCandidates) -> dict[str, float]:
 
 
 def _ranked(
-    one: FactCandidate, worths: dict[str, float], total: float, vectors: Sequence[AskedVector]
+    candidate: FactCandidate, worths: dict[str, float], total: float, vectors: Sequence[AskedVector]
 ) -> RankedFact:
-    own = set(one.fact.words)
+    own = set(candidate.fact.words)
     # in the order they were asked in, so that the sum is the same in every process
     held = [word for word in worths if word in own]
     by_words = sum(worths[word] for word in held) / (total or 1.0)
-    nearness = _nearness(one, vectors)
+    nearness = _nearness(candidate, vectors)
     return RankedFact(
-        fact=one.fact,
+        fact=candidate.fact,
         score=1 - (1 - by_words) * (1 - _BY_VECTOR * nearness),
         shared=_words_apart(held),
         nearness=nearness,
@@ -178,10 +191,10 @@ def _words_apart(held: Sequence[str]) -> int:
     return count
 
 
-def _nearness(one: FactCandidate, vectors: Sequence[AskedVector]) -> float:
+def _nearness(candidate: FactCandidate, vectors: Sequence[AskedVector]) -> float:
     """By the embedder that puts it nearest, of those whose similarities can be compared."""
     best = 0.0
-    for similarity, vector in zip(one.similarities, vectors, strict=False):
+    for similarity, vector in zip(candidate.similarities, vectors, strict=False):
         if similarity is None or vector.scale is None or not vector.scale.spread:
             continue
         spreads = (similarity - vector.scale.mean) / vector.scale.spread

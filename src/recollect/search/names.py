@@ -59,15 +59,15 @@ def is_german(text: str) -> bool:
 def names_in(question: str) -> tuple[tuple[str, ...], ...]:
     """The words of each name, as the index knows them; none where nothing is a name."""
     words = list(_WORDS.finditer(question))
-    inner = [found for found in words if not _begins_sentence(question, found)]
-    capitalised = [found for found in inner if found[0][:1].isupper()]
+    inner = [match for match in words if not _begins_sentence(question, match)]
+    capitalised = [match for match in inner if match[0][:1].isupper()]
     shouted = len(inner) >= _SHOUTED_INNER and len(capitalised) == len(inner)
     titled = len(words) >= _TITLED_WORDS and len(capitalised) > _TITLED_SHARE * len(words)
     if shouted or titled or is_german(question):
         return ()
     names: list[tuple[str, ...]] = []
-    for found in capitalised:
-        word = found[0].removesuffix("'s").removesuffix("’s")
+    for match in capitalised:
+        word = match[0].removesuffix("'s").removesuffix("’s")
         # "DB" and "API" are said of anything
         if len(word) < _LEAST_LETTERS or word.isupper() or word.lower() in _NO_NAMES:
             continue
@@ -77,8 +77,8 @@ def names_in(question: str) -> tuple[tuple[str, ...], ...]:
     return tuple(names)
 
 
-def _begins_sentence(question: str, found: re.Match[str]) -> bool:
-    return _SENTENCE_ENDS.search(question[max(0, found.start() - 4) : found.start()]) is not None
+def _begins_sentence(question: str, match: re.Match[str]) -> bool:
+    return _SENTENCE_ENDS.search(question[max(0, match.start() - 4) : match.start()]) is not None
 
 
 def date_words_in(question: str) -> frozenset[str]:
@@ -124,13 +124,13 @@ SPEAKS_FROM: Final = 3
 
 def speaker_of(text: str) -> str:
     """The name that a message begins with; empty where it begins with none."""
-    found = _SPEAKER.match(text)
-    if found is None:
+    match = _SPEAKER.match(text)
+    if match is None:
         return ""
-    words = found["name"].split()
+    words = match["name"].split()
     named = words[0][0].isupper() and words[-1][0].isupper()
     label = words[-1].lower() in _LABELS or words[0].lower() in _LABELS
-    return found["name"] if named and not label and not _FAILURE.fullmatch(words[0]) else ""
+    return match["name"] if named and not label and not _FAILURE.fullmatch(words[0]) else ""
 
 
 def speaker_word(name: str) -> str:
@@ -152,8 +152,8 @@ def speaker_names_asked(question: str) -> tuple[str, ...]:
     """Who may be named in a question: every capitalised word, and pairs of them."""
     names: list[str] = []
     before = ""
-    for found in _SPEAKER_WORDS.finditer(question):
-        word = found[0].rstrip(".").removesuffix("'s").removesuffix("’s").removesuffix("'")
+    for match in _SPEAKER_WORDS.finditer(question):
+        word = match[0].rstrip(".").removesuffix("'s").removesuffix("’s").removesuffix("'")
         if word[:1].isupper():
             names.append(word)
             if before:

@@ -86,10 +86,10 @@ def score_texts(texts: Sequence[str], query: str) -> list[float]:
     counted = [Counter(words_of(text)) for text in texts]
     lengths = [counts.total() for counts in counted]
     average = sum(lengths) / len(lengths) if lengths else 0.0
-    held = Counter(word for counts in counted for word in counts)
+    counters = Counter(word for counts in counted for word in counts)
     scores = [0.0] * len(texts)
     for word in words_of(query):
-        worth = inverse_document_frequency(document_frequency=held[word], documents=len(texts))
+        worth = inverse_document_frequency(document_frequency=counters[word], documents=len(texts))
         for at, counts in enumerate(counted):
             if counts[word]:
                 damping = length_damping(float(lengths[at]), average)
@@ -177,9 +177,9 @@ class WarmIndex:
     def drop(self, ids: Collection[SegmentId]) -> None:
         """Leave out messages that the store no longer has, their words with them."""
         gone = {at for at, id_ in enumerate(self._ids) if id_ in ids} - self._gone
-        for held in self._postings.values():
-            for at in gone & held.keys():
-                del held[at]
+        for posting in self._postings.values():
+            for at in gone & posting.keys():
+                del posting[at]
         self._vectors[[at for at in gone if at < len(self._vectors)]] = 0.0
         self._gone |= gone
 
@@ -214,7 +214,7 @@ class WarmIndex:
         by_words = self._by_words(places, words_of(query))
         wordiest = sorted(by_words, key=lambda at: (-by_words[at], at))[: 2 * limit]
         best = max((by_words[at] for at in wordiest), default=0.0) or 1.0
-        found = [
+        hits = [
             self._hit(
                 at,
                 cosines[at] if at in nearest else 0.0,
@@ -224,8 +224,8 @@ class WarmIndex:
             )
             for at in sorted({*nearest, *wordiest})
         ]
-        found.sort(key=lambda hit: -hit.score)
-        passing = [hit for hit in found if _effective(hit, weights) >= weights.min_score]
+        hits.sort(key=lambda hit: -hit.score)
+        passing = [hit for hit in hits if _effective(hit, weights) >= weights.min_score]
         return passing[:limit], [self._ids[at] for at in places]
 
     def _warm(self, now: float, leave_out: frozenset[SegmentId]) -> Iterator[int]:

@@ -73,14 +73,14 @@ def subject(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for word in about if word not in _ANSWER_KINDS) or about
 
 
-def is_echo(question: Question, one: Candidate) -> bool:
+def is_echo(question: Question, candidate: Candidate) -> bool:
     """Whether a passage is an earlier asking of the same: it says nothing that the question does
     not say."""
-    held = [one.counts.get(word, 0) for word in question.words]
-    if one.length == question.length and all(held):
+    held = [candidate.counts.get(word, 0) for word in question.words]
+    if candidate.length == question.length and all(held):
         return True
     share = sum(map(bool, held)) / max(1, len(held))
-    return one.role == "user" and share >= _ECHO_SHARE and one.length <= sum(held)
+    return candidate.role == "user" and share >= _ECHO_SHARE and candidate.length <= sum(held)
 
 
 def only_asks(text: str) -> bool:

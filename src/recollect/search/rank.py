@@ -264,9 +264,9 @@ def lift_stretches(
     passages: Sequence[Candidate], statistics: Candidates, words: Sequence[str]
 ) -> dict[tuple[str, int], float]:
     """What each stretch lends: how well its passages together answer to the words."""
-    held: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    counters: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for passage in passages:
-        held[stretch_of(passage)].update(passage.counts)
+        counters[stretch_of(passage)].update(passage.counts)
     worths = word_worths(words, statistics.document_frequencies, statistics.documents)
     scores = {
         stretch: math.fsum(
@@ -274,7 +274,7 @@ def lift_stretches(
             for word, worth in worths.items()
             if counts[word]
         )
-        for stretch, counts in held.items()
+        for stretch, counts in counters.items()
     }
     lowest, highest = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
     if highest <= lowest:
@@ -390,23 +390,23 @@ class Ranking:
 
 
 def seeds(
-    question: Question, found: Candidates, weighing: Weighing, *, most: int
+    question: Question, candidates: Candidates, weighing: Weighing, *, most: int
 ) -> tuple[SegmentId, ...]:
     """The segments whose surroundings are worth looking at: the best by words and vectors."""
-    fused = fuse(found.passages, found, question.words, _shares(weighing))
-    best = best_of_segments(found.passages, fused.scores)
+    fused = fuse(candidates.passages, candidates, question.words, _shares(weighing))
+    best = best_of_segments(candidates.passages, fused.scores)
     ordered = sorted([(-round(score, _DECIMALS), segment) for segment, score in best.items()])
     return tuple([segment for _, segment in ordered[:most]])
 
 
 def rank(
-    question: Question, found: Candidates, around: Surroundings, weighing: Weighing
+    question: Question, candidates: Candidates, around: Surroundings, weighing: Weighing
 ) -> Ranking:
     """All that was found, best first."""
-    passages = _together(found.passages, around.passages)
-    fused = fuse(passages, found, question.words, _shares(weighing))
+    passages = _together(candidates.passages, around.passages)
+    fused = fuse(passages, candidates, question.words, _shares(weighing))
     evidence = gather_evidence(question, passages)
-    parts = _parts_of(question, found, around, passages, fused, evidence, weighing)
+    parts = _parts_of(question, candidates, around, passages, fused, evidence, weighing)
     scores = [round(sum(points), _DECIMALS) for points in parts]
     scored = [
         (-score, passage.segment, passage.ordinal, at)
@@ -425,7 +425,7 @@ def rank(
 
 def _parts_of(
     question: Question,
-    found: Candidates,
+    candidates: Candidates,
     around: Surroundings,
     passages: Sequence[Candidate],
     fused: Fused,
@@ -435,7 +435,9 @@ def _parts_of(
     """The points of every passage, in the order of `PartName`."""
     best = best_of_segments(passages, fused.scores)
     lent = lift_neighbours(best, around.neighbours, *tools_and_users(passages))
-    stretches = lift_stretches(passages, found, question.words) if evidence.between_people else {}
+    stretches = (
+        lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
+    )
     text_share = 1.0 - sum(_shares(weighing))
     # A column for each kind of evidence: most kinds say nothing on most questions.
     zeros = [0.0] * len(passages)
@@ -474,10 +476,12 @@ def _aged(score: float, passage: Candidate, weighing: Weighing) -> float:
     return score * (math.pow(weighing.decay_per_day, days) - 1.0)
 
 
-def _together(found: Sequence[Candidate], around: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    known = {(passage.segment, passage.ordinal) for passage in found}
+def _together(
+    candidates: Sequence[Candidate], around: Sequence[Candidate]
+) -> tuple[Candidate, ...]:
+    known = {(passage.segment, passage.ordinal) for passage in candidates}
     return (
-        *found,
+        *candidates,
         *[passage for passage in around if (passage.segment, passage.ordinal) not in known],
     )
 

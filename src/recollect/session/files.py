@@ -33,9 +33,9 @@ _PAUSE_SECONDS: Final = (0.001, 0.005)
 
 def private_folder(folder: Path) -> None:
     """The folder and what is missing above it, each for its owner alone."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    for one in reversed(missing):
-        make_folder(one)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        make_folder(path)
 
 
 def open_for_one(path: Path, *, create: bool) -> int:

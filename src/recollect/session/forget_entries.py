@@ -91,7 +91,7 @@ def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
     if kind in _SETTINGS_OF_A_SESSION:
         return dict(value)
     if kind in _SUMMARIES:
-        return blank_summary(value, tail=[blank_message(one) for one in _messages(value)])
+        return blank_summary(value, tail=[blank_message(message) for message in _messages(value)])
     left: dict[str, Any] = {}
     for key, held in value.items():
         if key in _ENTRY_FIELDS:
@@ -299,8 +299,8 @@ class EntrySearch:
 
     def unread_line(self, line: bytes) -> bool:
         """Whether a line that is no entry holds a text that goes."""
-        held = (*self._held, *(() if self._matching is None else (self._matching,)))
-        if any(one.stands_in(line) for one in held):
+        row = (*self._held, *(() if self._matching is None else (self._matching,)))
+        if any(one.stands_in(line) for one in row):
             return True
         return self._pattern is not None and any(map(self.holds, strings_in(line, keys=True)))
 
@@ -466,7 +466,7 @@ def _withdrawn(
             continue
         if entry.text("summary") in (None, UNDONE_SUMMARY, WITHDRAWN):
             continue
-        covered = {one.number for one in _covered(entries, entry)}
+        covered = {pi_entry.number for pi_entry in _covered(entries, entry)}
         if not covered.isdisjoint(gone) or not covered.isdisjoint(found):
             found[entry.number] = blank_summary(entry.value)
     return found
@@ -474,16 +474,16 @@ def _withdrawn(
 
 def _covered(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEntry]:
     """What a summary may have been made from: all before what it keeps, and earlier summaries."""
-    earlier = [one for one in entries if one.number < summary.number]
+    earlier = [entry for entry in entries if entry.number < summary.number]
     if summary.id is None:
         return earlier
     path = path_to(entries, summary.id)
     if summary.kind == "branch_summary":  # of a branch that is not its own; which one, is not said
-        own = {one.number for one in path}
-        return [one for one in earlier if one.number not in own]
+        own = {entry.number for entry in path}
+        return [entry for entry in earlier if entry.number not in own]
     cut = len(path) - 1
     kept = cut if summary.retained_tail is not None else kept_from(path, cut)
-    return [*path[:kept], *(one for one in path[kept:cut] if one.kind == "compaction")]
+    return [*path[:kept], *(entry for entry in path[kept:cut] if entry.kind == "compaction")]
 
 
 def _header(header: PiHeader, search: EntrySearch) -> bytes | None:

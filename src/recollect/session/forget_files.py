@@ -70,13 +70,13 @@ def forget_notes(
     *,
     matching: str | None = None,
     pattern: str | None = None,
-    said: Sequence[str] = (),
+    texts: Sequence[str] = (),
     only_look: bool = False,
 ) -> NotesForgotten:
     """Take lines out of a workspace's daily notes: those that hold the text, case aside, those
     that the pattern matches, and those that hold one of the messages `said` as a whole."""
     wanted = [] if matching is None else [matching.casefold()]
-    wanted += [text.strip().casefold() for text in said if len(text.strip()) >= LEAST_CHARS]
+    wanted += [text.strip().casefold() for text in texts if len(text.strip()) >= LEAST_CHARS]
     search = None if pattern is None else compiled(pattern)
     files = lines = 0
     unreached: list[str] = []
@@ -237,32 +237,32 @@ def forget_outputs(
     if folder.is_symlink() or not folder.is_dir():
         return OutputsForgotten()
     search = None if meant is None else EntrySearch(meant)
-    said = () if meant is None else meant.said
+    texts = () if meant is None else meant.said
     files = 0
     unreached: list[str] = []
     for path in sorted(folder.iterdir()):
         try:
-            if search is not None and not _output_is_meant(path, search, said):
+            if search is not None and not _output_is_meant(path, search, texts):
                 continue
             if not only_look:
                 path.unlink()
             files += 1
         except OSError as error:
             why = error.strerror or type(error).__name__
-            told = f"{folder.name}/{path.name}, a long output ({why}): delete it"
-            unreached.append(told)
+            text = f"{folder.name}/{path.name}, a long output ({why}): delete it"
+            unreached.append(text)
     if meant is None and not only_look and not unreached:
         shutil.rmtree(folder, ignore_errors=True)
     return OutputsForgotten(files=files, unreached=tuple(unreached))
 
 
-def _output_is_meant(path: Path, search: EntrySearch, said: Sequence[str]) -> bool:
+def _output_is_meant(path: Path, search: EntrySearch, texts: Sequence[str]) -> bool:
     """By its age, by what it holds, or because its result goes: that one names it."""
     if path.is_symlink():
         return False
     if search.is_timely(round(path.stat().st_mtime * 1000)):
         return True
-    return any(path.name in text for text in said) or search.unread_line(path.read_bytes())
+    return any(path.name in text for text in texts) or search.unread_line(path.read_bytes())
 
 
 DELETED: Final = "transcripts deleted"
@@ -329,7 +329,7 @@ def forget_in_files(space: str, files: FilesOrder, *, only_look: bool = False) -
             files.workspace,
             matching=files.order.matching,
             pattern=files.order.pattern,
-            said=files.all_said,
+            texts=files.all_said,
             only_look=only_look,
         )
         counts[NOTES] += notes.files
@@ -472,10 +472,10 @@ class _Transcripts:
 
     def _drop_left_over(self, path: Path) -> None:
         """What an earlier forgetting left that was killed: a copy of a whole transcript."""
-        found = _LEFT_OVER.fullmatch(path.name)
-        if found is None or self._only_look:
+        match = _LEFT_OVER.fullmatch(path.name)
+        if match is None or self._only_look:
             return
-        beside = path.with_name(found[1])
+        beside = path.with_name(match[1])
         try:
             descriptor = open_for_one(beside, create=False) if beside.exists() else None
             try:

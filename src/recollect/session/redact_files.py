@@ -105,7 +105,7 @@ def _says_something(entry: Mapping[str, Any], masks: Masks) -> bool:
     """A signature of the entry tells a secret, which its quoting may have hidden."""
     tail = entry.get("retainedTail")
     messages = [entry.get("message"), *(tail if isinstance(tail, list | tuple) else ())]
-    contents = [one.get("content") for one in messages if isinstance(one, Mapping)]
+    contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
     return any(
         isinstance(block, Mapping) and _telling(block, masks)
         for content in contents
@@ -274,10 +274,10 @@ class _Files:
         try:
             if path.is_symlink() or not path.is_file():
                 return
-            said = self._masks.text(path.read_bytes().decode("utf-8", "surrogateescape"))
-            kinds = said.kinds
+            masked = self._masks.text(path.read_bytes().decode("utf-8", "surrogateescape"))
+            kinds = masked.kinds
             if kinds and self._apply:
-                replace_file(path, said.text.encode("utf-8", "surrogateescape"))
+                replace_file(path, masked.text.encode("utf-8", "surrogateescape"))
         except OSError as error:
             why = error.strerror or type(error).__name__
             line = f"{path.parent.name}/{path.name}, a long output ({why}): delete it"
@@ -311,9 +311,9 @@ class _Files:
         found: list[Mapping[str, int]] = []
 
         def change(text: str) -> tuple[str, int]:
-            said = self._masks.text(text)
-            found.append(said.kinds)
-            return said.text, sum(said.kinds.values())
+            masked = self._masks.text(text)
+            found.append(masked.kinds)
+            return masked.text, sum(masked.kinds.values())
 
         try:
             rewrite_note(path, change, only_look=not self._apply)

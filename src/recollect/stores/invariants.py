@@ -146,7 +146,7 @@ def _session_named(payload: bytes) -> str | None:
 
 def writable(
     given: Iterable[Fact],
-    held: Mapping[FactId, Fact],
+    facts: Mapping[FactId, Fact],
     *,
     tombstones: AbstractSet[str],
     gone: AbstractSet[str],
@@ -162,17 +162,17 @@ def writable(
         left = None if fact_identity(fact.id) in tombstones else still_supported(fact, gone)
         if left is not None:
             kept[left.id] = left
-    refused = wanted.keys() - kept.keys() - held.keys()
-    for fact in [one for one in kept.values() if one.superseded_by in refused]:
-        kept[fact.id] = held.get(fact.id) or replace(fact, superseded_by=None, valid_to=None)
-    return [fact for fact in kept.values() if held.get(fact.id) != fact]
+    refused = wanted.keys() - kept.keys() - facts.keys()
+    for fact in [other for other in kept.values() if other.superseded_by in refused]:
+        kept[fact.id] = facts.get(fact.id) or replace(fact, superseded_by=None, valid_to=None)
+    return [fact for fact in kept.values() if facts.get(fact.id) != fact]
 
 
 def pack_evidence(evidence: Sequence[EvidenceSpan]) -> str | None:
     """Spans as a column holds them; None for none."""
     if not evidence:
         return None
-    return json.dumps([[one.segment, one.start, one.end] for one in evidence])
+    return json.dumps([[span.segment, span.start, span.end] for span in evidence])
 
 
 def unpack_evidence(packed: str | bytes | None) -> tuple[EvidenceSpan, ...]:

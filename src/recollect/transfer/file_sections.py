@@ -88,10 +88,10 @@ class Unread:
 
 
 def read_file(
-    found: FoundFile, *, owner: str, secret: bytes, weigher: Weigher, redaction: Redaction
+    file: FoundFile, *, owner: str, secret: bytes, weigher: Weigher, redaction: Redaction
 ) -> ReadFile | Unread:
     """Read a file that was found; `owner` is as `owner_of` says."""
-    data = _read(found)
+    data = _read(file)
     if isinstance(data, Unread):
         return data
     try:
@@ -101,7 +101,7 @@ def read_file(
     masked = redact(text, pii=redaction.pii).spans if redaction.enabled else ()
     sections = read_sections(_masked(text, masked))
     return ReadFile(
-        sections=_Naming(text, masked, found.label, owner, secret, weigher).named(
+        sections=_Naming(text, masked, file.label, owner, secret, weigher).named(
             sections[:MOST_SECTIONS]
         ),
         left_out=max(0, len(sections) - MOST_SECTIONS),
@@ -125,27 +125,30 @@ def owner_of(workspace: Path, *, outside: bool) -> str:
     return blake2b(named, digest_size=_OWNER_BYTES, person=b"recollect-work").hexdigest()
 
 
-def said_at_of(found: FoundFile, *, now: float) -> float:
+def said_at_of(file: FoundFile, *, now: float) -> float:
     """When a file says what it says: the date in its name, else when it was changed."""
-    for dated in _DATE.finditer(found.path.stem):
+    for dated in _DATE.finditer(file.path.stem):
         try:
             day = datetime(int(dated[1]), int(dated[2]), int(dated[3]), _NOON, tzinfo=UTC)
         except ValueError:
             continue
         return day.timestamp()  # noon: the same day almost everywhere
-    return min(found.mtime_ns / 1e9, now)
+    return min(file.mtime_ns / 1e9, now)
 
 
-def _read(found: FoundFile) -> bytes | Unread:
+def _read(found_file: FoundFile) -> bytes | Unread:
     try:
-        with open(found.path, "rb", opener=_opened) as file:
+        with open(found_file.path, "rb", opener=_opened) as file:
             before = os.fstat(file.fileno())
-            data = file.read(found.size + 1)
+            data = file.read(found_file.size + 1)
             after = os.fstat(file.fileno())
     except OSError as error:
         return Unread(reason=f"it cannot be read: {error.strerror or type(error).__name__}")
-    expected = (found.device, found.inode, found.size, found.mtime_ns)
-    if any(_signature(one) != expected for one in (before, after)) or len(data) != found.size:
+    expected = (found_file.device, found_file.inode, found_file.size, found_file.mtime_ns)
+    if (
+        any(_signature(stat) != expected for stat in (before, after))
+        or len(data) != found_file.size
+    ):
         return Unread(reason="it was changed while it was read; the next look reads it again")
     return data
 
@@ -155,8 +158,8 @@ def _opened(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _signature(found: os.stat_result) -> tuple[int, int, int, int]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _signature(stat: os.stat_result) -> tuple[int, int, int, int]:
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _masked(text: str, spans: Sequence[RedactedSpan]) -> str:
@@ -230,8 +233,8 @@ def _message(text: str) -> Message:
 
 
 def _key(owner: str, identity: MessageId, headings: Sequence[str], occurrence: int) -> EntryKey:
-    told = "\0".join((identity, str(occurrence), *headings))
-    hashed = blake2b(told.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES)
+    text = "\0".join((identity, str(occurrence), *headings))
+    hashed = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES)
     return EntryKey(f"{owner}{hashed.hexdigest()}")
 
 
@@ -276,34 +279,44 @@ class FileKeeper:
         self, archive: Archive, session: str, owner: str
     ) -> Mapping[SegmentId, Segment]:
         """What the store has of a file of this owner."""
-        held: dict[SegmentId, Segment] = {}
+        segments: dict[SegmentId, Segment] = {}
         after = 0
         while page := await archive.page(after=after, limit=PAGE_SEGMENTS, session=session):
             after = page[-1].sequence
-            for one in page:
-                segment = one.segment
+            for stored_segment in page:
+                segment = stored_segment.segment
                 if segment.source == "file" and segment.key.startswith(owner):
-                    held[segment.id] = segment
-        return held
+                    segments[segment.id] = segment
+        return segments
 
     async def compare(
-        self, archive: Archive, read: ReadFile, held: Mapping[SegmentId, Segment]
+        self, archive: Archive, read: ReadFile, segments: Mapping[SegmentId, Segment]
     ) -> FileChange:
         """How a file differs from what is stored of it."""
         ids = {section.id for section in read.sections}
-        present = [section for section in read.sections if section.id in held]
-        missing = [section for section in read.sections if section.id not in held]
-        moved = tuple([one for one in present if held[one.id].origin != one.origin])
-        marks = await archive.tombstoned(
-            [MessageId(mark) for one in missing for mark in (one.id, one.entry.id)]
+        present = [section for section in read.sections if section.id in segments]
+        missing = [section for section in read.sections if section.id not in segments]
+        moved = tuple(
+            [
+                read_section
+                for read_section in present
+                if segments[read_section.id].origin != read_section.origin
+            ]
         )
-        forgotten = [not marks.isdisjoint((one.id, one.entry.id)) for one in missing]
+        marks = await archive.tombstoned(
+            [MessageId(mark) for section in missing for mark in (section.id, section.entry.id)]
+        )
+        forgotten = [not marks.isdisjoint((section.id, section.entry.id)) for section in missing]
         return FileChange(
             unchanged=len(present) - len(moved),
-            fresh=tuple([one for one, gone in zip(missing, forgotten, strict=True) if not gone]),
+            fresh=tuple(
+                [section for section, gone in zip(missing, forgotten, strict=True) if not gone]
+            ),
             moved=moved,
-            gone=tuple([id_ for id_ in held if id_ not in ids]),
-            forgotten=tuple([one for one, gone in zip(missing, forgotten, strict=True) if gone]),
+            gone=tuple([id_ for id_ in segments if id_ not in ids]),
+            forgotten=tuple(
+                [section for section, gone in zip(missing, forgotten, strict=True) if gone]
+            ),
         )
 
     async def carry_out(
@@ -311,16 +324,16 @@ class FileKeeper:
         archive: Archive,
         file: FoundFile,
         change: FileChange,
-        held: Mapping[SegmentId, Segment],
+        segments: Mapping[SegmentId, Segment],
         *,
         now: float,
     ) -> int:
         """Make the store have the file as it is; returns how many secrets were masked."""
         said_at = said_at_of(file, now=now)
         # what moved keeps the time it was first said at, though it is written again
-        times = {one.entry.key: held[one.id].said_at for one in change.moved}
-        moved = {one.id for one in change.moved}
-        written = sorted((*change.fresh, *change.moved), key=lambda one: one.line)
+        times = {section.entry.key: segments[section.id].said_at for section in change.moved}
+        moved = {section.id for section in change.moved}
+        written = sorted((*change.fresh, *change.moved), key=lambda read_section: read_section.line)
         made = await self._thread.run(lambda: self._made(file.label, written, times, said_at, now))
         if change.gone:
             await archive.withdraw(change.gone, at=now)
@@ -344,10 +357,12 @@ class FileKeeper:
             [section.entry for section in sections],
             session=session_of(label),
             source="file",
-            said_at={one.entry.key: times.get(one.entry.key, said_at) for one in sections},
+            said_at={
+                section.entry.key: times.get(section.entry.key, said_at) for section in sections
+            },
             redaction=self._rules.redaction,
             now=now,
-            origins={one.entry.key: one.origin for one in sections},
+            origins={section.entry.key: section.origin for section in sections},
         )
         return [_indexed(new) for new in made.segments]
 

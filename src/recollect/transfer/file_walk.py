@@ -126,9 +126,9 @@ class FollowedFiles:
             walk.root(root)
         return walk.found()
 
-    def is_gone(self, label: str, found: FoundFiles, *, outside: bool) -> bool:
+    def is_gone(self, label: str, files: FoundFiles, *, outside: bool) -> bool:
         """Whether a file that was followed, and was not found, is to be withdrawn."""
-        if label in found.refused:
+        if label in files.refused:
             return True
         path = self._path_of(label, outside=outside)
         if outside:
@@ -137,7 +137,7 @@ class FollowedFiles:
             return any(root.parent.exists() for root in roots) and _is_missing(path)
         listed = not any(
             not folder or label == folder or label.startswith(f"{folder}/")
-            for folder in found.unlisted
+            for folder in files.unlisted
         )
         return listed or _is_missing(path)
 
@@ -202,16 +202,16 @@ class _FileWalk:
             return False
         try:
             real = self._followed_to(path) if path.is_symlink() else path
-            found = None if real is None else real.stat()
+            found_stat = None if real is None else real.stat()
         except OSError as error:
             self._unread(path, error)
             return True
-        if real is None or found is None:
+        if real is None or found_stat is None:
             return True
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(found_stat.st_mode):
             self._walk(real)
         elif any_suffix or _is_markdown(path.name):
-            self._file(real, found)
+            self._file(real, found_stat)
         return True
 
     def _walk(self, folder: Path, pattern: Pattern = ()) -> None:
@@ -231,8 +231,8 @@ class _FileWalk:
     def _listed(self, folder: Path, pattern: Pattern) -> list[os.DirEntry[str]]:
         """A folder's entries, links last; none where it was listed before, or cannot be."""
         try:
-            found = folder.stat()
-            place = (found.st_dev, found.st_ino, pattern)
+            found_stat = folder.stat()
+            place = (found_stat.st_dev, found_stat.st_ino, pattern)
             if place in self._folders:
                 return []
             self._folders.add(place)
@@ -277,16 +277,18 @@ class _FileWalk:
             self._skip(path, _told(error))
             self._unlisted.append(self._followed.label_of(path))
 
-    def _file(self, path: Path, found: os.stat_result) -> None:
+    def _file(self, path: Path, found_stat: os.stat_result) -> None:
         label = self._followed.label_of(path)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(found_stat.st_mode):
             self._skip(path, "it is no regular file")
             return
         # without inode numbers, as on some network drives, names have to do
-        same = (found.st_dev, found.st_ino) if found.st_ino else os.path.normcase(path)
+        same = (
+            (found_stat.st_dev, found_stat.st_ino) if found_stat.st_ino else os.path.normcase(path)
+        )
         if same in self._files:
             return
-        if found.st_size > MOST_BYTES:
+        if found_stat.st_size > MOST_BYTES:
             self._skip(path, f"it is larger than {MOST_BYTES // 1024**2} MiB")
             self._refused.add(label)
             return
@@ -297,10 +299,10 @@ class _FileWalk:
             path=path,
             label=label,
             outside=self._followed.is_outside(path),
-            device=found.st_dev,
-            inode=found.st_ino,
-            size=found.st_size,
-            mtime_ns=found.st_mtime_ns,
+            device=found_stat.st_dev,
+            inode=found_stat.st_ino,
+            size=found_stat.st_size,
+            mtime_ns=found_stat.st_mtime_ns,
         )
 
     def _end(self, reason: str) -> None:

@@ -149,9 +149,13 @@ class MemoryFiles:
             skipped=list(found.skipped),
         )
         listed = await look.archive.sessions()
-        stored = {one.session: one for one in listed if one.session.startswith(SESSION_PREFIX)}
+        stored = {
+            session.session: session
+            for session in listed
+            if session.session.startswith(SESSION_PREFIX)
+        }
         names = {session_of(file.label) for file in found.files}
-        absent = [one for name, one in stored.items() if name not in names]
+        absent = [session for name, session in stored.items() if name not in names]
         total = len(found.files) + len(absent)
         answers = True
         for done, file in enumerate(found.files, 1):
@@ -175,8 +179,8 @@ class MemoryFiles:
         try:
             return await self._thread.run(self._followed.find)
         except OSError as error:  # TimeoutError is one
-            said = error.strerror or "it does not answer"
-            return SkippedFile(file=str(self._followed.workspace), reason=said)
+            text = error.strerror or "it does not answer"
+            return SkippedFile(file=str(self._followed.workspace), reason=text)
 
     async def _look_at(self, file: FoundFile, stored: SessionSummary | None, look: _Look) -> bool:
         """One file; False where the disk does not answer, so that no other one is tried."""
@@ -207,16 +211,16 @@ class MemoryFiles:
     ) -> None:
         if read.left_out:
             look.skip(file.label, f"{read.left_out:,} of its sections: it has too many")
-        held: Mapping[SegmentId, Segment] = {}
+        segments: Mapping[SegmentId, Segment] = {}
         if stored is not None:
             owner = self._owners[file.outside]
-            held = await self._keeper.stored(look.archive, stored.session, owner)
-        change = await self._keeper.compare(look.archive, read, held)
+            segments = await self._keeper.stored(look.archive, stored.session, owner)
+        change = await self._keeper.compare(look.archive, read, segments)
         if not change.is_none and not look.dry_run:
             look.redacted += await self._keeper.carry_out(
-                look.archive, file, change, held, now=look.now
+                look.archive, file, change, segments, now=look.now
             )
-        look.tell(file.label, _outcome(change, known=bool(held)), change)
+        look.tell(file.label, _outcome(change, known=bool(segments)), change)
         self._settle(file, stored, change)
 
     def _read(self, file: FoundFile) -> ReadFile | Unread:
@@ -259,22 +263,22 @@ class MemoryFiles:
         if not ours:
             self._settled[summary.session] = _Settled(stored=summary)
 
-    async def _is_gone(self, label: str, found: FoundFiles, *, outside: bool) -> bool:
+    async def _is_gone(self, label: str, files: FoundFiles, *, outside: bool) -> bool:
         try:
             return await self._thread.run(
-                lambda: self._followed.is_gone(label, found, outside=outside)
+                lambda: self._followed.is_gone(label, files, outside=outside)
             )
         except OSError:
             return False
 
     async def _withdraw(self, summary: SessionSummary, owner: str, look: _Look) -> None:
-        held = await self._keeper.stored(look.archive, summary.session, owner)
-        if not held:
+        segments = await self._keeper.stored(look.archive, summary.session, owner)
+        if not segments:
             return
         label = summary.session.removeprefix(SESSION_PREFIX)
-        look.tell(label, "withdrawn", FileChange(gone=tuple(held)))
+        look.tell(label, "withdrawn", FileChange(gone=tuple(segments)))
         if not look.dry_run:
-            await look.archive.withdraw(tuple(held), at=look.now)
+            await look.archive.withdraw(tuple(segments), at=look.now)
 
 
 def _outcome(change: FileChange, *, known: bool) -> FileOutcome:

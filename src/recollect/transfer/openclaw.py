@@ -150,7 +150,7 @@ async def import_segments(
         if progress is not None:
             progress(done, done)
     if vectors is not None:
-        passed_over.extend(f"vectors.bin: {said}" for said in vectors.told())
+        passed_over.extend(f"vectors.bin: {text}" for text in vectors.told())
     return replace(counts, passed_over=tuple(passed_over))
 
 
@@ -188,13 +188,15 @@ async def _write_placed(
     late: bool,
 ) -> FileCounts:
     # an id that is one of ours: an export of this very space comes back
-    own = {one.id: SegmentId(clean_text(one.line.id)) for one in placed}
+    own = {other.id: SegmentId(clean_text(other.line.id)) for other in placed}
     known = await store.known({*own, *own.values()})
-    fresh = {one.id: one for one in placed if not {one.id, own[one.id]} & known}
-    made = [_new_segment(one, vectors, rules) for one in fresh.values()]
+    fresh = {other.id: other for other in placed if not {other.id, own[other.id]} & known}
+    made = [_new_segment(other, vectors, rules) for other in fresh.values()]
     attached = [vector for _, vector, _ in made if vector is not None]
     if late and vectors is not None:
-        attached += await _late_vectors(store, [one for one in placed if one.id in known], vectors)
+        attached += await _late_vectors(
+            store, [other for other in placed if other.id in known], vectors
+        )
     segments = tuple(new for new, _, _ in made)
     batch = Batch(
         at=rules.now,
@@ -224,12 +226,12 @@ async def _late_vectors(
     store: Store, known: Sequence[_Placed], vectors: VectorFile
 ) -> list[Vector]:
     """Vectors of segments that came without them; they need a passage to stand at."""
-    found: list[Vector] = []
-    for one in known:
-        values = vectors.find(one.line.id)
-        if values is not None and await store.passages(one.id):
-            found.append(one.vector(values[1]))
-    return found
+    found_vectors: list[Vector] = []
+    for placed in known:
+        values = vectors.find(placed.line.id)
+        if values is not None and await store.passages(placed.id):
+            found_vectors.append(placed.vector(values[1]))
+    return found_vectors
 
 
 def _vector_sets(vectors: VectorFile | None, attached: Sequence[Vector]) -> tuple[VectorSet, ...]:

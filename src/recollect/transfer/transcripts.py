@@ -99,14 +99,14 @@ def _recognised(
     state: SessionState, context: Sequence[int], readings: Sequence[Reading]
 ) -> Iterator[tuple[int, EntryKey]]:
     """Items that a known history holds: the same place, or the same words in the same order."""
-    found = align(
+    alignment = align(
         state,
         [readings[item].id for item in context],
         [readings[item].tokens for item in context],
     )
-    held = set(state.path)
-    for item, key in zip(context, found.keys, strict=True):
-        if key in held:
+    keys = set(state.path)
+    for item, key in zip(context, alignment.keys, strict=True):
+        if key in keys:
             yield item, key
 
 
@@ -122,20 +122,20 @@ def _place_unshown(readings: Sequence[Reading], keys: dict[int, EntryKey]) -> No
 def _contexts(transcript: RecordedSession) -> list[Runs]:
     """The histories that were sent, each once at its longest, in the order of the recording."""
     total = len(transcript.items)
-    found: list[Runs] = []
+    ranges: list[Runs] = []
     for request in transcript.requests:
         runs = _joined(request.shown, request.answered)
-        if found and _begins_with(runs, found[-1]):
-            found[-1] = runs
-        elif not (found and _begins_with(found[-1], runs)):
-            found.append(runs)
-    if not found:
+        if ranges and _begins_with(runs, ranges[-1]):
+            ranges[-1] = runs
+        elif not (ranges and _begins_with(ranges[-1], runs)):
+            ranges.append(runs)
+    if not ranges:
         return [(range(total),)] if total else []
-    last = found[-1]
-    newest = max((run.stop for runs in found for run in runs), default=0)
+    last = ranges[-1]
+    newest = max((run.stop for runs in ranges for run in runs), default=0)
     if newest < total:  # said after the last request: the next one would show it
-        found[-1] = (*last[:-1], *_merged([*last[-1:], range(newest, total)]))
-    return found
+        ranges[-1] = (*last[:-1], *_merged([*last[-1:], range(newest, total)]))
+    return ranges
 
 
 def _joined(shown: Sequence[int], answered: tuple[int, ...]) -> Runs:
@@ -199,7 +199,7 @@ class ImportCounts:
         return ImportCounts(**dict(zip(_COUNTS, map(sum, pairs), strict=True)))
 
 
-_COUNTS: Final = tuple(one.name for one in fields(ImportCounts))
+_COUNTS: Final = tuple(field.name for field in fields(ImportCounts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,7 @@ class ImportRules:
         """The jobs that read these sessions for facts."""
         if not self.facts:
             return ()
-        return tuple(extract_job(one, run_at=self.now, left=False) for one in sessions)
+        return tuple(extract_job(session, run_at=self.now, left=False) for session in sessions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +303,9 @@ def _recording(
         said_at=said_at,
         origins=origins,
         tool_names=names,
-        fetched=fetched_calls(part for one in readings if one.calls for part in one.message.parts),
+        fetched=fetched_calls(
+            part for reading in readings if reading.calls for part in reading.message.parts
+        ),
     )
 
 

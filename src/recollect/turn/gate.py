@@ -89,7 +89,7 @@ _PAIR: Final = 2
 def gate(
     request: RecallRequest,
     question: Question,
-    found: Candidates,
+    candidates: Candidates,
     vectors: Sequence[AskedVector],
     *,
     shown: Sequence[Candidate] = (),
@@ -100,21 +100,23 @@ def gate(
     `found` are candidates that the view does not show, `shown` those that it does; `least`
     replaces the calibrated threshold.
     """
-    shown = [one for one in shown if not _asks_only(request, question, one)]
-    if not found.passages:
+    shown = [candidate for candidate in shown if not _asks_only(request, question, candidate)]
+    if not candidates.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
-    among_tools = request.uses_tools or any(one.tool is not None for one in found.passages)
+    among_tools = request.uses_tools or any(
+        candidate.tool is not None for candidate in candidates.passages
+    )
     opening = _opening(request, question, among_tools=among_tools)
-    certainty = calibrate(question, found, vectors, shown=shown)
+    certainty = calibrate(question, candidates, vectors, shown=shown)
     if vectors and among_tools and question.asks != "other":
-        certainty = _surer(certainty, calibrate(question, found, (), shown=shown))
+        certainty = _surer(certainty, calibrate(question, candidates, (), shown=shown))
     threshold = max(opening.certainty, 0.0 if among_tools else THRESHOLD)
     if least is not None:
         threshold = least
-    says_enough = request.gated and _says_enough(question, found, opening.words)
+    says_enough = request.gated and _says_enough(question, candidates, opening.words)
     closed = None
     if request.gated:
-        ahead, worths = opening.ahead, _worths(request, question, found)
+        ahead, worths = opening.ahead, _worths(request, question, candidates)
         if opening.told_ahead is not None and _view_tells(worths, shown):
             ahead = opening.told_ahead
         closed = _closed(certainty, threshold, ahead, says_enough=says_enough)
@@ -124,14 +126,14 @@ def gate(
             and among_tools
             and not certainty.near
             and not wants_list(request.newest or question.text)
-            and not _on_it(worths, found, opening)
+            and not _on_it(worths, candidates, opening)
         ):
             closed = Reason(Cause.WORDS_APART, certainty=certainty.probability)
     lost: Mapping[str, str] = {}
     if closed is not None:
-        lost = _lost_identifiers(request, found)
+        lost = _lost_identifiers(request, candidates)
         if not lost and says_enough:
-            lost = _held_together(_lost_rare_words(request, question, found), found)
+            lost = _held_together(_lost_rare_words(request, question, candidates), candidates)
     if lost:
         # how many and not which: the line is kept in the ledger, where nothing is that was said
         reason = Reason(Cause.TERMS_LOST, terms=len(lost))
@@ -180,14 +182,14 @@ def _closed(
     return None
 
 
-def _on_it(worths: Mapping[str, float], found: Candidates, opening: Opening) -> bool:
+def _on_it(worths: Mapping[str, float], candidates: Candidates, opening: Opening) -> bool:
     """Whether one passage is on what is asked: it holds several of the words that matter, or most
     of their worth. A word that stands alone in a passage on something else answers nothing."""
     if not worths:
         return True
     least = MOST_OF_IT * sum(worths.values())
-    for one in found.passages:
-        shared = [worth for word, worth in worths.items() if one.counts.get(word)]
+    for candidate in candidates.passages:
+        shared = [worth for word, worth in worths.items() if candidate.counts.get(word)]
         if len(shared) >= opening.together or (shared and sum(shared) >= least):
             return True
     return False
@@ -197,37 +199,39 @@ def _view_tells(worths: Mapping[str, float], shown: Sequence[Candidate]) -> bool
     """Whether a passage in the view holds nearly all that a question is about."""
     least = NEARLY_ALL * sum(worths.values())
     return bool(worths) and any(
-        sum([worth for word, worth in worths.items() if one.counts.get(word)]) >= least
-        for one in shown
+        sum([worth for word, worth in worths.items() if candidate.counts.get(word)]) >= least
+        for candidate in shown
     )
 
 
-def _worths(request: RecallRequest, question: Question, found: Candidates) -> Mapping[str, float]:
+def _worths(
+    request: RecallRequest, question: Question, candidates: Candidates
+) -> Mapping[str, float]:
     """What the words are worth that a question is about: rare ones more."""
-    held = found.document_frequencies
+    held = candidates.document_frequencies
     about = subject(question.text, question.words)
     asking = set(tokenize(f"{request.leans_on}\n{asking_part(request.newest)}"))
     asked = [word for word in about if word in asking]
     return {
         word: inverse_document_frequency(
-            document_frequency=held.get(word, 0), documents=found.documents
+            document_frequency=held.get(word, 0), documents=candidates.documents
         )
         for word in (asked if len(asked) >= LEAST_WORDS else about)
     }
 
 
-def _asks_only(request: RecallRequest, question: Question, one: Candidate) -> bool:
+def _asks_only(request: RecallRequest, question: Question, candidate: Candidate) -> bool:
     """Whether it is a question itself: it shares words with this one, and answers nothing."""
-    return one.key in request.asked_before or is_echo(question, one)
+    return candidate.key in request.asked_before or is_echo(question, candidate)
 
 
-def _says_enough(question: Question, found: Candidates, least: int) -> bool:
-    said = substance(question.text, question.words)
-    if len(said) >= least:
+def _says_enough(question: Question, candidates: Candidates, least: int) -> bool:
+    texts = substance(question.text, question.words)
+    if len(texts) >= least:
         return True
-    frequencies = found.document_frequencies
+    frequencies = candidates.document_frequencies
     names = names_in(question.text)
-    return any(word in said and frequencies.get(word, 0) for name in names for word in name)
+    return any(word in texts and frequencies.get(word, 0) for name in names for word in name)
 
 
 def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
@@ -237,21 +241,21 @@ def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for each in written for word in words_of(each)))
 
 
-def _lost_identifiers(request: RecallRequest, found: Candidates) -> Mapping[str, str]:
+def _lost_identifiers(request: RecallRequest, candidates: Candidates) -> Mapping[str, str]:
     """Identifiers of the turn that a candidate holds and nothing else in the view does."""
     asked = identifiers_in(request.newest or request.query)
     said = {word: text for each in request.recent for word, text in identifiers_in(each).items()}
-    most = max(IDENTIFIER_LEAST, IDENTIFIER_SHARE * found.documents)
+    most = max(IDENTIFIER_LEAST, IDENTIFIER_SHARE * candidates.documents)
     view = _Shown(request.view)
     beside = _Shown(request.recent)
     lost: dict[str, str] = {}
     for word, written in {**said, **asked}.items():
         words = words_of(written)
-        if not any(all(map(one.counts.get, words)) for one in found.passages):
+        if not any(all(map(candidate.counts.get, words)) for candidate in candidates.passages):
             continue
-        rarest = min(words, key=lambda each: found.document_frequencies.get(each, 0))
+        rarest = min(words, key=lambda each: candidates.document_frequencies.get(each, 0))
         if (
-            found.document_frequencies.get(rarest, 0) <= most
+            candidates.document_frequencies.get(rarest, 0) <= most
             and not view.holds(written)
             and not (word in asked and beside.holds(written))
         ):
@@ -260,12 +264,14 @@ def _lost_identifiers(request: RecallRequest, found: Candidates) -> Mapping[str,
 
 
 def _lost_rare_words(
-    request: RecallRequest, question: Question, found: Candidates
+    request: RecallRequest, question: Question, candidates: Candidates
 ) -> Mapping[str, str]:
     """Rare words of the question that left the view, as written, by the word of the index."""
-    most = max(RARE_LEAST, RARE_SHARE * found.documents)
-    rare = {word for word in question.words if 0 < found.document_frequencies.get(word, 0) <= most}
-    held = _held(found, rare)
+    most = max(RARE_LEAST, RARE_SHARE * candidates.documents)
+    rare = {
+        word for word in question.words if 0 < candidates.document_frequencies.get(word, 0) <= most
+    }
+    held = _held(candidates, rare)
     if not held:
         return {}
     shown = _Shown((*request.view, *request.recent))
@@ -283,11 +289,11 @@ def _lost_rare_words(
     }
 
 
-def _held_together(rare: Mapping[str, str], found: Candidates) -> Mapping[str, str]:
+def _held_together(rare: Mapping[str, str], candidates: Candidates) -> Mapping[str, str]:
     """The most of these words that one candidate holds, where it holds enough of them."""
     best: dict[str, str] = {}
-    for one in found.passages:
-        held = {word: text for word, text in rare.items() if one.counts.get(word)}
+    for candidate in candidates.passages:
+        held = {word: text for word, text in rare.items() if candidate.counts.get(word)}
         if len(held) > len(best) and _words_apart(held.values()) >= _TOGETHER:
             best = held
     return best
@@ -307,9 +313,9 @@ def _words_apart(written: Iterable[str]) -> int:
     return count
 
 
-def _held(found: Candidates, words: Iterable[str]) -> set[str]:
+def _held(candidates: Candidates, words: Iterable[str]) -> set[str]:
     wanted = set(words)
-    return {word for one in found.passages for word in wanted & one.counts.keys()}
+    return {word for candidate in candidates.passages for word in wanted & candidate.counts.keys()}
 
 
 class _Shown:

@@ -97,9 +97,9 @@ def _marks(segment: Segment, passages: list[Passage]) -> tuple[str, ...]:
     """What all passages of a user's message are indexed by: its speaker, and whether it lasts."""
     if segment.role != "user" or segment.tool is not None or not passages:
         return ()
-    said = passages[0].text
-    name = speaker_of(said)
-    standing = (STANDING_WORD,) if len(passages) == 1 and is_standing(said) else ()
+    text = passages[0].text
+    name = speaker_of(text)
+    standing = (STANDING_WORD,) if len(passages) == 1 and is_standing(text) else ()
     return (*speaker_words(name), *standing) if name else standing
 
 
@@ -264,8 +264,8 @@ def _segment(
     origin: str | None,
     trust: Trust,
 ) -> NewSegment:
-    said = without_thinking(written.text) if entry.role == "assistant" else written.text
-    noise = _noise(entry, written, said)
+    text = without_thinking(written.text) if entry.role == "assistant" else written.text
+    noise = _noise(entry, written, text)
     segment = Segment(
         id=segment_id(session, entry.key),
         session=session,
@@ -279,24 +279,24 @@ def _segment(
         trust=trust,
         noise=noise,
         tool=written.tool,
-        topics=() if noise else topics_of(said),
-        entities=() if noise else entities_of(said),
+        topics=() if noise else topics_of(text),
+        entities=() if noise else entities_of(text),
         origin=origin,
     )
     return NewSegment(segment=segment, passages=index(segment))
 
 
-def _noise(entry: Entry, written: SegmentText, said: str) -> str | None:
+def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
     """Why the message is not indexed; None when it is."""
     if not written.says_something:
         return "no words" if written.text.strip() else "empty"
     if entry.role == "system":
         return "system"
-    if said.removeprefix(ERROR_MARK).startswith(_OWN_NOTE):
+    if text.removeprefix(ERROR_MARK).startswith(_OWN_NOTE):
         return "own note"
     if written.tool is not None:
         return None
-    verdict = is_noise(said)
+    verdict = is_noise(text)
     return None if verdict.reason is None else verdict.reason.value
 
 

@@ -76,36 +76,38 @@ def inject(
     return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
 
 
-def quote(segment: Segment, one: Candidate, score: float, citations: Citations) -> RecalledPassage:
+def quote(
+    segment: Segment, candidate: Candidate, score: float, citations: Citations
+) -> RecalledPassage:
     """A passage as the block shows it."""
     day, minute = day_and_minute(segment.said_at)
-    text = segment.text[one.start : one.end]
+    text = segment.text[candidate.start : candidate.end]
     return RecalledPassage(
         text=text,
         role=segment.role,
         said_at=f"{day} {minute}".strip(),
         score=score,
-        speaker=_speaker(segment, one, cited=citations != "off"),
+        speaker=_speaker(segment, candidate, cited=citations != "off"),
         source=_source(segment, citations),
         message_id=segment.message_id,
         segment=segment.id,
-        ordinal=None if text == segment.text.strip() else one.ordinal,
+        ordinal=None if text == segment.text.strip() else candidate.ordinal,
         sitting=f"{segment.session}\n{day}",
-        order=(segment.said_at, one.sequence, one.start),
+        order=(segment.said_at, candidate.sequence, candidate.start),
     )
 
 
 def day_and_minute(at: float) -> tuple[str, str]:
     """Day and minute, as shown; an imported time may be one that no calendar knows."""
     try:
-        said = datetime.fromtimestamp(at, UTC)
+        said_at = datetime.fromtimestamp(at, UTC)
     except (OverflowError, OSError, ValueError):
         return "time unknown", ""
-    day, _, minute = said.isoformat(" ", "minutes").removesuffix("+00:00").partition(" ")
+    day, _, minute = said_at.isoformat(" ", "minutes").removesuffix("+00:00").partition(" ")
     return day, minute
 
 
-def _speaker(segment: Segment, one: Candidate, *, cited: bool) -> str:
+def _speaker(segment: Segment, candidate: Candidate, *, cited: bool) -> str:
     """Who said it; empty where the text begins with the name itself, or a file is cited."""
     if segment.source == "file":
         return "" if cited else "memory file"
@@ -114,7 +116,7 @@ def _speaker(segment: Segment, one: Candidate, *, cited: bool) -> str:
     name = speaker_of(segment.text) if segment.role == "user" else ""
     if not name:
         return segment.role
-    return "" if one.ordinal == 0 else name
+    return "" if candidate.ordinal == 0 else name
 
 
 def _source(segment: Segment, citations: Citations) -> str:
@@ -163,7 +165,7 @@ def _quoted(
 def _recalled(
     facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]
 ) -> tuple[str, ...]:
-    names = [*(one.name for one in passages), *(one.name for one in facts)]
+    names = [*(passage.name for passage in passages), *(recalled.name for recalled in facts)]
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -208,11 +210,11 @@ def pack_openclaw(
     details, without anything."""
     facts_budget = floor(budget_tokens * FACTS_SHARE)
     kept_facts = _until_full(
-        facts, [count(f"- [{one.type}] {one.text}") for one in facts], facts_budget
+        facts, [count(f"- [{recalled.type}] {recalled.text}") for recalled in facts], facts_budget
     )
     ordered = _best_first(passages)
     details = _until_full(
-        ordered, [count(one.text) for one in ordered], budget_tokens - facts_budget
+        ordered, [count(passage.text) for passage in ordered], budget_tokens - facts_budget
     )
     while details and count(write_openclaw_block(kept_facts, details)) > budget_tokens:
         details.pop()
@@ -221,11 +223,13 @@ def pack_openclaw(
     return kept_facts, details
 
 
-def _until_full(found: Sequence[_Found], costs: Sequence[int], budget_tokens: int) -> list[_Found]:
+def _until_full(
+    findings: Sequence[_Found], costs: Sequence[int], budget_tokens: int
+) -> list[_Found]:
     """Those before the first that is too much; always the first one."""
     kept: list[_Found] = []
     used = 0
-    for one, tokens in zip(found, costs, strict=True):
+    for one, tokens in zip(findings, costs, strict=True):
         used += tokens
         if kept and used > budget_tokens:
             break
@@ -257,5 +261,5 @@ def _within(
     return kept
 
 
-def _best_first(found: Sequence[_Found]) -> list[_Found]:
-    return sorted(found, key=lambda item: -item.score)
+def _best_first(findings: Sequence[_Found]) -> list[_Found]:
+    return sorted(findings, key=lambda item: -item.score)

@@ -93,31 +93,32 @@ def prune(
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.PRUNING_OFF))
     if settings.mode == "cache-ttl" and moment.kind == "ratio":
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.CACHE_WARM))
-    found = _prunable(entries, edits, settings, weigher, hidden, everything=everything)
-    if not found:
+    prunables = _prunable(entries, edits, settings, weigher, hidden, everything=everything)
+    if not prunables:
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.NO_OLD_RESULT))
-    lines = _TellingLines(entries, found, settings.hard_clear.line_chars)
+    lines = _TellingLines(entries, prunables, settings.hard_clear.line_chars)
     room = int(LINES_SHARE * (window_tokens - SMALL_WINDOW))
     job = _Pruner(settings, weigher, turn, used_tokens, moment, mask, lines, room)
     if everything:
-        found.sort(key=lambda item: -item.tokens)
-        job.shorten_long(found, until=target_tokens)
+        prunables.sort(key=lambda item: -item.tokens)
+        job.shorten_long(prunables, until=target_tokens)
     elif settings.mode == "aggressive":
-        job.clear(found, until=0)
+        job.clear(prunables, until=0)
     else:
         over = moment.kind == "over-limit"
         if over or used_tokens >= settings.soft_trim_ratio * window_tokens:
-            job.shorten_long(found, until=target_tokens if over else 0)
-        chars = sum(len(item.text) for item in found)
+            job.shorten_long(prunables, until=target_tokens if over else 0)
+        chars = sum(len(item.text) for item in prunables)
         full = job.used >= settings.hard_clear_ratio * window_tokens
         if over or (full and chars >= settings.min_prunable_tool_chars):
             job.clear(
-                found, until=target_tokens if over else settings.hard_clear_ratio * window_tokens
+                prunables,
+                until=target_tokens if over else settings.hard_clear_ratio * window_tokens,
             )
     return PruneResult(
         edits=tuple(job.made.values()),
         freed_tokens=used_tokens - job.used,
-        reason=Reason(Cause.PRUNED, results=len(job.made), found=len(found))
+        reason=Reason(Cause.PRUNED, results=len(job.made), found=len(prunables))
         if job.made
         else Reason(Cause.RESULTS_SHORT),
     )
@@ -147,10 +148,10 @@ class _Pruner:
         self.moment = moment
         self.made: dict[tuple[EntryKey, int], Shorten] = {}
 
-    def shorten_long(self, found: list[_Prunable], *, until: float) -> None:
+    def shorten_long(self, prunables: list[_Prunable], *, until: float) -> None:
         """Keep head and tail of results over the size, first ones first."""
         trim = self.settings.soft_trim
-        for item in found:
+        for item in prunables:
             if self.used <= until:
                 return
             if item.hard or len(item.text) <= trim.max_chars:
@@ -159,20 +160,20 @@ class _Pruner:
                 f"[Tool result shortened: first {trim.head_chars} and last {trim.tail_chars} "
                 f"of {len(item.text)} characters kept]"
             )
-            said = self.mask(item.text)  # a secret that is cut in two is known by neither half
-            if len(said) > trim.max_chars:
-                head, tail = said[: trim.head_chars], said[len(said) - trim.tail_chars :]
-                said = f"{head}\n...\n{tail}\n{note}"
-            self._replace(item, said, Cause.LONG_RESULT, hard=False, quotes=(item.message,))
+            text = self.mask(item.text)  # a secret that is cut in two is known by neither half
+            if len(text) > trim.max_chars:
+                head, tail = text[: trim.head_chars], text[len(text) - trim.tail_chars :]
+                text = f"{head}\n...\n{tail}\n{note}"
+            self._replace(item, text, Cause.LONG_RESULT, hard=False, quotes=(item.message,))
 
-    def clear(self, found: list[_Prunable], *, until: float) -> None:
+    def clear(self, prunables: list[_Prunable], *, until: float) -> None:
         """Replace whole results by the placeholder and their telling line, oldest first; where
         lines take more than their room, the oldest go."""
         if not self.settings.hard_clear.enabled:
             return
-        lined = deque(item for item in found if item.hard and item.quoted)
+        lined = deque(item for item in prunables if item.hard and item.quoted)
         room = self.lines_tokens - sum(item.tokens for item in lined)
-        for item in found:
+        for item in prunables:
             if self.used <= until:
                 return
             if item.hard:
@@ -314,7 +315,7 @@ def _prunable(
     names = called_tools(entries)
     start = next((at for at, entry in enumerate(entries) if entry.role == "user"), len(entries))
     end = len(entries) if everything else _protected_from(entries, settings.keep_last_assistants)
-    found: list[_Prunable] = []
+    prunables: list[_Prunable] = []
     for entry in entries[start:end]:
         if not entry.results:
             continue
@@ -328,8 +329,10 @@ def _prunable(
             hard = edit.hard if edit else False
             quoted = bool(edit.quotes) if edit else True
             tokens = weigher.text(text)
-            found.append(_Prunable(entry.key, entry.id, at, part.text, text, tokens, hard, quoted))
-    return found
+            prunables.append(
+                _Prunable(entry.key, entry.id, at, part.text, text, tokens, hard, quoted)
+            )
+    return prunables
 
 
 def _protected_from(entries: Sequence[Entry], keep_last_assistants: int) -> int:

@@ -51,9 +51,9 @@ def query(
             break
         if entry.role != "user" or entry.message.summary:
             continue
-        said = spoken_text(entry)
-        if said and (with_noise or not is_noise(said)):
-            texts.append(said)
+        text = spoken_text(entry)
+        if text and (with_noise or not is_noise(text)):
+            texts.append(text)
             sources.append(entry.key)
     if not texts:
         return QueryResult(text="", sources=(), reason=Reason(Cause.NO_QUERY))
@@ -66,12 +66,12 @@ def query(
 
 def spoken_text(entry: Entry | Message) -> str:
     """What the user said in a message: no results, no blocks of ours, no channel prefix."""
-    said = [
+    texts = [
         part.text
         for part in entry.parts
         if isinstance(part, Text) and not part.text.lstrip().startswith(OWN_MARKS)
     ]
-    return strip_channel_prefix("\n".join(said)).strip()
+    return strip_channel_prefix("\n".join(texts)).strip()
 
 
 def uses_tools(entries: Sequence[Entry]) -> bool:
@@ -145,8 +145,8 @@ def ask(
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     recalled = [name for block in blocks if block.stage != "stand" for name in block.recalled]
     # also where it says too little to be part of the query: "thanks" asks for nothing
-    newest = next((one for one in reversed(visible) if _asks(one)), None)
-    said = next((one for one in reversed(visible) if one.role == "assistant"), None)
+    newest = next((entry for entry in reversed(visible) if _asks(entry)), None)
+    said = next((entry for entry in reversed(visible) if entry.role == "assistant"), None)
     text = "" if newest is None else spoken_text(newest)
     asks = what_asks(text)
     to_the_model = not _to_somebody_else(text, asks, visible)
@@ -161,7 +161,9 @@ def ask(
         asks=asks,
         leans_on=_leant_on(visible, newest) if to_the_model and leans(text) else "",
         recent=() if said is None else _prose(said),
-        shown=frozenset([one.key for one in visible if one.key not in cut] + _told_whole(blocks)),
+        shown=frozenset(
+            [entry.key for entry in visible if entry.key not in cut] + _told_whole(blocks)
+        ),
         quoted=frozenset(recalled),
         asked_before=_AskedBefore(visible),
         told_in_part=_told_in_part(visible, cut),
@@ -169,7 +171,7 @@ def ask(
         uses_tools=tools,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
         view=_Texts(
-            [one for one in visible if one is not said and one is not newest],
+            [entry for entry in visible if entry is not said and entry is not newest],
             cut,
             [block.text for block in blocks] + _summary(edits),
         ),
@@ -188,7 +190,7 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     if not speaker:
         return False
     lately = visible[-_LATELY:]
-    heard = Counter(speaker_of(spoken_text(one)) for one in lately if _asks(one))
+    heard = Counter(speaker_of(spoken_text(entry)) for entry in lately if _asks(entry))
     if not any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard):
         return False
     to_you = asks in ("question", "advice") and _YOU.search(text) is not None
@@ -198,9 +200,10 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
 
 def _takes_note(lately: Sequence[Entry]) -> bool:
     """Whether the model answers nobody: "Noted.", "OK." is all that it says."""
-    replies = [one for one in lately if one.role == "assistant"]
+    replies = [entry for entry in lately if entry.role == "assistant"]
     return len(replies) >= _SPEAKS and all(
-        not one.calls and _NOTE.fullmatch(" ".join(_prose(one))) is not None for one in replies
+        not entry.calls and _NOTE.fullmatch(" ".join(_prose(entry))) is not None
+        for entry in replies
     )
 
 
@@ -277,7 +280,7 @@ class _AskedBefore(Container[EntryKey]):
 
     def __contains__(self, key: object) -> bool:
         if self._by_key is None:
-            self._by_key = {one.key: one for one in self._entries}
+            self._by_key = {entry.key: entry for entry in self._entries}
         return key in self._by_key and _only_asks(self._by_key[key])
 
 

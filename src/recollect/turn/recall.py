@@ -171,101 +171,120 @@ class _MemorySearch:
         """Ask the store, and the gate; earlier askings answer nothing. Where it stays shut, but
         the view shows what is on the question, what was cut beside that is tried."""
         request, question, asked = self.request, self.question, self.asked
-        found, shown = await self._looked_up()
-        found = await self._without_itself(found)
+        candidates, shown = await self._looked_up()
+        candidates = await self._without_itself(candidates)
 
-        def judge(found: Candidates, shown: Sequence[Candidate]) -> GateVerdict:
+        def judge(candidates: Candidates, shown: Sequence[Candidate]) -> GateVerdict:
             least = self.settings.min_score
-            return gate(request, question, found, asked.vectors, shown=shown, least=least)
+            return gate(request, question, candidates, asked.vectors, shown=shown, least=least)
 
         if not request.gated:
-            return _Judged(found=found, verdict=judge(found, shown))
-        kept = tuple([one for one in found.passages if not is_echo(question, one)])
-        found = replace(found, passages=kept)
-        verdict = judge(found, shown)
+            return _Judged(found=candidates, verdict=judge(candidates, shown))
+        kept = tuple(
+            [candidate for candidate in candidates.passages if not is_echo(question, candidate)]
+        )
+        candidates = replace(candidates, passages=kept)
+        verdict = judge(candidates, shown)
         if verdict.open:
-            answering = await self._without_questions(found)
-            if answering is not found:
-                found, verdict = answering, judge(answering, shown)
+            answering = await self._without_questions(candidates)
+            if answering is not candidates:
+                candidates, verdict = answering, judge(answering, shown)
         if question.asks == "other":
-            return _Judged(found=found, verdict=verdict)
+            return _Judged(found=candidates, verdict=verdict)
         in_part = request.told_in_part
         in_view = tuple(
-            [one for one in shown if one.segment in asked.leave_out and one.key in in_part]
+            [
+                candidate
+                for candidate in shown
+                if candidate.segment in asked.leave_out and candidate.key in in_part
+            ]
         )
         if verdict.open or not in_view:
-            return _Judged(found=found, in_view=in_view, verdict=verdict)
-        whole = [one for one in shown if one not in in_view]
-        opened = judge(replace(found, passages=(*found.passages, *in_view)), whole)
+            return _Judged(found=candidates, in_view=in_view, verdict=verdict)
+        whole = [candidate for candidate in shown if candidate not in in_view]
+        opened = judge(replace(candidates, passages=(*candidates.passages, *in_view)), whole)
         if not opened.open:
-            return _Judged(found=found, verdict=verdict)
-        return _Judged(found=found, in_view=in_view, only_cut=True, verdict=opened)
+            return _Judged(found=candidates, verdict=verdict)
+        return _Judged(found=candidates, in_view=in_view, only_cut=True, verdict=opened)
 
     async def _looked_up(self) -> tuple[Candidates, tuple[Candidate, ...]]:
         """What was found that the view does not show, and, for the gate to compare, what it
         does."""
         request, asked = self.request, self.asked
         if not request.gated or not asked.leave_out:
-            found = await self.archive.candidates(asked)
-            return replace(found, passages=_unquoted(found.passages, request)), ()
+            candidates = await self.archive.candidates(asked)
+            return replace(candidates, passages=_unquoted(candidates.passages, request)), ()
         itself = () if request.asking is None else (_known_id(request.session, request.asking),)
-        found = await self.archive.candidates(replace(asked, leave_out=frozenset(itself)))
+        candidates = await self.archive.candidates(replace(asked, leave_out=frozenset(itself)))
         hidden = tuple(
-            one for one in _unquoted(found.passages, request) if one.segment not in asked.leave_out
+            candidate
+            for candidate in _unquoted(candidates.passages, request)
+            if candidate.segment not in asked.leave_out
         )
         shown = tuple(
-            one
-            for one in found.passages
-            if one.segment in asked.leave_out or request.quotes(one.segment, one.ordinal)
+            candidate
+            for candidate in candidates.passages
+            if candidate.segment in asked.leave_out
+            or request.quotes(candidate.segment, candidate.ordinal)
         )
-        if 2 * len(shown) > len(found.passages):  # what the view shows has crowded others out
-            found = await self.archive.candidates(asked)
-            hidden = _unquoted(found.passages, request)
-        return replace(found, passages=hidden), shown
+        if 2 * len(shown) > len(candidates.passages):  # what the view shows has crowded others out
+            candidates = await self.archive.candidates(asked)
+            hidden = _unquoted(candidates.passages, request)
+        return replace(candidates, passages=hidden), shown
 
-    async def _without_itself(self, found: Candidates) -> Candidates:
+    async def _without_itself(self, candidates: Candidates) -> Candidates:
         """The statistics without the message that asks, where it is stored already.
 
         Else every name that it asks about would be one that memory has heard of.
         """
         if self.request.asking is None:
-            return found
+            return candidates
         itself = _known_id(self.request.session, self.request.asking)
         if itself not in await self.archive.known([itself]):
-            return found
+            return candidates
         own = set(self.question.words)
         frequencies = {
             word: max(0, count - 1) if word in own else count
-            for word, count in found.document_frequencies.items()
+            for word, count in candidates.document_frequencies.items()
         }
-        return replace(found, document_frequencies=frequencies)
+        return replace(candidates, document_frequencies=frequencies)
 
-    async def _without_questions(self, found: Candidates) -> Candidates:
+    async def _without_questions(self, candidates: Candidates) -> Candidates:
         """What was found without messages in which the user only asked, and their say in what
         memory has heard of: an earlier question answers nothing. In a chat between people it is
         told by its speaker, and stands beside its answer."""
-        held, words = found.document_frequencies, self.question.words
+        held, words = candidates.document_frequencies, self.question.words
         rarity = {word: 1.0 / (1 + held.get(word, 0)) for word in words}
         near = sorted(
-            filter(_may_only_ask, found.passages),
-            key=lambda one: -sum([worth for word, worth in rarity.items() if one.counts.get(word)]),
+            filter(_may_only_ask, candidates.passages),
+            key=lambda candidate: (
+                -sum([worth for word, worth in rarity.items() if candidate.counts.get(word)])
+            ),
         )
         asking = await self._asking(near)
         if not asking:
-            return found
+            return candidates
         frequencies = dict(held)
-        for one in near:
-            for word in words if one.segment in asking else ():
-                if one.counts.get(word) and frequencies.get(word):
+        for candidate in near:
+            for word in words if candidate.segment in asking else ():
+                if candidate.counts.get(word) and frequencies.get(word):
                     frequencies[word] -= 1
-        kept = tuple([one for one in found.passages if one.segment not in asking])
-        return replace(found, passages=kept, document_frequencies=frequencies)
+        kept = tuple(
+            [candidate for candidate in candidates.passages if candidate.segment not in asking]
+        )
+        return replace(candidates, passages=kept, document_frequencies=frequencies)
 
     async def _asking(self, nearest: Sequence[Candidate]) -> set[SegmentId]:
         """The messages in which the user only asked, of the first that are short enough."""
-        short = [one.segment for one in nearest if _may_only_ask(one)][:_QUESTIONS_READ]
+        short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
+            :_QUESTIONS_READ
+        ]
         await self._read(short)
-        return {one for one in short if one in self.segments and _only_asks(self.segments[one])}
+        return {
+            segment_id
+            for segment_id in short
+            if segment_id in self.segments and _only_asks(self.segments[segment_id])
+        }
 
     async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
         """What was found and what stands around it, best first, as far as it is worth showing;
@@ -274,9 +293,9 @@ class _MemorySearch:
         ranking, printed = await self._ranked(judged)
         if request.gated:
             # among what stands around are echoes and askings, too: the best of them is no measure
-            ranking = ranking.without(lambda one: is_echo(question, one))
+            ranking = ranking.without(lambda candidate: is_echo(question, candidate))
             asking = await self._asking(ranking.passages)
-            ranking = ranking.without(lambda one: one.segment in asking)
+            ranking = ranking.without(lambda candidate: candidate.segment in asking)
             share = _tail_share(question)
             ranking = ranking.near_best(share).without_stray_results(share, printed)
         elif self.settings.min_score is not None:
@@ -284,14 +303,18 @@ class _MemorySearch:
         return ranking, printed
 
     async def _ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
-        question, request, found = self.question, self.request, judged.found
+        question, request, candidates = self.question, self.request, judged.found
         weighing = _weighing(self.asked.vectors, self.settings, request.now)
-        seen = replace(found, passages=(*found.passages, *judged.in_view))
+        seen = replace(candidates, passages=(*candidates.passages, *judged.in_view))
         near = seeds(question, seen, weighing, most=round(SEEDS_SHARE * _wanted(request)))
-        in_view = {one.segment: one for one in judged.in_view}
-        exchanges = _exchanges([in_view[one] for one in near if one in in_view], request)
+        in_view = {candidate.segment: candidate for candidate in judged.in_view}
+        exchanges = _exchanges(
+            [in_view[segment_id] for segment_id in near if segment_id in in_view], request
+        )
         shown = self.asked.leave_out
-        ends = [one for each in exchanges.values() for one in _beside_cut(each, shown)]
+        ends = [
+            segment_id for each in exchanges.values() for segment_id in _beside_cut(each, shown)
+        ]
         reached = await self._around(tuple(dict.fromkeys([*near, *ends])))
         around = _within_exchanges(reached, in_view.keys(), exchanges)
         ranking = rank(question, seen, around, weighing)
@@ -301,9 +324,9 @@ class _MemorySearch:
             around = replace(around, passages=(*around.passages, *rest))
             ranking = rank(question, seen, around, weighing)
         if in_view:
-            ranking = ranking.without(lambda one: one.segment in in_view)
+            ranking = ranking.without(lambda candidate: candidate.segment in in_view)
         if judged.only_cut:
-            ranking = ranking.without(lambda one: one.segment not in printed)
+            ranking = ranking.without(lambda candidate: candidate.segment not in printed)
         return ranking, printed
 
     async def _around(
@@ -313,9 +336,10 @@ class _MemorySearch:
         around = await self.archive.around(ids, self.asked, passages_each=passages_each)
         after, before = self.asked.said_after, self.asked.said_before
         passages = tuple(
-            one
-            for one in _unquoted(around.passages, self.request)
-            if (after is None or one.said_at > after) and (before is None or one.said_at < before)
+            candidate
+            for candidate in _unquoted(around.passages, self.request)
+            if (after is None or candidate.said_at > after)
+            and (before is None or candidate.said_at < before)
         )
         return replace(around, passages=passages)
 
@@ -323,15 +347,17 @@ class _MemorySearch:
         self, printed: AbstractSet[SegmentId], reached: Surroundings
     ) -> list[Candidate]:
         """What is missing of these results: of a neighbour only the first passages come."""
-        beside = tuple({one.of: None for one in reached.neighbours if one.segment in printed})
+        beside = tuple(
+            {neighbour.of: None for neighbour in reached.neighbours if neighbour.segment in printed}
+        )
         if not beside:
             return []
         more = await self._around(beside, passages_each=_PASSAGES_OF_RESULT)
-        known = {(one.segment, one.ordinal) for one in reached.passages}
+        known = {(candidate.segment, candidate.ordinal) for candidate in reached.passages}
         return [
-            one
-            for one in more.passages
-            if one.segment in printed and (one.segment, one.ordinal) not in known
+            candidate
+            for candidate in more.passages
+            if candidate.segment in printed and (candidate.segment, candidate.ordinal) not in known
         ]
 
     async def packed(
@@ -351,22 +377,22 @@ class _MemorySearch:
         places = _first(ranking, budget, printed)
         await self._read([ranking.passages[at].segment for at in range(places)])
         ready = [
-            quote(segments[one.segment], one, score, self.settings.citations)
-            for one, score in zip(ranking.passages[:places], ranking.scores, strict=False)
-            if one.segment in segments
-            and segments[one.segment].message_id not in request.shown_messages
-            and not (request.gated and _only_asks(segments[one.segment]))
+            quote(segments[candidate.segment], candidate, score, self.settings.citations)
+            for candidate, score in zip(ranking.passages[:places], ranking.scores, strict=False)
+            if candidate.segment in segments
+            and segments[candidate.segment].message_id not in request.shown_messages
+            and not (request.gated and _only_asks(segments[candidate.segment]))
         ]
         return tuple(
             pack(
                 ready,
                 budget_tokens=budget,
-                cost=lambda one: count(passage_line(one) + "\n"),
-                source=lambda one: one.order[:2],
-                sitting=lambda one: one.sitting,
-                heading_cost=lambda one: count(sitting_line(one) + "\n"),
+                cost=lambda passage: count(passage_line(passage) + "\n"),
+                source=lambda passage: passage.order[:2],
+                sitting=lambda passage: passage.sitting,
+                heading_cost=lambda passage: count(sitting_line(passage) + "\n"),
                 most=self.settings.max_results,
-                most_of=lambda one: _most_of(one.segment, printed, budget),
+                most_of=lambda passage: _most_of(passage.segment, printed, budget),
             )
         )
 
@@ -383,10 +409,12 @@ class _MemorySearch:
         )
 
     async def _read(self, wanted: Sequence[SegmentId]) -> None:
-        missing = [one for one in dict.fromkeys(wanted) if one not in self.segments]
+        missing = [
+            segment_id for segment_id in dict.fromkeys(wanted) if segment_id not in self.segments
+        ]
         if missing:
-            found = await self.archive.segments(missing)
-            self.segments.update((one.segment.id, one.segment) for one in found)
+            segments = await self.archive.segments(missing)
+            self.segments.update((segment.segment.id, segment.segment) for segment in segments)
 
 
 def _asked(
@@ -431,13 +459,13 @@ def _exchanges(
     nearest: Sequence[Candidate], request: RecallRequest
 ) -> dict[SegmentId, tuple[SegmentId, ...]]:
     """The exchanges of the first of these, which the view shows in part."""
-    found: dict[tuple[EntryKey, ...], SegmentId] = {}
-    for one in nearest:
-        if len(found) < _EXCHANGES:
-            found.setdefault(request.told_in_part[one.key], one.segment)
+    segment_ids: dict[tuple[EntryKey, ...], SegmentId] = {}
+    for candidate in nearest:
+        if len(segment_ids) < _EXCHANGES:
+            segment_ids.setdefault(request.told_in_part[candidate.key], candidate.segment)
     return {
         segment: tuple([_known_id(request.session, key) for key in exchange])
-        for exchange, segment in found.items()
+        for exchange, segment in segment_ids.items()
     }
 
 
@@ -446,11 +474,12 @@ def _beside_cut(
 ) -> tuple[SegmentId, ...]:
     """The messages of an exchange next to which something was cut: from them it is reached."""
     ends = [
-        one
-        for before, one, after in zip(
+        segment_id
+        for before, segment_id, after in zip(
             (None, *exchange), exchange, (*exchange[1:], None), strict=False
         )
-        if one in shown and any(near is not None and near not in shown for near in (before, after))
+        if segment_id in shown
+        and any(near is not None and near not in shown for near in (before, after))
     ]
     return tuple(ends[:_EXCHANGE_ENDS])
 
@@ -463,13 +492,15 @@ def _within_exchanges(
     """What the view shows lends to its own exchange, all of it alike, and to nothing else: between
     a question and the result that answers it other results may stand."""
     others = [
-        one for one in around.neighbours if one.of not in in_view and one.segment not in in_view
+        neighbour
+        for neighbour in around.neighbours
+        if neighbour.of not in in_view and neighbour.segment not in in_view
     ]
     own = [
-        Neighbour(segment=one, of=of, distance=1)
+        Neighbour(segment=segment_id, of=of, distance=1)
         for of, exchange in exchanges.items()
-        for one in exchange
-        if one != of
+        for segment_id in exchange
+        if segment_id != of
     ]
     return replace(around, neighbours=(*others, *own))
 
@@ -478,7 +509,7 @@ def _printed_for_it(ranking: Ranking, around: Surroundings) -> AbstractSet[Segme
     """What tools printed beside the messages that are nearest to what is asked."""
     nearest = ranking.near_best(NEAREST_SHARE).passages
     tools, users = tools_and_users(ranking.passages)
-    best = {one.segment for one in nearest if one.tool is None}
+    best = {candidate.segment for candidate in nearest if candidate.tool is None}
     return {
         taker
         for taker, lender, _ in lending(around.neighbours, tools, users)
@@ -490,11 +521,17 @@ def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Ca
     """Those that no block in the view quotes; others of the same message may be missing there."""
     if not request.quoted:
         return tuple(passages)
-    return tuple(one for one in passages if not request.quotes(one.segment, one.ordinal))
+    return tuple(
+        candidate
+        for candidate in passages
+        if not request.quotes(candidate.segment, candidate.ordinal)
+    )
 
 
-def _may_only_ask(one: Candidate) -> bool:
-    return one.role == "user" and one.tool is None and one.length <= _QUESTION_WORDS
+def _may_only_ask(candidate: Candidate) -> bool:
+    return (
+        candidate.role == "user" and candidate.tool is None and candidate.length <= _QUESTION_WORDS
+    )
 
 
 def _only_asks(segment: Segment) -> bool:
@@ -506,9 +543,11 @@ def _only_asks(segment: Segment) -> bool:
     )
 
 
-def _common(found: Candidates) -> frozenset[str]:
-    most = max(COMMON_LEAST, COMMON_SHARE * found.documents)
-    return frozenset(word for word, count in found.document_frequencies.items() if count > most)
+def _common(candidates: Candidates) -> frozenset[str]:
+    most = max(COMMON_LEAST, COMMON_SHARE * candidates.documents)
+    return frozenset(
+        word for word, count in candidates.document_frequencies.items() if count > most
+    )
 
 
 def _tail_share(question: Question) -> float:
@@ -518,10 +557,12 @@ def _tail_share(question: Question) -> float:
     return TAIL_SHARE if question.asks == "other" else ASKED_TAIL_SHARE
 
 
-def _holding(found: Candidates, words: Sequence[str]) -> Candidates:
+def _holding(candidates: Candidates, words: Sequence[str]) -> Candidates:
     """Only those that hold what was lost: the rest is what the turn did not ask for."""
-    kept = tuple(one for one in found.passages if any(map(one.counts.get, words)))
-    return replace(found, passages=kept)
+    kept = tuple(
+        candidate for candidate in candidates.passages if any(map(candidate.counts.get, words))
+    )
+    return replace(candidates, passages=kept)
 
 
 def _wanted(request: RecallRequest) -> int:
@@ -565,11 +606,11 @@ def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]
     """
     chars = budget_tokens * _CHARS_A_TOKEN
     taken: Counter[SegmentId] = Counter()
-    for at, one in enumerate(ranking.passages):
-        taken[one.segment] += 1
-        if taken[one.segment] > _most_of(one.segment, printed, budget_tokens):
+    for at, candidate in enumerate(ranking.passages):
+        taken[candidate.segment] += 1
+        if taken[candidate.segment] > _most_of(candidate.segment, printed, budget_tokens):
             continue
-        chars -= one.end - one.start
+        chars -= candidate.end - candidate.start
         if chars <= 0:
             return at + 1
     return len(ranking.passages)

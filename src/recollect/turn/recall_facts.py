@@ -64,7 +64,7 @@ class FoundFacts:
 
     def beside(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
         """Those whose words these passages do not hold in full."""
-        texts = [one.text for one in passages]
+        texts = [passage.text for passage in passages]
         return tuple(
             fact
             for fact, said in zip(self.facts, self.said, strict=True)
@@ -88,30 +88,34 @@ async def recall_facts(
     memory holds: by them alone nothing is asked for.
     """
     ranked = [
-        one
-        for one in await _ranked(request, question, types, verdict, archive, vectors)
-        if fact_name(one.fact.id) not in request.quoted
-        and _in_time(one.fact, request)
-        and not _of_others(one.fact, request)
+        ranked_fact
+        for ranked_fact in await _ranked(request, question, types, verdict, archive, vectors)
+        if fact_name(ranked_fact.fact.id) not in request.quoted
+        and _in_time(ranked_fact.fact, request)
+        and not _of_others(ranked_fact.fact, request)
     ]
-    listed = [one for one in ranked if one.fact.type in types]
+    listed = [ranked_fact for ranked_fact in ranked if ranked_fact.fact.type in types]
     if not verdict.open and request.gated and not listed:
         asks = _asks_by(question, common)
-        opening = [one for one in ranked if _opens(one, asks)]
+        opening = [ranked_fact for ranked_fact in ranked if _opens(ranked_fact, asks)]
         return _found(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
     if not verdict.open and request.gated:
         ranked = listed
-    wanted = dict.fromkeys(source for one in ranked for source in one.fact.sources)
-    held = {one.segment.id: one for one in await archive.segments(list(wanted))} if wanted else {}
+    wanted = dict.fromkeys(source for ranked_fact in ranked for source in ranked_fact.fact.sources)
+    segments = (
+        {segment.segment.id: segment for segment in await archive.segments(list(wanted))}
+        if wanted
+        else {}
+    )
     shown = _shown(request)
     fresh = [
-        one
-        for one in ranked
-        if not _in_view(one.fact, request, held, shown)
-        and not await _in_a_block(one.fact, request, archive)
+        ranked_fact
+        for ranked_fact in ranked
+        if not _in_view(ranked_fact.fact, request, segments, shown)
+        and not await _in_a_block(ranked_fact.fact, request, archive)
     ]
     why = Reason(Cause.FACT_ANSWERS if request.gated else Cause.ASKED_FOR)
-    return _found(fresh, held, why if fresh and not verdict.open else None)
+    return _found(fresh, segments, why if fresh and not verdict.open else None)
 
 
 def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, ...]:
@@ -125,25 +129,32 @@ async def recall_standing(archive: Archive, session: str | None) -> tuple[Recall
     """What bears on every turn: pinned facts, then messages in which the user asked for something
     once and for all, the newest first; of this session, None: of the whole space."""
     pinned = await archive.fact_candidates(FactQuery(limit=0, session=session))
-    facts = [_told(RankedFact(fact=one.fact, score=1.0, shared=0), {}) for one in pinned.facts]
+    facts = [
+        _told(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
+        for candidate in pinned.facts
+    ]
     asked = CandidateQuery(
         words=(STANDING_WORD,), lexical_limit=_MOST_STANDING, vector_limit=0, session=session
     )
-    found = await archive.candidates(asked)
-    ids = dict.fromkeys(one.segment for one in found.passages if STANDING_WORD in one.counts)
-    held = sorted(await archive.segments(list(ids)), key=lambda one: -one.segment.said_at)
+    candidates = await archive.candidates(asked)
+    ids = dict.fromkeys(
+        candidate.segment for candidate in candidates.passages if STANDING_WORD in candidate.counts
+    )
+    segments = sorted(
+        await archive.segments(list(ids)), key=lambda segment: -segment.segment.said_at
+    )
     return (
         *facts,
         *(
             RecalledFact(
                 type="preference",
-                text=one.segment.text,
+                text=segment.segment.text,
                 score=1.0,
                 trust="high",
-                said_on=_day(one.segment.said_at),
-                message_ids=(one.segment.message_id,),
+                said_on=_day(segment.segment.said_at),
+                message_ids=(segment.segment.message_id,),
             )
-            for one in held
+            for segment in segments
         ),
     )
 
@@ -164,17 +175,20 @@ async def _ranked(
         limit=MOST_LISTED if types else _CANDIDATES,
         session=request.session if request.scope == "session" else None,
     )
-    found = await archive.fact_candidates(asked)
-    ranked = rank_facts(words, found, vectors)
+    candidates = await archive.fact_candidates(asked)
+    ranked = rank_facts(words, candidates, vectors)
     if types:
-        known = {one.fact.id for one in ranked}
-        listed = list_facts(question, types, found)
-        return (*ranked, *(one for one in listed if one.fact.id not in known))
+        known = {ranked_fact.fact.id for ranked_fact in ranked}
+        listed = list_facts(question, types, candidates)
+        return (
+            *ranked,
+            *(ranked_fact for ranked_fact in listed if ranked_fact.fact.id not in known),
+        )
     if not verdict.lost_words:
         return ranked
     # a term that left the view was asked for, and nothing else
     lost = set(verdict.lost_words)
-    return tuple(one for one in ranked if lost.intersection(one.fact.words))
+    return tuple(ranked_fact for ranked_fact in ranked if lost.intersection(ranked_fact.fact.words))
 
 
 def _of_others(fact: Fact, request: RecallRequest) -> bool:
@@ -193,22 +207,22 @@ def _in_time(fact: Fact, request: RecallRequest) -> bool:
 
 
 def _asks_by(question: Question, common: Container[str]) -> frozenset[str]:
-    said = substance(question.text, question.words)
-    return frozenset(word for word in said if len(word) > 1 and word not in common)
+    texts = substance(question.text, question.words)
+    return frozenset(word for word in texts if len(word) > 1 and word not in common)
 
 
-def _opens(one: RankedFact, asks: frozenset[str]) -> bool:
+def _opens(ranked: RankedFact, asks: frozenset[str]) -> bool:
     """Whether it answers well enough to be shown though no message does.
 
     What a person wrote down, or pinned, was meant to come back: a word of it is enough.
     """
-    fact = one.fact
+    fact = ranked.fact
     shared = asks.intersection(fact.words)
     if fact.pinned or (fact.made_by == "user" and not fact.sources):
         return bool(shared)
-    if fact.sources or one.score < OPENS_AT or len(asks) < OPENS_WITH_WORDS:
+    if fact.sources or ranked.score < OPENS_AT or len(asks) < OPENS_WITH_WORDS:
         return False
-    return one.shared >= OPENS_WITH_WORDS or (bool(shared) and one.nearness >= OPENS_NEAR)
+    return ranked.shared >= OPENS_WITH_WORDS or (bool(shared) and ranked.nearness >= OPENS_NEAR)
 
 
 def _shown(request: RecallRequest) -> frozenset[SegmentId]:
@@ -219,14 +233,14 @@ def _shown(request: RecallRequest) -> frozenset[SegmentId]:
 def _in_view(
     fact: Fact,
     request: RecallRequest,
-    held: Mapping[SegmentId, StoredSegment],
+    segments: Mapping[SegmentId, StoredSegment],
     shown: frozenset[SegmentId],
 ) -> bool:
     """Whether messages of the view say it, under this session's name or another's: one does, unless
     it takes all of them."""
     seen = [
         source in shown
-        or (source in held and held[source].segment.message_id in request.shown_messages)
+        or (source in segments and segments[source].segment.message_id in request.shown_messages)
         for source in fact.sources
     ]
     return bool(seen) and (all(seen) if fact.joint else any(seen))
@@ -245,46 +259,48 @@ async def _is_quoted(span: EvidenceSpan, request: RecallRequest, archive: Archiv
     if not any(name.startswith(span.segment) for name in request.quoted):
         return False
     return any(
-        one.start <= span.start and span.end <= one.end and request.quotes(span.segment, ordinal)
-        for ordinal, one in enumerate(await archive.passages(span.segment))
+        passage.start <= span.start
+        and span.end <= passage.end
+        and request.quotes(span.segment, ordinal)
+        for ordinal, passage in enumerate(await archive.passages(span.segment))
     )
 
 
 def _found(
-    chosen: Sequence[RankedFact], held: Mapping[SegmentId, StoredSegment], opens: Reason | None
+    chosen: Sequence[RankedFact], segments: Mapping[SegmentId, StoredSegment], opens: Reason | None
 ) -> FoundFacts:
     return FoundFacts(
-        facts=tuple(_told(one, held) for one in chosen),
+        facts=tuple(_told(ranked, segments) for ranked in chosen),
         opens=opens,
-        said=tuple(_said(one.fact, held) for one in chosen),
+        said=tuple(_said(ranked.fact, segments) for ranked in chosen),
     )
 
 
-def _told(one: RankedFact, held: Mapping[SegmentId, StoredSegment]) -> RecalledFact:
-    fact = one.fact
-    said_by = [held[source].segment.message_id for source in fact.sources if source in held]
+def _told(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegment]) -> RecalledFact:
+    fact = ranked.fact
+    said_by = [segments[source].segment.message_id for source in fact.sources if source in segments]
     return RecalledFact(
         id=fact.id,
         type=fact.type,
         text=fact.told,
-        score=1.0 if fact.pinned else one.score,
+        score=1.0 if fact.pinned else ranked.score,
         trust=fact.trust,
         said_on=_day(fact.at),
         message_ids=tuple(dict.fromkeys((*said_by, fact_identity(fact.id)))),
     )
 
 
-def _said(fact: Fact, held: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
+def _said(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
     if fact.type == "digest" or fact.change is not None:
         return ()  # beside what it replaced, which may be found as well, it says what holds
-    if any(span.segment not in held for span in fact.evidence):
+    if any(span.segment not in segments for span in fact.evidence):
         return ()
-    said = [
-        held[span.segment].segment.text[span.start : span.end].strip() for span in fact.evidence
+    texts = [
+        segments[span.segment].segment.text[span.start : span.end].strip() for span in fact.evidence
     ]
-    if not all(said):
+    if not all(texts):
         return ()
-    return (_TOGETHER.join(said),) if fact.joint else tuple(said)
+    return (_TOGETHER.join(texts),) if fact.joint else tuple(texts)
 
 
 def _holds(texts: Sequence[str], said: str) -> bool:

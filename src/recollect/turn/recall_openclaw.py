@@ -69,10 +69,10 @@ def _said(segment: Segment) -> str:
         return ""
     if segment.role == "user":
         return "" if segment.tool is not None else strip_channel_prefix(segment.text)
-    said = without_thinking(segment.text)
+    text = without_thinking(segment.text)
     if segment.tool is not None:
-        said = f"\n{said}".partition(f"\n{segment.tool}(")[0][1:]
-    return said
+        text = f"\n{text}".partition(f"\n{segment.tool}(")[0][1:]
+    return text
 
 
 async def recall_openclaw(
@@ -89,9 +89,9 @@ async def recall_openclaw(
     near = await _near(archive, request, vectors, limit)
     vector = vectors[0].values if vectors else None
     hits: list[WarmHit] = []
-    held: dict[SegmentId, StoredSegment] = {}
+    segments: dict[SegmentId, StoredSegment] = {}
     for _ in range(_SEARCHES):
-        found, timeline = index.search(
+        warm_hits, timeline = index.search(
             request.query,
             vector,
             now=request.now,
@@ -100,18 +100,21 @@ async def recall_openclaw(
             leave_out=left_out(request),
             near=near,
         )
-        hits = widen(found, timeline)
-        held = {one.segment.id: one for one in await archive.segments([hit.id for hit in hits])}
-        gone = [hit.id for hit in hits if hit.id not in held]
+        hits = widen(warm_hits, timeline)
+        segments = {
+            segment.segment.id: segment
+            for segment in await archive.segments([hit.id for hit in hits])
+        }
+        gone = [hit.id for hit in hits if hit.id not in segments]
         if not gone:
             break
         index.drop(gone)
     hits = [
         hit
         for hit in hits
-        if hit.id in held and held[hit.id].segment.message_id not in request.shown_messages
+        if hit.id in segments and segments[hit.id].segment.message_id not in request.shown_messages
     ][: settings.max_results]
-    passages = [_quoted(held[hit.id], hit) for hit in hits]
+    passages = [_quoted(segments[hit.id], hit) for hit in hits]
     facts = [_told(fact) for fact in search_facts(request.query, await _facts(archive, request))]
     kept_facts, kept = pack_openclaw(facts, passages, request.count_tokens, request.budget_tokens)
     reason = Reason(Cause.ASKED_FOR)
@@ -123,7 +126,7 @@ async def recall_openclaw(
         facts=tuple(kept_facts),
         passages=tuple(kept),
         gate=GateVerdict(open=bool(kept_facts or kept), reason=reason),
-        hits=tuple(_explained(held[hit.id], hit, weights) for hit in hits[: request.most_hits]),
+        hits=tuple(_explained(segments[hit.id], hit, weights) for hit in hits[: request.most_hits]),
     )
 
 
@@ -146,7 +149,7 @@ async def _near(
     own, which OpenClaw's hash embedder makes of whole messages."""
     if not vectors or vectors[0].kind == "hash":
         return None
-    found = await archive.candidates(
+    candidates = await archive.candidates(
         CandidateQuery(
             vectors=tuple(vectors[:1]),
             lexical_limit=0,
@@ -156,10 +159,10 @@ async def _near(
         )
     )
     near: dict[SegmentId, float] = {}
-    for one in found.passages:
-        similarity = one.similarities[0]
+    for candidate in candidates.passages:
+        similarity = candidate.similarities[0]
         if similarity is not None:
-            near[one.segment] = max(similarity, near.get(one.segment, similarity))
+            near[candidate.segment] = max(similarity, near.get(candidate.segment, similarity))
     return near
 
 
@@ -225,5 +228,5 @@ def _explained(stored: StoredSegment, hit: WarmHit, weights: Weights) -> Hit:
         counts={},
         tool=segment.tool,
     )
-    told = tuple(part for part in parts if part.points)
-    return Hit(passage=passage, score=hit.score, parts=told, text=segment.text)
+    score_parts = tuple(part for part in parts if part.points)
+    return Hit(passage=passage, score=hit.score, parts=score_parts, text=segment.text)

@@ -136,25 +136,27 @@ def stand(
     chosen: list[_Statement] = []
     ranked = sorted(
         [
-            one
-            for one in _statements(() if _between_people(left) else left, mask, known)
-            if among_tools or _lays_down(one.text)
+            statement
+            for statement in _statements(() if _between_people(left) else left, mask, known)
+            if among_tools or _lays_down(statement.text)
         ],
-        key=lambda one: (-one.worth, -one.place),
+        key=lambda statement: (-statement.worth, -statement.place),
     )
     errors, advice = 0, 0
-    for one in ranked:
-        cost = weigher.text(standing_line(one.speaker, one.text)) + 1
-        if one.speaker == _TOOL and errors == _MOST_ERRORS:
+    for statement in ranked:
+        cost = weigher.text(standing_line(statement.speaker, statement.text)) + 1
+        if statement.speaker == _TOOL and errors == _MOST_ERRORS:
             continue
-        if one.speaker == "assistant" and advice + cost > _ASSISTANT_TOKENS * budget_tokens:
+        if statement.speaker == "assistant" and advice + cost > _ASSISTANT_TOKENS * budget_tokens:
             continue
-        if tokens + cost <= budget_tokens and not any(one.text.casefold() in fact for fact in told):
+        if tokens + cost <= budget_tokens and not any(
+            statement.text.casefold() in fact for fact in told
+        ):
             # what was read earlier may hold what is known for a secret since
-            chosen.append(replace(one, text=mask(one.text)))
+            chosen.append(replace(statement, text=mask(statement.text)))
             tokens += cost
-            errors += one.speaker == _TOOL
-            advice += cost if one.speaker == "assistant" else 0
+            errors += statement.speaker == _TOOL
+            advice += cost if statement.speaker == "assistant" else 0
     text = _written(chosen_facts, chosen)
     while chosen and weigher.text(text) > budget_tokens:  # lines count a little more together
         chosen.pop()
@@ -162,7 +164,10 @@ def stand(
     if not chosen and not chosen_facts:
         return StandResult(edit=None, reason=Reason(Cause.NOTHING_STANDS))
     reason = Reason(Cause.STANDING_BLOCK, facts=len(chosen_facts), lines=len(chosen))
-    sources = [*(one.source for one in chosen), *(i for f in chosen_facts for i in f.message_ids)]
+    sources = [
+        *(statement.source for statement in chosen),
+        *(i for f in chosen_facts for i in f.message_ids),
+    ]
     edit = Insert(
         anchor=anchor,
         placement="head",
@@ -177,8 +182,8 @@ def stand(
 
 
 def _written(facts: Sequence[RecalledFact], chosen: Sequence[_Statement]) -> str:
-    in_order = sorted(chosen, key=lambda one: (one.place, one.sentence))
-    return write_standing(facts, [(one.speaker, one.text) for one in in_order])
+    in_order = sorted(chosen, key=lambda statement: (statement.place, statement.sentence))
+    return write_standing(facts, [(statement.speaker, statement.text) for statement in in_order])
 
 
 def standing_tokens(settings: Recall, window_tokens: int) -> int:
@@ -225,8 +230,8 @@ def _between_people(left: Sequence[Entry]) -> bool:
 def _told_whole(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator[EntryKey]:
     """The messages that the block says nothing less than: they need not be recalled."""
     lengths: dict[int, int] = {}
-    for one in chosen:
-        lengths[one.place] = lengths.get(one.place, 0) + len(one.text)
+    for statement in chosen:
+        lengths[statement.place] = lengths.get(statement.place, 0) + len(statement.text)
     for place, length in lengths.items():
         texts = [part.text for part in left[place].parts if isinstance(part, Text)]
         if len(texts) == len(left[place].parts) and sum(map(len, texts)) <= length + _SPACES_CHARS:

@@ -74,7 +74,7 @@ async def embed(
 ) -> Batch:
     """The vectors of the next passages, or facts once none wait, and a job for the rest; the job's
     key is the embedder."""
-    embedder = next((one for one in embedders if one.name == lease.key), None)
+    embedder = next((other for other in embedders if other.name == lease.key), None)
     if embedder is None:
         raise GiveUp("it is for an embedder that this worker does not have")
     batch, more = await embed_next(store, embedder, clock, passages=passages)
@@ -117,9 +117,9 @@ async def _with_facts(
     if not waiting:
         return batch, False
     chosen = waiting[:limit]
-    values = await _vectors(embedder, [one.text for one in chosen])
+    values = await _vectors(embedder, [text.text for text in chosen])
     vectors = tuple(
-        FactVector(fact=one.fact, values=value) for one, value in zip(chosen, values, strict=True)
+        FactVector(fact=text.fact, values=value) for text, value in zip(chosen, values, strict=True)
     )
     made = FactVectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
     # a fact whose text is another one by then must not get the vector of what it said
@@ -159,7 +159,7 @@ async def reindex(
     segments = passages = after = 0
     while page := await store.page(after=after, limit=_PAGE_SEGMENTS):
         after = page[-1].sequence
-        made = {one.segment.id: passages_of(one.segment) for one in page}
+        made = {segment.segment.id: passages_of(segment.segment) for segment in page}
         await store.replace_passages(made, at=clock.now())
         passages += sum(map(len, made.values()))
         segments += len(page)
@@ -235,7 +235,7 @@ class VectorUpkeep:
             return
         self.meanwhile = await self._others_with_vectors(stats)
         now = self._clock.now()
-        jobs = tuple(NewJob(kind=EMBED_JOB, key=one.name, run_at=now) for one in waiting)
+        jobs = tuple(NewJob(kind=EMBED_JOB, key=embedder.name, run_at=now) for embedder in waiting)
         await self._archive.write(Batch(at=now, jobs=jobs))
         self._queued()
 

@@ -90,11 +90,11 @@ async def forget_in_rooms(store: Store, order: ForgetOrder) -> Forgotten:
     counts: Counter[Room] = Counter()
     left = 0
     for _ in range(_ROUNDS if order.pattern is not None else 0):
-        found = await _matched(store, order)
-        if not found.records:
+        matched = await _matched(store, order)
+        if not matched.records:
             left = 0
             break
-        for text in _shortest(found.texts - found.elsewhere)[:_MOST_TEXTS]:
+        for text in _shortest(matched.texts - matched.elsewhere)[:_MOST_TEXTS]:
             done = await store.forget(ForgetOrder(at=order.at, matching=text))
             counts.update(
                 {"pieces": done.pieces, "jobs": done.jobs, "states": done.session_states,
@@ -115,7 +115,7 @@ async def held_meant(store: Store, order: ForgetOrder) -> int:
     """How many records of the rooms hold the order's text, or what its pattern matches."""
     if order.matching is None and order.pattern is None:
         return 0
-    return sum([bytes_meant(order, _readable(one)) async for one in every_body(store)])
+    return sum([bytes_meant(order, _readable(body)) async for body in every_body(store)])
 
 
 class _Matched:
@@ -130,20 +130,20 @@ class _Matched:
 
 
 async def _matched(store: Store, order: ForgetOrder) -> _Matched:
-    found = _Matched()
-    async for one in every_body(store):
-        texts = set(_in_body(order, one))
-        found.records += bool(texts)
-        found.texts |= texts
-    if not found.texts:
-        return found
-    folded = {text: text.casefold() for text in found.texts}
-    async for one in every_body(store):
-        if any(True for _ in _in_body(order, one)):
+    matched = _Matched()
+    async for body in every_body(store):
+        texts = set(_in_body(order, body))
+        matched.records += bool(texts)
+        matched.texts |= texts
+    if not matched.texts:
+        return matched
+    folded = {text: text.casefold() for text in matched.texts}
+    async for body in every_body(store):
+        if any(True for _ in _in_body(order, body)):
             continue
-        said = "\0".join(strings_in(_readable(one), keys=True)).casefold()
-        found.elsewhere.update(text for text in folded if folded[text] in said)
-    return found
+        said = "\0".join(strings_in(_readable(body), keys=True)).casefold()
+        matched.elsewhere.update(text for text in folded if folded[text] in said)
+    return matched
 
 
 async def _rewritten(store: Store, order: ForgetOrder) -> Counter[Room]:
@@ -151,50 +151,54 @@ async def _rewritten(store: Store, order: ForgetOrder) -> Counter[Room]:
     masks = Masks(patterns=(compiled(order.pattern or ""),))
     counts: Counter[Room] = Counter()
     pieces: list[MessageId] = []
-    found = [one async for one in every_body(store) if any(True for _ in _in_body(order, one))]
-    for one in found:
+    bodies = [body async for body in every_body(store) if any(True for _ in _in_body(order, body))]
+    for stored_body in bodies:
         try:
-            body = masked_body(one.room, one.body, masks).value
+            body = masked_body(stored_body.room, stored_body.body, masks).value
         except FormatError:
             continue
-        if body == one.body:
+        if body == stored_body.body:
             continue
-        new = NewBody(room=one.room, id=one.id, was=one.body, body=body)
-        counts[one.room] += (await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))).bodies
-        if one.room == "pieces":  # it comes again with each request, once this one has expired
-            pieces.append(MessageId(one.id))
+        new = NewBody(room=stored_body.room, id=stored_body.id, was=stored_body.body, body=body)
+        counts[stored_body.room] += (
+            await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
+        ).bodies
+        if (
+            stored_body.room == "pieces"
+        ):  # it comes again with each request, once this one has expired
+            pieces.append(MessageId(stored_body.id))
     if pieces:
         await store.forget(ForgetOrder(at=order.at, message_ids=tuple(pieces)))
     return counts
 
 
-def _in_body(order: ForgetOrder, one: StoredBody) -> Iterator[str]:
+def _in_body(order: ForgetOrder, body: StoredBody) -> Iterator[str]:
     """What the pattern matches in a record, and the texts in which it does."""
     search = compiled(order.pattern or "")
-    for said in _said_in(one):
-        matches = [match[0] for match in search.finditer(said) if match[0]]
+    for text in _said_in(body):
+        matches = [match[0] for match in search.finditer(text) if match[0]]
         yield from matches
-        if matches and len(said) <= _MOST_CHARS:
-            yield said
+        if matches and len(text) <= _MOST_CHARS:
+            yield text
 
 
-def _said_in(one: StoredBody) -> list[str]:
-    said: list[str] = []
+def _said_in(body: StoredBody) -> list[str]:
+    texts: list[str] = []
 
     def look(text: str) -> str:
-        said.append(text)
+        texts.append(text)
         return text
 
-    if one.room == "states":
+    if body.room == "states":
         with suppress(FormatError):
-            with_texts(one.body, look)
-            return said
-    return list(strings_in(one.body, keys=True))
+            with_texts(body.body, look)
+            return texts
+    return list(strings_in(body.body, keys=True))
 
 
-def _readable(one: StoredBody) -> bytes:
+def _readable(body: StoredBody) -> bytes:
     """A state as it reads; everything else as it is."""
-    return readable_state(one.body) if one.room == "states" else one.body
+    return readable_state(body.body) if body.room == "states" else body.body
 
 
 def _shortest(texts: set[str]) -> list[str]:
@@ -236,7 +240,7 @@ async def forget(
         except Unreached as left:
             cannot.append(str(left))
     counts.update(await _forget_spooled(store, spools, order, gone))
-    told = (*cannot, *_unreached(spools, gone), *CANNOT)
+    lines = (*cannot, *_unreached(spools, gone), *CANNOT)
     return seal(
         Certificate(
             at=now,
@@ -247,7 +251,7 @@ async def forget(
             counts=dict(counts),
             identities_digest=digest_of(gone.message_ids),
             covers=COVERS,
-            cannot=tuple(dict.fromkeys(told)),
+            cannot=tuple(dict.fromkeys(lines)),
         )
     )
 
@@ -285,27 +289,29 @@ def _asked(order: ForgetOrder) -> ForgetScope:
 
 async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> Meant:
     """What `forget` would remove, for those who are asked first; nothing is changed."""
-    stored = tuple([one async for one in stored_meant(store, order)])
+    stored = tuple([segment async for segment in stored_meant(store, order)])
     again = await said_again(store, order, stored)
     stored += again.goes
-    known = {one.segment.id for one in stored}
+    known = {segment.segment.id for segment in stored}
     facts = {fact.id: fact for fact in await facts_meant(store, order)}
     gone = _gone(order)
-    said = (one.segment for one in stored)
-    gone.message_ids.update(one.message_id for one in said if content_meant(order, one))
+    said = (segment.segment for segment in stored)
+    gone.message_ids.update(segment.message_id for segment in said if content_meant(order, segment))
     spooled: dict[SegmentId, Segment] = {}
     waiting: dict[FactId, Fact] = {}
 
     def look(record: bytes) -> bytes:
         batch = gone.read(record)
         if batch is not None:
-            spooled.update((one.id, one) for one in gone.note(batch) if one.id not in known)
+            spooled.update(
+                (segment.id, segment) for segment in gone.note(batch) if segment.id not in known
+            )
             waiting.update((fact.id, fact) for fact in batch.facts)
         return record
 
     for spool in spools:
         await spool.rewrite(look)
-    facts.update((one.id, one) for one in waiting.values() if one.id in gone.facts)
+    facts.update((fact.id, fact) for fact in waiting.values() if fact.id in gone.facts)
     every = [*await store.facts(superseded=True), *waiting.values()]
     for fact in every if known or spooled else ():
         if still_supported(fact, known | spooled.keys(), again.twins) is None:
@@ -336,8 +342,8 @@ async def _resolved(store: Store, order: ForgetOrder, gone: ForgetSet) -> Forget
     if order.matching is None and order.pattern is None:
         return named
     by_text = replace(order, sessions=(), said_before=None, said_after=None)
-    found = [one.segment.id async for one in stored_meant(store, by_text)]
-    return replace(named, segments=tuple(dict.fromkeys((*order.segments, *found))))
+    segment_ids = [segment.segment.id async for segment in stored_meant(store, by_text)]
+    return replace(named, segments=tuple(dict.fromkeys((*order.segments, *segment_ids))))
 
 
 async def _forget_in_store(store: Store, order: ForgetOrder, gone: ForgetSet) -> Forgotten:

@@ -232,8 +232,8 @@ class JobRunner:
             return await self._give_back(lease, str(answer), None)
         self._heard(lease.kind, answer)
         if lease.attempt >= self._max_attempts:
-            said = f"failed {lease.attempt} times: {answer.said}"
-            return await self._give_back(lease, said, None)
+            text = f"failed {lease.attempt} times: {answer.said}"
+            return await self._give_back(lease, text, None)
         retry_at = self._clock.now() + self._backoff.seconds(lease)
         return await self._give_back(lease, answer.said, retry_at)
 

@@ -128,14 +128,16 @@ class Masks:
 
     @property
     def _own_patterns(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
-        own = tuple((f"{OWN_KIND}-{number}", one) for number, one in enumerate(self.patterns, 1))
+        own = tuple(
+            (f"{OWN_KIND}-{number}", pattern) for number, pattern in enumerate(self.patterns, 1)
+        )
         left = ((COPIES_KIND, self.copies), (REMAINS_KIND, self.remains))
         return (*own, *((kind, pattern) for kind, pattern in left if pattern is not None))
 
     def left_in(self, raw: bytes) -> bool:
         """Whether an own pattern still matches: in a key, or where texts are left alone."""
         return bool(self.patterns) and any(
-            any(True for _ in self._own_spans(said)) for said in strings_in(raw, keys=True)
+            any(True for _ in self._own_spans(text)) for text in strings_in(raw, keys=True)
         )
 
     def _own_spans(self, text: str) -> Iterator[RedactedSpan]:
@@ -167,10 +169,10 @@ class Masks:
         if not _is_json(raw):
             return _written(self._own(_read(raw)))
 
-        def change(said: str) -> str:
-            if levels > 1 and said.lstrip()[:1] in ("{", "[") and _is_json(_written(said)):
-                said = _read(self._own_in_json(_written(said), leave, levels - 1))
-            return self._own(said)
+        def change(text: str) -> str:
+            if levels > 1 and text.lstrip()[:1] in ("{", "[") and _is_json(_written(text)):
+                text = _read(self._own_in_json(_written(text), leave, levels - 1))
+            return self._own(text)
 
         return _written(_strings_changed(_read(raw), change, leave))
 
@@ -272,10 +274,10 @@ def _strings_changed(text: str, change: Callable[[str], str], leave: frozenset[s
     return "".join((*pieces, text[done:]))
 
 
-def _spelled(said: str) -> str:
+def _spelled(text: str) -> str:
     """A string as JSON spells it; what UTF-8 cannot carry is escaped."""
-    written = json.dumps(said, ensure_ascii=False)
-    return written if _carries(written) else json.dumps(said)
+    written = json.dumps(text, ensure_ascii=False)
+    return written if _carries(written) else json.dumps(text)
 
 
 def _carries(text: str) -> bool:
@@ -412,7 +414,7 @@ def remains_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def _few(secrets: Iterable[str]) -> list[str]:
-    telling = {one for one in secrets if LEAST_CHARS < len(one) <= _MOST_CHARS}
+    telling = {secret for secret in secrets if LEAST_CHARS < len(secret) <= _MOST_CHARS}
     return sorted(telling, key=lambda one: (-len(one), one))[:_MOST_SECRETS]
 
 

@@ -91,8 +91,8 @@ def matches_in(order: ForgetOrder, held: bytes) -> Iterator[str]:
     """What the order's pattern matches in JSON, or in other bytes."""
     if order.pattern is not None:
         search = compiled(order.pattern)
-        for said in strings_in(held, keys=True):
-            yield from (match[0] for match in search.finditer(said))
+        for text in strings_in(held, keys=True):
+            yield from (match[0] for match in search.finditer(text))
 
 
 @lru_cache(maxsize=8)
@@ -111,9 +111,9 @@ def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
 
 async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[StoredSegment]:
     """The segments of a store that the order names, in the order of arrival; all are looked at."""
-    async for one in every_segment(store):
-        if segment_meant(order, one.segment):
-            yield one
+    async for segment in every_segment(store):
+        if segment_meant(order, segment.segment):
+            yield segment
 
 
 async def every_segment(store: Store) -> AsyncIterator[StoredSegment]:
@@ -121,8 +121,8 @@ async def every_segment(store: Store) -> AsyncIterator[StoredSegment]:
     after = 0
     while page := await store.page(after=after, limit=PAGE_SEGMENTS):
         after = page[-1].sequence
-        for one in page:
-            yield one
+        for segment in page:
+            yield segment
 
 
 async def every_body(store: Store, rooms: Iterable[Room] = ROOMS) -> AsyncIterator[StoredBody]:
@@ -131,8 +131,8 @@ async def every_body(store: Store, rooms: Iterable[Room] = ROOMS) -> AsyncIterat
         after: str | None = None
         while page := await store.held(room, after=after, limit=PAGE_BODIES):
             after = page[-1].id
-            for one in page:
-                yield one
+            for body in page:
+                yield body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,24 +147,26 @@ class SaidAgain:
 
 async def said_again(store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]) -> SaidAgain:
     """Look for the words of these segments, which the order means, among all the others."""
-    known = {one.segment.id for one in meant}
-    everywhere = {one.segment.message_id for one in meant if content_meant(order, one.segment)}
-    by_place = {one.segment.message_id for one in meant} - everywhere
+    known = {segment.segment.id for segment in meant}
+    everywhere = {
+        segment.segment.message_id for segment in meant if content_meant(order, segment.segment)
+    }
+    by_place = {segment.segment.message_id for segment in meant} - everywhere
     goes: list[StoredSegment] = []
     stays: dict[MessageId, SegmentId] = {}
     if not known:
         return SaidAgain()
-    async for one in every_segment(store):
-        if one.segment.id in known:
+    async for segment in every_segment(store):
+        if segment.segment.id in known:
             continue
-        if one.segment.message_id in everywhere:
-            goes.append(one)
-        elif one.segment.message_id in by_place:
-            stays.setdefault(one.segment.message_id, one.segment.id)
+        if segment.segment.message_id in everywhere:
+            goes.append(segment)
+        elif segment.segment.message_id in by_place:
+            stays.setdefault(segment.segment.message_id, segment.segment.id)
     twins: dict[str, str] = {
-        one.segment.id: stays[one.segment.message_id]
-        for one in meant
-        if one.segment.message_id in stays
+        segment.segment.id: stays[segment.segment.message_id]
+        for segment in meant
+        if segment.segment.message_id in stays
     }
     return SaidAgain(goes=tuple(goes), twins=twins)
 
@@ -173,12 +175,12 @@ async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
     """The facts of a store that the order names themselves."""
     if order.matching is None and order.pattern is None and not order.facts:
         return ()
-    found = await store.facts(superseded=True)
-    meant = {fact.id: fact for fact in found if fact_meant(order, fact)}
+    facts = await store.facts(superseded=True)
+    meant = {fact.id: fact for fact in facts if fact_meant(order, fact)}
     # A digest says what the facts it was made of say.
     subjects = {fact.subject for fact in meant.values() if fact.subject}
     sources = {source for fact in meant.values() for source in fact.sources}
-    for fact in found:
+    for fact in facts:
         rests = fact.subject in subjects or not sources.isdisjoint(fact.sources)
         if fact.type == "digest" and rests:
             meant.setdefault(fact.id, fact)
@@ -239,12 +241,12 @@ class ForgetSet:
 
     def note(self, batch: Batch) -> tuple[Segment, ...]:
         """Note what of a batch is meant; the messages of it."""
-        found = tuple(new.segment for new in batch.segments if self._noted(new.segment))
+        segments = tuple(new.segment for new in batch.segments if self._noted(new.segment))
         for fact in batch.facts:
             if fact_meant(self.order, fact):
                 self.facts.add(fact.id)
                 self.message_ids.add(fact_identity(fact.id))
-        return found
+        return segments
 
     def remove(self, record: bytes) -> bytes | None:
         """The record without them; None when nothing is left of it."""
@@ -294,8 +296,12 @@ class ForgetSet:
         return replace(
             batch,
             jobs=tuple(job for job in batch.jobs if not bytes_meant(order, job.payload)),
-            pieces=tuple(one for one in batch.pieces if not bytes_meant(order, one.body)),
-            compactions=tuple(one for one in batch.compactions if not bytes_meant(order, one.body)),
+            pieces=tuple(piece for piece in batch.pieces if not bytes_meant(order, piece.body)),
+            compactions=tuple(
+                compaction
+                for compaction in batch.compactions
+                if not bytes_meant(order, compaction.body)
+            ),
             session=None if bytes_meant(order, state) else batch.session,
         )
 
@@ -310,12 +316,18 @@ class ForgetSet:
                 replace(fact, session=None) if fact.session in whole else fact
                 for fact in batch.facts
             ),
-            extracted=tuple(one for one in batch.extracted if one.session not in whole),
+            extracted=tuple(
+                extracted_to
+                for extracted_to in batch.extracted
+                if extracted_to.session not in whole
+            ),
             jobs=tuple(
                 job for job in batch.jobs if job.kind != EXTRACT_JOB or job.key not in reading
             ),
             turns=tuple(turn for turn in batch.turns if turn.session not in whole),
-            compactions=tuple(one for one in batch.compactions if one.session not in whole),
+            compactions=tuple(
+                compaction for compaction in batch.compactions if compaction.session not in whole
+            ),
             session=None if gone else batch.session,
         )
 
@@ -345,19 +357,29 @@ def without(
         batch,
         segments=tuple(new for new in batch.segments if new.segment.id not in gone),
         vectors=tuple(
-            replace(held, vectors=vectors)
-            for held in batch.vectors
-            if (vectors := tuple(one for one in held.vectors if one.segment not in gone))
+            replace(vector_sets, vectors=vectors)
+            for vector_sets in batch.vectors
+            if (
+                vectors := tuple(
+                    vector for vector in vector_sets.vectors if vector.segment not in gone
+                )
+            )
         ),
         facts=tuple(kept[fact.id] for fact in batch.facts if fact.id in kept),
         fact_vectors=tuple(
-            replace(held, vectors=fact_vectors)
-            for held in batch.fact_vectors
-            if (fact_vectors := tuple(one for one in held.vectors if one.fact not in lost))
+            replace(vectors, vectors=fact_vectors)
+            for vectors in batch.fact_vectors
+            if (
+                fact_vectors := tuple(
+                    vector for vector in vectors.vectors if vector.fact not in lost
+                )
+            )
         ),
         jobs=tuple(job for job in batch.jobs if quoted.isdisjoint(job.about)),
         pieces=tuple(piece for piece in batch.pieces if quoted.isdisjoint(piece.about)),
-        compactions=tuple(one for one in batch.compactions if quoted.isdisjoint(one.about)),
+        compactions=tuple(
+            compaction for compaction in batch.compactions if quoted.isdisjoint(compaction.about)
+        ),
         session=None if batch.session is None else _session(batch.session, quoted),
     )
 
@@ -383,5 +405,5 @@ def _session(write: SessionWrite, message_ids: frozenset[MessageId]) -> SessionW
     return replace(
         write,
         state=without_quotes(write.state, anchors),
-        about=tuple(one for one in write.about if one not in message_ids),
+        about=tuple(message_id for message_id in write.about if message_id not in message_ids),
     )

@@ -96,23 +96,23 @@ class Masked(Generic[T]):
 
 def masked_segment(segment: Segment, masks: Masks) -> Masked[Segment]:
     """A segment whose text, tags and imported line hold no secret."""
-    said = masks.text(segment.text)
+    masked = masks.text(segment.text)
     tool = masks.text(segment.tool or "")
     line = masks.json((segment.foreign or "").encode("utf-8", "surrogateescape"))
-    kinds = Counter(said.kinds) + Counter(tool.kinds)
+    kinds = Counter(masked.kinds) + Counter(tool.kinds)
     tags = Counter(tag for tag in (*segment.topics, *segment.entities) if masks.name(tag))
     if not kinds and not line.kinds and not tags:
         return Masked(value=segment)
     left = replace(
         segment,
-        text=said.text,
+        text=masked.text,
         tool=segment.tool and tool.text,
-        topics=_still(segment.topics, segment.text, said.text, tags),
-        entities=_still(segment.entities, segment.text, said.text, tags),
+        topics=_still(segment.topics, segment.text, masked.text, tags),
+        entities=_still(segment.entities, segment.text, masked.text, tags),
         foreign=segment.foreign and line.body.decode("utf-8", "surrogateescape"),
     )
     found = kinds or line.kinds or {TAG_KIND: len(tags)}
-    return Masked(value=left, kinds=found, text=said)
+    return Masked(value=left, kinds=found, text=masked)
 
 
 def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Masked[Fact]:
@@ -121,8 +121,8 @@ def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Masked[Fact]:
     subject, attribute = masks.text(fact.subject), masks.text(fact.attribute)
     number, line = _imported(fact.foreign or "", masks)
     kinds: Counter[str] = Counter()
-    for one in (content, context, subject, attribute):
-        kinds.update(one.kinds)
+    for masked in (content, context, subject, attribute):
+        kinds.update(masked.kinds)
     left = fact
     if kinds or line.kinds:
         left = replace(
@@ -135,9 +135,9 @@ def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Masked[Fact]:
             foreign=fact.foreign and number + line.body.decode("utf-8", "surrogateescape"),
         )
     evidence = tuple(
-        replace(one, start=span[0], end=span[1])
-        for one in fact.evidence
-        for span in [_span(moved, one.segment, one.start, one.end)]
+        replace(evidence_span, start=span[0], end=span[1])
+        for evidence_span in fact.evidence
+        for span in [_span(moved, evidence_span.segment, evidence_span.start, evidence_span.end)]
     )
     if evidence != fact.evidence:
         left = replace(left, evidence=evidence)
@@ -155,8 +155,8 @@ def masked_body(room: Room, body: bytes, masks: Masks) -> Masked[bytes]:
     if room == "states":
         return masked_state(body, masks)
     if room == "job reasons":
-        said = masks.text(body.decode("utf-8", "surrogatepass"))
-        return Masked(value=said.text.encode("utf-8", "surrogatepass"), kinds=said.kinds)
+        masked = masks.text(body.decode("utf-8", "surrogatepass"))
+        return Masked(value=masked.text.encode("utf-8", "surrogatepass"), kinds=masked.kinds)
     done = masks.json(body, leave=_IDS.get(room, frozenset()))
     return Masked(value=done.body, kinds=done.kinds)
 
@@ -173,11 +173,11 @@ def texts_in(room: Room, body: bytes) -> list[str]:
         if room == "states":
             with_texts(body, read)
         else:
-            told = read_record(body).result
-            texts.append(told.summary)
-            for finding in told.receipt.findings if told.receipt is not None else ():
+            result = read_record(body).result
+            texts.append(result.summary)
+            for finding in result.receipt.findings if result.receipt is not None else ():
                 texts += (finding.probe.text, finding.probe.sentence)
-            texts += strings_in(encode(dict(told.details)))
+            texts += strings_in(encode(dict(result.details)))
     except FormatError:
         return []
     return texts
@@ -217,13 +217,19 @@ def masked_batch(batch: Batch, masks: Masks) -> Masked[Batch]:
         batch,
         segments=segments,
         vectors=tuple(
-            replace(held, vectors=tuple(one for one in held.vectors if one.segment not in moved))
-            for held in batch.vectors
+            replace(
+                vectors,
+                vectors=tuple(vector for vector in vectors.vectors if vector.segment not in moved),
+            )
+            for vectors in batch.vectors
         ),
         facts=facts,
         fact_vectors=tuple(
-            replace(held, vectors=tuple(one for one in held.vectors if one.fact not in changed))
-            for held in batch.fact_vectors
+            replace(
+                vectors,
+                vectors=tuple(vector for vector in vectors.vectors if vector.fact not in changed),
+            )
+            for vectors in batch.fact_vectors
         ),
     )
     left = _rooms_of(left, masks, tally)
@@ -239,11 +245,11 @@ def _rooms_of(batch: Batch, masks: Masks, tally: _Tally) -> Batch:
             for job in batch.jobs
         ),
         pieces=tuple(
-            _piece(one, tally(masked_body("pieces", one.body, masks))) for one in batch.pieces
+            _piece(piece, tally(masked_body("pieces", piece.body, masks))) for piece in batch.pieces
         ),
         compactions=tuple(
-            replace(one, body=tally(masked_body("compactions", one.body, masks)))
-            for one in batch.compactions
+            replace(compaction, body=tally(masked_body("compactions", compaction.body, masks)))
+            for compaction in batch.compactions
         ),
         session=None if batch.session is None else _session(batch.session, masks, tally),
     )
@@ -282,8 +288,8 @@ def _still(
 
 
 def _span(moved: Moved, segment: SegmentId, start: int, end: int) -> tuple[int, int]:
-    found = moved.get(segment)
-    return (start, end) if found is None else found.moved(start, end)
+    masked = moved.get(segment)
+    return (start, end) if masked is None else masked.moved(start, end)
 
 
 async def redact(
@@ -296,25 +302,25 @@ async def redact(
     progress: Progress | None = None,
 ) -> RedactionResult:
     """Mask what is stored, or with `apply` false say what would be."""
-    found = Findings(applied=apply, progress=progress)
-    walk = _RedactionWalk(store, masks, found, now=now, apply=apply)
+    findings = Findings(applied=apply, progress=progress)
+    walk = _RedactionWalk(store, masks, findings, now=now, apply=apply)
     embedders = (await store.stats()).vectors
     await walk.copies()
     for spool in spools:
         await spool.rewrite(walk.record)
-    found.cannot.update(dict.fromkeys(damaged_parts(spools)))
+    findings.cannot.update(dict.fromkeys(damaged_parts(spools)))
     await walk.segments()
     await walk.remains()
     await walk.facts()
     for room in ROOMS:
         await walk.room(room)
     await walk.job_keys()
-    if apply and found.changed:
+    if apply and findings.changed:
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
         await store.write(Batch(at=now, jobs=jobs))
         # The last one says whether the bytes that were replaced are gone from the store's files.
-        found.cannot.update(dict.fromkeys((await store.rewrite(RewriteOrder(at=now))).cannot))
-    return found.result()
+        findings.cannot.update(dict.fromkeys((await store.rewrite(RewriteOrder(at=now))).cannot))
+    return findings.result()
 
 
 class _RedactionWalk:
@@ -347,9 +353,9 @@ class _RedactionWalk:
         async for body in every_body(self._store, _DERIVED):
             for text in texts_in(body.room, body.body):
                 copies.read(body.session or "", text)
-        async for one in every_segment(self._store):
-            tags = (*one.segment.topics, *one.segment.entities)
-            copies.heard(one.segment.session, one.segment.text, tags)
+        async for segment in every_segment(self._store):
+            tags = (*segment.segment.topics, *segment.segment.entities)
+            copies.heard(segment.segment.session, segment.segment.text, tags)
         self._copied = copies.found()
         self._masks = replace(self._masks, copies=copies_of(self._copied))
 
@@ -373,7 +379,7 @@ class _RedactionWalk:
         after = 0
         while page := await self._store.page(after=after, limit=_PAGE_SEGMENTS):
             after = page[-1].sequence
-            for segment in (one.segment for one in page):
+            for segment in (stored_segment.segment for stored_segment in page):
                 self._name(SESSION_NAMES, segment.session)
                 self._name(ORIGINS, segment.origin)
             await self._mask_segments(page, self._masks)
@@ -402,7 +408,7 @@ class _RedactionWalk:
         """Mask the segments of a page; with `only` those that hold one of these kinds."""
         moved: dict[SegmentId, MaskedText] = {}
         order: list[NewSegment] = []
-        for segment in (one.segment for one in page):
+        for segment in (stored_segment.segment for stored_segment in page):
             part = masked_segment(segment, masks)
             kinds = {kind: count for kind, count in part.kinds.items() if not only or kind in only}
             if part.text is None or not kinds:
@@ -419,8 +425,8 @@ class _RedactionWalk:
 
     async def _indexed(self, segment: Segment) -> NewSegment:
         """A segment as it is found from now on; what is kept without an index stays so."""
-        found = await self._store.passages(segment.id)
-        return NewSegment(segment=segment, passages=passages_of(segment) if found else ())
+        passages = await self._store.passages(segment.id)
+        return NewSegment(segment=segment, passages=passages_of(segment) if passages else ())
 
     async def _segments_rewritten(
         self, new: Sequence[NewSegment], moved: dict[SegmentId, MaskedText], masks: Masks
@@ -472,9 +478,11 @@ class _RedactionWalk:
     async def _some_facts_written(self) -> bool:
         """Write some of those that have to read otherwise; False when there are none."""
         revision = await self._store.facts_revision()
-        found = await self._store.facts(superseded=True)
-        new = [masked_fact(fact, self._masks, {}).value for fact in found]
-        left = [one for one, was in zip(new, found, strict=True) if one != was][:_FACTS_AT_ONCE]
+        facts = await self._store.facts(superseded=True)
+        new = [masked_fact(fact, self._masks, {}).value for fact in facts]
+        left = [other for other, was in zip(new, facts, strict=True) if other != was][
+            :_FACTS_AT_ONCE
+        ]
         if left:
             await self._rewritten(
                 RewriteOrder(at=self._now, facts=tuple(left), facts_revision=revision)
@@ -487,18 +495,18 @@ class _RedactionWalk:
         while page := await self._store.held(room, after=after, limit=_PAGE_BODIES):
             after = page[-1].id
             order: list[NewBody] = []
-            for one in page:
-                self._name(SESSION_NAMES, one.session)
+            for body in page:
+                self._name(SESSION_NAMES, body.session)
                 try:
-                    part = masked_body(room, one.body, self._masks)
+                    part = masked_body(room, body.body, self._masks)
                 except FormatError:
                     self._found.unread[PLACES[room]] += 1
                     continue
                 if room != "states" and self._masks.left_in(part.value):
-                    self._found.name(RECORD_NAMES, f"{room}:{one.id}")
+                    self._found.name(RECORD_NAMES, f"{room}:{body.id}")
                 if part.changed:
-                    self._found.count(PLACES[room], part.kinds, one.session)
-                    order.append(NewBody(room=room, id=one.id, was=one.body, body=part.value))
+                    self._found.count(PLACES[room], part.kinds, body.session)
+                    order.append(NewBody(room=room, id=body.id, was=body.body, body=part.value))
             if self._apply and order:
                 await self._rewritten(RewriteOrder(at=self._now, bodies=tuple(order)))
             self._found.step(PLACES[room], len(page), None)

@@ -133,12 +133,12 @@ class Receipt:
 
     def count(self, standing: Standing) -> int:
         """How many probes ended so."""
-        return sum(1 for one in self.findings if one.standing == standing)
+        return sum(1 for finding in self.findings if finding.standing == standing)
 
     @property
     def pinned(self) -> int:
         """How many would have been lost, and were added to the summary."""
-        return sum(one.pinned for one in self.findings)
+        return sum(finding.pinned for finding in self.findings)
 
     def __str__(self) -> str:
         return (
@@ -158,13 +158,13 @@ class Receipt:
             "notes": list(self.notes),
             "findings": [
                 {
-                    "kind": one.probe.kind,
-                    "text": one.probe.text,
-                    "sentence": one.probe.sentence,
-                    "standing": one.standing,
-                    "pinned": one.pinned,
+                    "kind": finding.probe.kind,
+                    "text": finding.probe.text,
+                    "sentence": finding.probe.sentence,
+                    "standing": finding.standing,
+                    "pinned": finding.pinned,
                 }
-                for one in self.findings
+                for finding in self.findings
             ],
         }
 
@@ -205,9 +205,9 @@ class CompactionResult:
     def __str__(self) -> str:
         if not self.compacted:
             return f"{self.convergence}: {self.reason}"
-        told = f"{self.tokens_before:,} to {self.tokens_after:,} tokens in {self.seconds:.1f} s"
+        text = f"{self.tokens_before:,} to {self.tokens_after:,} tokens in {self.seconds:.1f} s"
         known = "" if self.receipt is None else f"\n{self.receipt}"
-        return f"compaction {self.number}: {self.reason}, {told}{known}"
+        return f"compaction {self.number}: {self.reason}, {text}{known}"
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON, the summary and what its receipt quotes included."""

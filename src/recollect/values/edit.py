@@ -47,7 +47,9 @@ class Carried:
         return {
             "readFiles": list(self.read_files),
             "modifiedFiles": list(self.modified_files),
-            "toolFailures": [{"toolName": one.tool, "summary": one.said} for one in self.failures],
+            "toolFailures": [
+                {"toolName": failure.tool, "summary": failure.said} for failure in self.failures
+            ],
         }
 
 

@@ -103,10 +103,10 @@ class Fact:
     @property
     def told(self) -> str:
         """What it says, with what it is about where its own words leave that open."""
-        said = self.content.casefold()
+        text = self.content.casefold()
         # a subject is kept in English words, whatever language it was said in
-        open_ = bool(self.subject) and (said.isascii() or self.change is not None)
-        if not open_ or any(word in said for word in self.subject.split()):
+        open_ = bool(self.subject) and (text.isascii() or self.change is not None)
+        if not open_ or any(word in text for word in self.subject.split()):
             return self.content
         return f"{self.content} [{self.subject}]"
 
@@ -149,7 +149,7 @@ class FactDraft:
     @property
     def joint(self) -> bool:
         """Whether it takes more than one span to say it."""
-        return len({one.segment for one in self.evidence}) > 1 or bool(self.lineage)
+        return len({span.segment for span in self.evidence}) > 1 or bool(self.lineage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ def fact_identity(id: FactId) -> MessageId:  # noqa: A002
 
 def fact_id(evidence: tuple[EvidenceSpan, ...], content: str) -> FactId:
     """The id of an extracted fact: the same statement of the same message is the same fact."""
-    named = "\0".join([*(one.segment for one in evidence), " ".join(content.casefold().split())])
+    named = "\0".join([*(span.segment for span in evidence), " ".join(content.casefold().split())])
     hashed = blake2b(
         named.encode("utf-8", "surrogatepass"), digest_size=12, person=b"recollect-facts"
     )
@@ -217,7 +217,7 @@ _NO_TWINS: Final[Mapping[str, str]] = {}
 
 def rests_on(fact: Fact) -> set[str]:
     """The segments that a fact names, as sources or by a span."""
-    return {*fact.sources, *(one.segment for one in fact.evidence)}
+    return {*fact.sources, *(span.segment for span in fact.evidence)}
 
 
 def all_rest_on(facts: Iterable[Fact]) -> set[str]:
@@ -242,9 +242,11 @@ def still_supported(
     def now(segment: SegmentId) -> SegmentId:
         return SegmentId(twins[segment]) if segment in gone else segment
 
-    sources = (now(one) for one in fact.sources if one not in lost)
+    sources = (now(segment_id) for segment_id in fact.sources if segment_id not in lost)
     evidence = (
-        replace(one, segment=now(one.segment)) for one in fact.evidence if one.segment not in lost
+        replace(span, segment=now(span.segment))
+        for span in fact.evidence
+        if span.segment not in lost
     )
     return replace(
         fact, sources=tuple(dict.fromkeys(sources)), evidence=tuple(dict.fromkeys(evidence))

@@ -192,8 +192,13 @@ class Report:
             "failed": [line.stage for line in self.failures],
             "fates": [fate.to_dict() for fate in self.fates()],
             "repairs": [
-                {"kind": one.kind, "anchor": one.anchor, "part": one.part, **_told(one.reason)}
-                for one in self.repairs
+                {
+                    "kind": repair.kind,
+                    "anchor": repair.anchor,
+                    "part": repair.part,
+                    **_told(repair.reason),
+                }
+                for repair in self.repairs
             ],
             "new_edits": [_edit_dict(edit) for edit in self.new_edits],
             "ended_edits": [_edit_dict(edit) for edit in self.ended_edits],
@@ -208,7 +213,7 @@ def joined_lines(lines: Sequence[StageLine]) -> str:
         named = stages.setdefault(line.said, [])
         if line.stage not in named:
             named.append(line.stage)
-    return "; ".join(f"{', '.join(named)}: {said}" for said, named in stages.items())
+    return "; ".join(f"{', '.join(named)}: {text}" for text, named in stages.items())
 
 
 def _fates(entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> tuple[Fate, ...]:
@@ -339,4 +344,4 @@ _EDITS = {LeaveOut: "left out", Shorten: "shortened", Insert: "inserted", Cut: "
 
 
 def _fields(value: StageLine | Fate) -> dict[str, Any]:
-    return {one.name: getattr(value, one.name) for one in fields(value)}
+    return {field.name: getattr(value, field.name) for field in fields(value)}

@@ -46,12 +46,12 @@ class ShownItems(Sequence[int]):
 
     def runs(self) -> tuple[range, ...]:
         """The same items as ranges of neighbours, in order."""
-        found: list[range] = []
+        ranges: list[range] = []
         node: ShownItems | None = self
         while node is not None:
-            found.append(range(node.start, node.stop))
+            ranges.append(range(node.start, node.stop))
             node = node.before
-        return tuple(reversed(found))
+        return tuple(reversed(ranges))
 
     def __len__(self) -> int:
         return self.size

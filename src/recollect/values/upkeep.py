@@ -281,7 +281,7 @@ class MemoryFilesResult:
 
     def count(self, outcome: FileOutcome) -> int:
         """How many files ended so."""
-        return sum(one.outcome == outcome for one in self.files)
+        return sum(result.outcome == outcome for result in self.files)
 
     @property
     def said(self) -> str:

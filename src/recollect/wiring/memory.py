@@ -103,7 +103,7 @@ def open_memory(
             makers = cached(makers, chosen, space=space, file=file, key=deployment_secret())
         reads = reader if reader is not None else choose_model(chosen, "extraction")
         jobs = in_process_jobs(
-            archive, chosen, clock, makers, model=reads, told=beside.add_line, used=beside.add_use
+            archive, chosen, clock, makers, model=reads, notify=beside.add_line, used=beside.add_use
         )
         files = follow_files(
             archive,
@@ -112,7 +112,7 @@ def open_memory(
             workspace=None if workspace is None else Path(workspace),
             clock=clock or SystemClock(),
             jobs=jobs,
-            embedders=[one.name for one in vectors.used],
+            embedders=[embedder.name for embedder in vectors.used],
         )
     if archive is not None and chosen.recall.enabled and recaller is None:
         recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
@@ -121,7 +121,7 @@ def open_memory(
         space=space,
         clock=clock,
         recaller=recaller,
-        embedders=tuple(one.name for one in vectors.used),
+        embedders=tuple(embedder.name for embedder in vectors.used),
         counter=counter,
         recognise_overflow=recognise_overflow,
         archive=archive,

@@ -216,7 +216,7 @@ def choose_embedders(settings: Settings) -> Embedders:
         )
     except (EmbedderError, MissingExtra) as error:
         raise SettingsError(f"recall.embedder: {error}") from error
-    used = tuple(_shared(one) for one in choice.embedders)
+    used = tuple(_shared(embedder) for embedder in choice.embedders)
     others = partial(_others, used)
     return Embedders(used=used, others=others, said=choice.said, lacking=choice.lacking)
 
@@ -240,14 +240,14 @@ def cached(
 
     return tuple(
         CachedEmbedder(
-            one,
+            embedder,
             embedding_cache_file(file, space),
             max_entries=settings.embedding_cache.max_entries,
             key=key,
         )
-        if one.kind in ("onnx", "remote")
-        else one
-        for one in embedders
+        if embedder.kind in ("onnx", "remote")
+        else embedder
+        for embedder in embedders
     )
 
 
@@ -283,15 +283,17 @@ async def forget_cached(store: Store, forgotten: Forgotten) -> Mapping[str, int]
 
 def _others(used: Sequence[Embedder]) -> tuple[Embedder, ...]:
     """What could be asked beside, were there vectors of it: only what is local and here."""
-    taken = {one.name for one in used}
-    found: list[Embedder] = []
+    taken = {embedder.name for embedder in used}
+    embedders: list[Embedder] = []
     for name in ("onnx", "static", "hash"):
         try:
             choice = choose(name, models=models_folders())
         except (EmbedderError, MissingExtra):
             continue
-        found.extend(_shared(one) for one in choice.embedders if one.name not in taken)
-    return tuple(found)
+        embedders.extend(
+            _shared(embedder) for embedder in choice.embedders if embedder.name not in taken
+        )
+    return tuple(embedders)
 
 
 def _remote(settings: Settings) -> Embedder:

@@ -93,8 +93,8 @@ async def open_spool(
     from recollect.stores.spool.encrypted import EncryptedSpool
     from recollect.stores.sqlite.connection import read_key
 
-    found = await asyncio.to_thread(read_key, key)
-    return await EncryptedSpool.open(spool_folder(), space=name, key=found)
+    encryption_key = await asyncio.to_thread(read_key, key)
+    return await EncryptedSpool.open(spool_folder(), space=name, key=encryption_key)
 
 
 async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None) -> SpoolState:

@@ -480,7 +480,7 @@ def test_lines_of_daily_notes_go_and_no_other_file_of_the_user(tmp_path: Path) -
 
     assert forget_notes(tmp_path, matching=MARKER, only_look=True).lines == 1
     assert MARKER.upper().encode() in note.read_bytes()
-    done = forget_notes(tmp_path, matching=MARKER, said=("first half\nsecond half", "stays"))
+    done = forget_notes(tmp_path, matching=MARKER, texts=("first half\nsecond half", "stays"))
     assert (done.files, done.lines) == (1, 3)
     assert note.read_bytes() == b"# Friday\n- stays \xff\n", "a short message takes no line along"
     assert note.stat().st_mode & 0o777 == 0o640

@@ -69,14 +69,14 @@ def run(
 ) -> CostResult:
     """Replay every recording by every strategy in every window."""
     progress("reading transcripts")
-    found = load_conversations([Path(path).expanduser() for path in paths], quick=quick)
+    conversations = load_conversations([Path(path).expanduser() for path in paths], quick=quick)
     windows = WINDOWS
     if quick:
-        found = [sliced(one, QUICK_ROWS) for one in found]
+        conversations = [sliced(conversation, QUICK_ROWS) for conversation in conversations]
         windows = QUICK_WINDOWS
     jobs = [
-        _Job(conversation=one, window_tokens=window, strategy=strategy)
-        for one in found
+        _Job(conversation=conversation, window_tokens=window, strategy=strategy)
+        for conversation in conversations
         for window in windows
         for strategy in (PLAIN, OURS, OPENCLAW)
     ]

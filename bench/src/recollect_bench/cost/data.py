@@ -388,7 +388,7 @@ def _own(paths: Sequence[Path], *, quick: bool) -> list[Conversation]:
     for path in paths:
         if not path.exists():
             raise RecollectError(f"there is no {path}: give files or folders of transcripts")
-    found: list[Conversation] = []
+    conversations: list[Conversation] = []
     for source in find_sources(tuple(paths)):
         if not isinstance(source, Recorded):
             continue
@@ -397,22 +397,22 @@ def _own(paths: Sequence[Path], *, quick: bool) -> list[Conversation]:
             recorded = read_transcripts(data, name=source.name)
         except FormatError:
             continue
-        for number, one in enumerate(recorded):
+        for number, session in enumerate(recorded):
             name = source.stem if len(recorded) == 1 else f"{source.stem}-{number}"
-            made = conversation(name, (one,), folder=_folder(data))
+            made = conversation(name, (session,), folder=_folder(data))
             if made.moments:
-                found.append(made)
-        if quick and found:
+                conversations.append(made)
+        if quick and conversations:
             break
-    if not found:
+    if not conversations:
         raise RecollectError("none of the files given is a recording of a known kind")
-    return found
+    return conversations
 
 
 def _folder(data: bytes) -> str:
     """The folder that a coding session worked in: paths are named with and without it."""
-    found = _FOLDER.search(unpacked(data)[:_FOLDER_BYTES])
-    return found[1].decode("utf-8", "replace") if found else ""
+    match = _FOLDER.search(unpacked(data)[:_FOLDER_BYTES])
+    return match[1].decode("utf-8", "replace") if match else ""
 
 
 def conversation(
@@ -423,8 +423,8 @@ def conversation(
     codec = CODECS[wire]
     messages = [
         message
-        for one in recorded
-        for item in one.items
+        for session in recorded
+        for item in session.items
         if not item.derived and _counts(message := codec.read(item.raw))
     ]
     naming = Naming(common_names(messages), folder)

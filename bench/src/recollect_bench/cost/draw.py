@@ -62,7 +62,7 @@ def write_plot(result: CostResult, path: Path) -> None:
 
 def plot(result: CostResult) -> str:
     """The picture: a panel a window, cost across (in doublings), what came back upwards."""
-    windows = sorted({one.window_tokens for one in result.replays})
+    windows = sorted({replay.window_tokens for replay in result.replays})
     title = "of what left the window: named again (dot), told about (ring), by cost"
     body = [_text(12, 20, title, style="title")]
     x = 12
@@ -124,16 +124,16 @@ class _Panel:
             return
         kept = self.result.value(strategy, "retention", self.window)
         x, y = self._x(cost), _y(recovered)
-        said = (
+        text = (
             f"{_NAMES[strategy]}: cost {cost:.2f}, recovered {recovered:.2f}, retention {kept:.3f}"
         )
         useful = self.result.value(strategy, "useful", self.window)
         if not math.isnan(useful):
-            said += f", useful {useful:.2f}"
+            text += f", useful {useful:.2f}"
             yield f'<circle class="{strategy} ring" cx="{x:.1f}" cy="{_y(useful):.1f}" r="5"/>'
         yield (
             f'<circle class="{strategy}" cx="{x:.1f}" cy="{y:.1f}" r="6">'
-            f"<title>{escape(said)}</title></circle>"
+            f"<title>{escape(text)}</title></circle>"
         )
         yield _text(x + 9, y + 4, f"{cost:.2f}× · {recovered:.2f}", style="faint")
 
@@ -172,9 +172,9 @@ _MEANT: Final = {
 def draw(result: CostResult) -> None:
     """The figures, pooled first, then by transcript; then what they mean."""
     console = Console()
-    windows = sorted({one.window_tokens for one in result.replays})
-    names = list(dict.fromkeys(one.transcript for one in result.replays))
-    held = {one.transcript for one in result.replays if one.held_out}
+    windows = sorted({replay.window_tokens for replay in result.replays})
+    names = list(dict.fromkeys(replay.transcript for replay in result.replays))
+    held = {replay.transcript for replay in result.replays if replay.held_out}
     for measure in MEASURES:
         table = Table(title=_MEANT[measure], title_justify="left", box=None)
         table.add_column("")

@@ -82,7 +82,7 @@ def summed_up(replays: Sequence[Replay], notes: Sequence[str]) -> CostResult:
     """All figures of these replays."""
     figures: dict[str, float] = {}
     baselines: dict[str, float] = {}
-    windows = dict.fromkeys(one.window_tokens for one in replays)
+    windows = dict.fromkeys(replay.window_tokens for replay in replays)
     for window in windows:
         for strategy in STRATEGIES:
             some = [r for r in replays if (r.window_tokens, r.strategy) == (window, strategy)]
@@ -109,17 +109,17 @@ def _figures(
         for r in replays
         if r.strategy == PLAIN and r.window_tokens == window
     }
-    pooled = [one for one in some if not one.held_out] or list(some)
+    pooled = [replay for replay in some if not replay.held_out] or list(some)
     yield from _measured(pooled, plain, window, "")
-    for one in some:
-        yield from _measured([one], plain, window, one.transcript)
+    for replay in some:
+        yield from _measured([replay], plain, window, replay.transcript)
 
 
 def _measured(
     some: Sequence[Replay], plain: Mapping[str, float], window: int, transcript: str
 ) -> Iterable[tuple[str, float]]:
-    tallies = [one.tally for one in some]
-    ratios = [one.tally.cost / plain[one.transcript] for one in some]
+    tallies = [replay.tally for replay in some]
+    ratios = [replay.tally.cost / plain[replay.transcript] for replay in some]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     yield figure_name("cost", window, transcript), mean
     left = sum(tally.left for tally in tallies)
@@ -145,14 +145,14 @@ def _measured(
 
 def misses(result: CostResult) -> list[str]:
     """Thresholds that a run does not reach, in words."""
-    told = []
+    lines = []
     for name, threshold in THRESHOLDS.items():
         value = result.figures.get(name)
         if value is not None and not threshold.met(name, value):
-            told.append(f"{name} is {value:.3f}, its threshold {threshold.threshold:g}")
+            lines.append(f"{name} is {value:.3f}, its threshold {threshold.threshold:g}")
     for name, value in result.figures.items():
         if name.startswith("retention_") and "." in name:
             other = result.baselines.get(f"{PLAIN}.{name}")
             if other is not None and value < other:
-                told.append(f"{name} is {value:.3f}, plain compaction's {other:.3f}")
-    return told
+                lines.append(f"{name} is {value:.3f}, plain compaction's {other:.3f}")
+    return lines

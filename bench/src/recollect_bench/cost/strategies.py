@@ -169,7 +169,7 @@ class NotingModel:
     async def ask(self, prompt: Prompt) -> Answer:
         """A note of what the prompt holds."""
         asked = count_bytes(prompt.system) + count_bytes(prompt.text)
-        tagged = [(found[1], found[2]) for found in _TAGGED.finditer(prompt.text)]
+        tagged = [(match[1], match[2]) for match in _TAGGED.finditer(prompt.text)]
         material = sum(count_bytes(text) for _, text in tagged)
         most = min(
             SUMMARY_TOKENS,
@@ -193,9 +193,9 @@ class NotingModel:
 
 def _spoken(written: str) -> Iterator[tuple[Role, str]]:
     """Who said what, from a conversation that was written down for a model."""
-    found = list(_LABEL.finditer(written))
-    ends = [one.start() for one in found[1:]] + [len(written)]
-    for label, end in zip(found, ends, strict=True):
+    matches = list(_LABEL.finditer(written))
+    ends = [match.start() for match in matches[1:]] + [len(written)]
+    for label, end in zip(matches, ends, strict=True):
         role: Role = "assistant"
         if label[1] == "User":
             role = "user"

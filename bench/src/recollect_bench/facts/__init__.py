@@ -173,10 +173,10 @@ def _in_chains(progress: Any) -> tuple[dict[str, float], list[Slip]]:
             Slip(
                 case=f"chains, scope {scope}: closed by another",
                 missed=False,
-                said=f"{one.closed.content} <- {one.by.content}",
-                type=one.closed.type,
+                said=f"{closing.closed.content} <- {closing.by.content}",
+                type=closing.closed.type,
             )
-            for one in checked.wrongly_closed
+            for closing in checked.wrongly_closed
         ]
     return figures, slips
 
@@ -203,12 +203,12 @@ def _slips(scored: Score, most: int) -> list[Slip]:
     if not most:
         return []
     lost = [
-        Slip(case=one.case, missed=True, said=", ".join(one.fact.keys), type=one.fact.type)
-        for one in scored.missed
+        Slip(case=missed.case, missed=True, said=", ".join(missed.fact.keys), type=missed.fact.type)
+        for missed in scored.missed
     ]
     made_up = [
-        Slip(case=one.case, missed=False, said=one.draft.content, type=one.draft.type)
-        for one in scored.false
+        Slip(case=false_.case, missed=False, said=false_.draft.content, type=false_.draft.type)
+        for false_ in scored.false
     ]
     return [*made_up, *lost]
 

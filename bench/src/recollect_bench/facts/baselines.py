@@ -84,7 +84,10 @@ def _sentence(segment: Segment, sentence: str) -> FactDraft:
 
 def by_words_alone(drafts: Drafts) -> Drafts:
     """The drafts without what they rest on, so that only their own words count."""
-    return {case: [replace(one, evidence=()) for one in held] for case, held in drafts.items()}
+    return {
+        case: [replace(draft, evidence=()) for draft in fact_drafts]
+        for case, fact_drafts in drafts.items()
+    }
 
 
 def figures_of(scored: Score, *, parts: bool = True) -> dict[str, float]:

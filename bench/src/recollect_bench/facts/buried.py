@@ -61,9 +61,9 @@ def drafts_of(kept: Kept) -> Drafts:
 
 def _draft(fact: Fact, case: str, kept: Kept) -> FactDraft:
     evidence = [
-        EvidenceSpan(segment=SegmentId(f"{case}:{message.index}"), start=one.start, end=one.end)
-        for one in fact.evidence
-        if (message := kept.placed[one.segment]).case == case
+        EvidenceSpan(segment=SegmentId(f"{case}:{message.index}"), start=span.start, end=span.end)
+        for span in fact.evidence
+        if (message := kept.placed[span.segment]).case == case
     ]
     return FactDraft(
         type=fact.type,
@@ -79,7 +79,7 @@ def _currency(cases: Sequence[Case], kept: Kept) -> dict[str, float]:
     """Of the found facts, how many that still hold are current, and how many others are closed."""
     every = drafts_of(kept)
     current = drafts_of(
-        replace(kept, facts=tuple(one for one in kept.facts if one.held_at(float("inf"))))
+        replace(kept, facts=tuple(fact for fact in kept.facts if fact.held_at(float("inf"))))
     )
     holds = closed = held_right = closed_right = 0
     for case in cases:
@@ -115,9 +115,9 @@ def _replaced(cases: Sequence[Case], kept: Kept) -> tuple[int, int]:
             continue
         for id_, drafts in drafts_of(replace(kept, facts=(fact,))).items():
             case = by_id[id_]
-            said = [one for one in case.facts if _said_there(case, one, drafts)]
+            facts = [fact for fact in case.facts if _said_there(case, fact, drafts)]
             replaced += 1
-            wrongly += all(one.current for one in said)
+            wrongly += all(fact.current for fact in facts)
     return replaced, wrongly
 
 
@@ -129,5 +129,5 @@ def _said(case: Case, fact: CaseFact, drafts: Sequence[FactDraft]) -> bool:
 def _said_there(case: Case, fact: CaseFact, drafts: Sequence[FactDraft]) -> bool:
     """Whether a draft says it that rests on the message which states it."""
     segment = SegmentId(f"{case.id}:{fact.by}")
-    there = [draft for draft in drafts if any(one.segment == segment for one in draft.evidence)]
+    there = [draft for draft in drafts if any(span.segment == segment for span in draft.evidence)]
     return _said(case, fact, there)

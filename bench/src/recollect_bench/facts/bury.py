@@ -65,10 +65,10 @@ def bury(cases: Sequence[Case], *, noise: int, seed: int, half: str = BOTH) -> l
     runs = looped_noise(int(noise * LOOP_SHARE), rng, half)
     left = noise - sum(map(len, runs)) - sum(map(len, echoes.values()))
     between = int(left * BETWEEN_SHARE)
-    own = {case.id: [[one] for one in echoes.get(case.id, ())] for case in cases}
+    own = {case.id: [[noise] for noise in echoes.get(case.id, ())] for case in cases}
     for at, one in enumerate(loose_noise(between, rng, half)):
         own[cases[at % len(cases)].id].append([one])
-    alone = [[one] for one in loose_noise(left - between, rng, half)]
+    alone = [[noise] for noise in loose_noise(left - between, rng, half)]
     for at, run in enumerate(runs):
         (own[rng.choice(cases).id] if at % LOOPS_BETWEEN == 0 else alone).append(run)
     sittings = [_around(case, own[case.id], rng) for case in cases] + _alone(alone, rng)
@@ -78,7 +78,7 @@ def bury(cases: Sequence[Case], *, noise: int, seed: int, half: str = BOTH) -> l
 
 def _echoes(cases: Sequence[Case], most: int, rng: random.Random) -> dict[str, list[Noise]]:
     """Recalled blocks that repeat what was said in a case: memory's words, not the user's."""
-    told = {
+    noises = {
         case.id: [
             Noise(
                 family=RECALLED,
@@ -89,14 +89,14 @@ def _echoes(cases: Sequence[Case], most: int, rng: random.Random) -> dict[str, l
         for case in cases
         if case.facts
     }
-    return dict(list(told.items())[:most])
+    return dict(list(noises.items())[:most])
 
 
 def _around(case: Case, noise: Sequence[Sequence[Noise]], rng: random.Random) -> Sitting:
     """A case's messages in their order, each stretch of noise before, between or behind them."""
     gaps: list[list[Placed]] = [[] for _ in range(len(case.messages) + 1)]
     for run in noise:
-        rng.choice(gaps).extend(_placed(one) for one in run)
+        rng.choice(gaps).extend(_placed(other) for other in run)
     own = [
         [
             Placed(
@@ -117,14 +117,14 @@ def _alone(noise: list[list[Noise]], rng: random.Random) -> list[Sitting]:
     """Sessions that hold nothing but noise."""
     rng.shuffle(noise)
     sittings: list[Sitting] = []
-    held: list[Placed] = []
+    placeds: list[Placed] = []
     for run in noise:
-        held.extend(_placed(one) for one in run)
-        if len(held) >= SESSION_MESSAGES:
-            sittings.append(Sitting(name=f"noise-{len(sittings)}", messages=tuple(held)))
-            held = []
-    if held:
-        sittings.append(Sitting(name=f"noise-{len(sittings)}", messages=tuple(held)))
+        placeds.extend(_placed(other) for other in run)
+        if len(placeds) >= SESSION_MESSAGES:
+            sittings.append(Sitting(name=f"noise-{len(sittings)}", messages=tuple(placeds)))
+            placeds = []
+    if placeds:
+        sittings.append(Sitting(name=f"noise-{len(sittings)}", messages=tuple(placeds)))
     return sittings
 
 

@@ -72,11 +72,13 @@ def make_chains(pick: random.Random, *, repeat: bool) -> list[list[Said]]:
 
 def some_of(chains: Sequence[list[Said]], count: int) -> list[list[Said]]:
     """So many of them: those of things in other places, and those of the same things, first."""
-    places = [said for said in chains if said[0].elsewhere]
+    places = [messages for messages in chains if messages[0].elsewhere]
     chosen = places[: count // 2]
-    named = {said[0].thing for said in chosen}
-    plain = [said for said in chains if not said[0].elsewhere]
-    plain.sort(key=lambda said: said[0].thing not in named)  # stable: the same things come first
+    named = {messages[0].thing for messages in chosen}
+    plain = [messages for messages in chains if not messages[0].elsewhere]
+    plain.sort(
+        key=lambda messages: messages[0].thing not in named
+    )  # stable: the same things come first
     return [*plain[: count - len(chosen)], *chosen]
 
 
@@ -86,10 +88,10 @@ def _chain(
     most = MOST_STATEMENTS if repeat else min(MOST_STATEMENTS, len(domain.values))
     values = _values(domain, pick.randint(2, most), pick)
     minute = pick.randint(0, 500)
-    said: list[Said] = []
+    messages: list[Said] = []
     for value in values:
         minute += pick.randint(1, 50)
-        said.append(
+        messages.append(
             Said(
                 chain=number,
                 content=_told(domain, f"{place}{thing}", value, pick),
@@ -100,7 +102,7 @@ def _chain(
                 keys=_keys(domain, value),
             )
         )
-    return said
+    return messages
 
 
 def _values(domain: Domain, length: int, pick: random.Random) -> list[str]:
@@ -134,7 +136,10 @@ def unrelated() -> list[Said]:
 
 def in_order(chains: Sequence[Sequence[Said]]) -> list[Said]:
     """The statements of these chains, and the unrelated ones between them, by time."""
-    return sorted((one for said in (*chains, unrelated()) for one in said), key=lambda one: one.at)
+    return sorted(
+        (message for messages in (*chains, unrelated()) for message in messages),
+        key=lambda message: message.at,
+    )
 
 
 # A memory held against its chains
@@ -202,23 +207,25 @@ def check_chains(kept: Kept, chains: Sequence[Sequence[Said]]) -> Checked:
     for fact in kept.facts:
         for case in of[fact.id]:
             by_case[case].append(fact)
-    done = [_Chain(said, by_case[chain_case(said[0].chain)], kept) for said in chains]
-    heard = [one for one in done if one.taken]
-    moments = [right for one in heard for right in one.moments()]
+    done = [_Chain(messages, by_case[chain_case(messages[0].chain)], kept) for messages in chains]
+    heard = [chain for chain in done if chain.taken]
+    moments = [right for chain in heard for right in chain.moments()]
     return Checked(
         chains=len(chains),
-        corrections=sum(len(said) - 1 for said in chains),
-        extracted=sum(at > 0 for one in done for at in one.taken),
-        misread=sum(one.misread for one in done),
-        last_extracted=sum(one.taken[-1] == len(one.said) - 1 for one in heard),
+        corrections=sum(len(messages) - 1 for messages in chains),
+        extracted=sum(at > 0 for chain in done for at in chain.taken),
+        misread=sum(chain.misread for chain in done),
+        last_extracted=sum(chain.taken[-1] == len(chain.said) - 1 for chain in heard),
         heard=len(heard),
-        holds=sum(one.holds for one in heard),
+        holds=sum(chain.holds for chain in heard),
         moments=len(moments),
         moments_right=sum(moments),
         wrongly_closed=tuple(_across(known, of)),
         of_several=sum(len(cases) > 1 for cases in of.values()),
         amiss=tuple(
-            one.said[one.taken[-1]].content for one in heard if not one.holds or one.misread
+            chain.said[chain.taken[-1]].content
+            for chain in heard
+            if not chain.holds or chain.misread
         ),
     )
 
@@ -264,14 +271,14 @@ class _Chain:
             right += [self._is(as_of(self.facts, moment), at) for moment in moments]
         return right
 
-    def _is(self, held: Sequence[Fact], at: int) -> bool:
+    def _is(self, facts: Sequence[Fact], at: int) -> bool:
         """Whether one fact holds, and it is what was said there."""
-        return len(held) == 1 and held[0] in self._resting[at] and _says(held[0], self.said[at])
+        return len(facts) == 1 and facts[0] in self._resting[at] and _says(facts[0], self.said[at])
 
 
-def _says(fact: Fact, said: Said) -> bool:
+def _says(fact: Fact, message: Said) -> bool:
     content = fact.content.casefold()
-    return any(key.casefold() in content for key in said.keys)
+    return any(key.casefold() in content for key in message.keys)
 
 
 def _cases(fact: Fact, kept: Kept) -> frozenset[str]:
@@ -280,12 +287,12 @@ def _cases(fact: Fact, kept: Kept) -> frozenset[str]:
 
 
 def _across(known: Mapping[FactId, Fact], of: Mapping[FactId, frozenset[str]]) -> list[Closing]:
-    found: list[Closing] = []
+    closings: list[Closing] = []
     for fact in known.values():
         by = None if fact.superseded_by is None else known.get(fact.superseded_by)
         if by is not None and not of[fact.id] & of[by.id]:
-            found.append(Closing(closed=fact, by=by))
-    return found
+            closings.append(Closing(closed=fact, by=by))
+    return closings
 
 
 def _share(part: int, whole: int) -> float:
@@ -309,14 +316,14 @@ def check_through_store(
 ) -> Checked:
     """Tell so many chains to a real store, let its jobs read them, and check what holds."""
     chains = some_of(make_chains(random.Random(seed), repeat=True), count)
-    said = in_order(chains)
-    sittings = _following(said) if scope == "space" else _beside(said)
+    messages = in_order(chains)
+    sittings = _following(messages) if scope == "space" else _beside(messages)
     return check_chains(asyncio.run(remember(sittings, progress, scope=scope)), chains)
 
 
-def _following(said: Sequence[Said]) -> list[Sitting]:
+def _following(messages: Sequence[Said]) -> list[Sitting]:
     """One session after the other, all chains going on in the next."""
-    placed = _placed(said)
+    placed = _placed(messages)
     return [
         Sitting(name=f"session-{first}", messages=tuple(placed[first : first + SITTING_MESSAGES]))
         for first in range(0, len(placed), SITTING_MESSAGES)
@@ -325,27 +332,27 @@ def _following(said: Sequence[Said]) -> list[Sitting]:
 
 def _beside(said: Sequence[Said]) -> list[Sitting]:
     """Sessions at the same time, every chain in one of them, and all chains of a thing together."""
-    held: dict[str, list[Placed]] = {}
+    placeds: dict[str, list[Placed]] = {}
     things: dict[str, int] = {}
-    for told, placed in zip(said, _placed(said), strict=True):
-        number = things.setdefault(told.thing, len(things)) % SESSIONS
-        held.setdefault(f"session-{number}", []).append(placed)
-    return [Sitting(name=name, messages=tuple(messages)) for name, messages in held.items()]
+    for message, placed in zip(said, _placed(said), strict=True):
+        number = things.setdefault(message.thing, len(things)) % SESSIONS
+        placeds.setdefault(f"session-{number}", []).append(placed)
+    return [Sitting(name=name, messages=tuple(messages)) for name, messages in placeds.items()]
 
 
-def _placed(said: Sequence[Said]) -> list[Placed]:
+def _placed(messages: Sequence[Said]) -> list[Placed]:
     told: dict[int, int] = {}
     placed: list[Placed] = []
-    for one in said:
-        index = told.get(one.chain, 0)
-        told[one.chain] = index + 1
+    for message in messages:
+        index = told.get(message.chain, 0)
+        told[message.chain] = index + 1
         placed.append(
             Placed(
                 role="user",
-                text=_sentence(one.content),
-                case=chain_case(one.chain),
+                text=_sentence(message.content),
+                case=chain_case(message.chain),
                 index=index,
-                said_at=one.at,
+                said_at=message.at,
             )
         )
     return placed

@@ -38,7 +38,7 @@ class Junk:
 
 def junk_in(kept: Kept) -> Junk:
     """What noise left in this memory."""
-    families = {id_: one.family for id_, one in kept.placed.items()}
+    families = {id_: placed.family for id_, placed in kept.placed.items()}
     junk = junk_facts(kept)
     resting = {id_ for fact in kept.facts for id_ in rests_on(fact) if families[id_]}
     firsts = Counter(family for family, _ in junk)
@@ -65,7 +65,7 @@ def junk_facts(kept: Kept) -> list[tuple[str, Fact]]:
 
 def rests_on(fact: Fact) -> tuple[SegmentId, ...]:
     """The segments a fact names, those of its spans first; never none."""
-    named = dict.fromkeys([*(one.segment for one in fact.evidence), *fact.sources])
+    named = dict.fromkeys([*(span.segment for span in fact.evidence), *fact.sources])
     assert named, "an extracted fact names what it rests on"
     return tuple(named)
 

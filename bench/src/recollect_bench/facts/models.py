@@ -196,7 +196,10 @@ async def _read(case: Case, model: TimedModel) -> CaseRun:
         both, failed = rules, 1
     seconds = time.perf_counter() - started
     alone = score([case], {case.id: rules.drafts}).total
-    wider = [score([inferred_too(case)], {case.id: one.drafts}).total for one in (rules, both)]
+    wider = [
+        score([inferred_too(case)], {case.id: extraction.drafts}).total
+        for extraction in (rules, both)
+    ]
     return CaseRun(
         wanted=alone.wanted,
         wanted_inferred_too=wider[0].wanted,
@@ -215,14 +218,14 @@ async def _read(case: Case, model: TimedModel) -> CaseRun:
 
 
 def _of_model(total: Tally, rules: Extracted, both: Extracted) -> dict[str, int]:
-    reasons = [one.reason for one in both.refused[len(rules.refused) :]]
+    reasons = [refused_draft.reason for refused_draft in both.refused[len(rules.refused) :]]
     malformed, known = reasons.count(_MALFORMED), reasons.count(_FOUND_ALREADY)
     return {
         "found": total.found,
         "drafts": total.drafts,
         "matched": total.matched,
         "typed": total.typed,
-        "kept_model": sum(one.made_by == "model" for one in both.drafts),
+        "kept_model": sum(draft.made_by == "model" for draft in both.drafts),
         "refused_model": len(reasons) - malformed - known,
         "malformed_model": malformed,
         "known_model": known,
@@ -231,7 +234,7 @@ def _of_model(total: Tally, rules: Extracted, both: Extracted) -> dict[str, int]
 
 def model_figures(runs: Mapping[str, CaseRun]) -> dict[str, float]:
     """The runs together."""
-    names = [one.name for one in fields(CaseRun)]
+    names = [field.name for field in fields(CaseRun)]
     sums = CaseRun(**{name: sum(getattr(run, name) for run in runs.values()) for name in names})
     claims = sums.kept_model + sums.refused_model
     tokens = sums.input_tokens + sums.output_tokens

@@ -530,10 +530,10 @@ def fill(template: str, rng: random.Random) -> str:
 
 def recalled_block(rng: random.Random, statements: tuple[str, ...] = ()) -> str:
     """What memory puts into a view: plausible facts, or these, between the block's tags."""
-    said = statements or tuple(
+    texts = statements or tuple(
         fill(one, rng) for one in rng.sample(RECALLED_STATEMENTS, rng.randint(1, 4))
     )
-    lines = [f"- [decision] {one}" for one in said]
+    lines = [f"- [decision] {one}" for one in texts]
     return "\n".join([BLOCK_OPENING, "Known facts:", *lines, BLOCK_CLOSING])
 
 
@@ -558,8 +558,8 @@ def looped_noise(count: int, rng: random.Random, half: str = BOTH) -> list[list[
     left = count
     while left > 0:
         size = min(left, rng.randint(LOOP_RUN // 2, LOOP_RUN))
-        said = sentences[len(runs) % len(sentences)]
-        runs.append([Noise(family=LOOP, role="assistant", text=said)] * size)
+        text = sentences[len(runs) % len(sentences)]
+        runs.append([Noise(family=LOOP, role="assistant", text=text)] * size)
         left -= size
     return runs
 

@@ -46,9 +46,9 @@ def draw(result: FactsResult) -> None:
     """Everything the run came to."""
     console = Console()
     halves = [one for one in _HALVES if f"{one}.found" in result.figures]
-    titles = ("rules alone", halves), ("with the model", [f"model.{one}" for one in halves])
+    titles = ("rules alone", halves), ("with the model", [f"model.{halve}" for halve in halves])
     for title, columns in titles:
-        held = [one for one in columns if f"{one}.found" in result.figures]
+        held = [column for column in columns if f"{column}.found" in result.figures]
         if held:
             beside = [
                 f"keywords.{one}" for one in held if f"keywords.{one}.found" in result.baselines

@@ -107,12 +107,12 @@ def _scored(
     lost = [fact for fact in wanted if not any(_says(words, fact) for words in told)]
     matched = typed = 0
     for draft, words in zip(drafts, told, strict=True):
-        said = [fact for fact in case.facts if _says(words, fact)]
-        if not said:
+        facts = [fact for fact in case.facts if _says(words, fact)]
+        if not facts:
             false.append(False_(case=case.id, draft=draft))
             continue
         matched += 1
-        typed += any(fact.type == draft.type for fact in said)
+        typed += any(fact.type == draft.type for fact in facts)
     missed.extend(Missed(case=case.id, fact=fact) for fact in lost)
     return Tally(
         wanted=len(wanted),
@@ -125,8 +125,8 @@ def _scored(
 
 def _told(case: Case, draft: FactDraft) -> tuple[str, ...]:
     """What a draft says: its content, and the sentences that it rests on."""
-    texts = {SegmentId(f"{case.id}:{at}"): one.text for at, one in enumerate(case.messages)}
-    spans = (texts.get(one.segment, "")[one.start : one.end] for one in draft.evidence)
+    texts = {SegmentId(f"{case.id}:{at}"): message.text for at, message in enumerate(case.messages)}
+    spans = (texts.get(span.segment, "")[span.start : span.end] for span in draft.evidence)
     return tuple(_plain(text) for text in (draft.content, *spans))
 
 

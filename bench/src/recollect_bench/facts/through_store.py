@@ -72,25 +72,25 @@ def ingested(sitting: Sitting, *, began_at: float) -> tuple[IngestResult, dict[S
         session=sitting.name,
         source="request",
         said_at={
-            entry.key: began_at + SECONDS_APART * at if one.said_at is None else one.said_at
-            for at, (entry, one) in enumerate(zip(entries, sitting.messages, strict=True))
+            entry.key: began_at + SECONDS_APART * at if placed.said_at is None else placed.said_at
+            for at, (entry, placed) in enumerate(zip(entries, sitting.messages, strict=True))
         },
         redaction=Redaction(),
         now=began_at,
         tool_names=names,
     )
-    by_key = {entry.key: one for entry, one in zip(entries, sitting.messages, strict=True)}
+    by_key = {entry.key: placed for entry, placed in zip(entries, sitting.messages, strict=True)}
     return done, {new.segment.id: by_key[new.segment.key] for new in done.segments}
 
 
 def _entries(messages: Sequence[Placed]) -> tuple[list[Entry], dict[CallId, str]]:
     raws: list[bytes] = []
     names: dict[CallId, str] = {}
-    for at, one in enumerate(messages):
-        raw: dict[str, Any] = {"role": one.role, "content": one.text}
-        if one.role == "tool":
+    for at, placed in enumerate(messages):
+        raw: dict[str, Any] = {"role": placed.role, "content": placed.text}
+        if placed.role == "tool":
             raw["tool_call_id"] = f"call-{at}"
-            names[CallId(f"call-{at}")] = one.tool or ""
+            names[CallId(f"call-{at}")] = placed.tool or ""
         raws.append(encode(raw))
     done = read(raws, CODECS[FORMAT], space_secret(SPACE), Weigher(), Remembered())
     entries: list[Entry] = []

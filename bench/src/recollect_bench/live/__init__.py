@@ -168,7 +168,9 @@ def _sessions(name: str, options: _Options) -> list[LiveSession]:
         )
     domains = load_domains(options.half)[: options.most_chats]
     turns = {"turns": _QUICK_TURNS} if options.quick else {}
-    return [agent_session(one, seed, **turns) for one in domains for seed in range(options.seeds)]
+    return [
+        agent_session(domain, seed, **turns) for domain in domains for seed in range(options.seeds)
+    ]
 
 
 async def _measured(
@@ -186,16 +188,16 @@ async def _measured(
     figures = {strategy: _summed_up(held) for strategy, held in tallies.items()}
     _bill(figures)
     missed = [
-        Missed.of(part, one)
+        Missed.of(part, question)
         for tally in tallies.get(OURS, ())
-        for one in tally.asked
-        if not one.answered
+        for question in tally.asked
+        if not question.answered
     ]
     return LivePart(name=part, figures=figures, misses=tuple(missed[: options.misses]))
 
 
 def _summed_up(tallies: Sequence[Tally]) -> dict[str, float]:
-    pieces = sum(len(one.found) for tally in tallies for one in tally.asked)
+    pieces = sum(len(question.found) for tally in tallies for question in tally.asked)
     lost = lost_stages(tallies).most_common()
     return figures_of(tallies) | {f"lost.{stage}": times / pieces for stage, times in lost}
 

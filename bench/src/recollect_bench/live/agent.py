@@ -146,7 +146,7 @@ class _Writer:
             asked.append(self._question(f"n{at}", "nothing", {"ask": text}))
         self._random.shuffle(asked)
         return sorted(
-            ((moments[at % len(moments)], one) for at, one in enumerate(asked)),
+            ((moments[at % len(moments)], question) for at, question in enumerate(asked)),
             key=lambda pair: pair[0],
         )
 
@@ -165,8 +165,8 @@ class _Writer:
         )
 
     def _filled(self, text: str) -> str:
-        text = _LINES.sub(lambda found: self._lines(int(found[1])), text)
-        return _SLOT.sub(lambda found: self._value(found[1], found[0]), text)
+        text = _LINES.sub(lambda match: self._lines(int(match[1])), text)
+        return _SLOT.sub(lambda match: self._value(match[1], match[0]), text)
 
     def _lines(self, count: int) -> str:
         return "\n".join(self._random.choice(self._domain["lines"]) for _ in range(count))

@@ -70,7 +70,7 @@ def _session(whole: QuestionSet, memory: Memory, most: int, *, spread: bool) -> 
     if whole.name == "longmemeval":  # a pool of many chats, in the order in which all was said
         order.sort(key=lambda place: memory.messages[place].said_at)
     exchanges, told_in = _exchanges(memory, order)
-    passages = [_passages(said) for said in memory.messages]
+    passages = [_passages(message) for message in memory.messages]
     judged = AnswerPassages(passages)
     own = _spread(list(enumerate(memory.questions)), most)
     others = list(enumerate(strangers_of(whole, memory)))[:most]
@@ -78,14 +78,16 @@ def _session(whole: QuestionSet, memory: Memory, most: int, *, spread: bool) -> 
     asked = [
         (
             # not right behind its evidence: what was just said stands in every view
-            moment if all(told_in[place] < moment for place in one.gold) else end,
-            _question(f"{memory.name}-q{at}", one, passages, judged),
+            moment if all(told_in[place] < moment for place in question.gold) else end,
+            _question(f"{memory.name}-q{at}", question, passages, judged),
         )
-        for moment, (at, one) in zip(_moments(end, len(own), spread=spread), own, strict=True)
+        for moment, (at, question) in zip(_moments(end, len(own), spread=spread), own, strict=True)
     ]
     asked += [
-        (moment, LiveQuestion(name=f"{memory.name}-n{at}", kind="nothing", ask=one.text))
-        for moment, (at, one) in zip(_moments(end, len(others), spread=spread), others, strict=True)
+        (moment, LiveQuestion(name=f"{memory.name}-n{at}", kind="nothing", ask=question.text))
+        for moment, (at, question) in zip(
+            _moments(end, len(others), spread=spread), others, strict=True
+        )
     ]
     return LiveSession(
         name=f"{whole.name}-{memory.name}",
@@ -116,37 +118,44 @@ def _exchanges(memory: Memory, order: Sequence[int]) -> tuple[list[Exchange], di
     waiting = list(order)
     while waiting:
         place = waiting.pop(0)
-        said = memory.messages[place]
+        message = memory.messages[place]
         told_in[place] = len(exchanges)
-        at = max(said.said_at, at + _TURN_SECONDS)
-        asked, reply = user(said.text), assistant(_NOTED)
-        if said.role == "assistant":
-            asked, reply = user(_GO_ON), assistant(said.text)
-        elif waiting and _replies(memory.messages[waiting[0]], said):
+        at = max(message.said_at, at + _TURN_SECONDS)
+        asked, reply = user(message.text), assistant(_NOTED)
+        if message.role == "assistant":
+            asked, reply = user(_GO_ON), assistant(message.text)
+        elif waiting and _replies(memory.messages[waiting[0]], message):
             told_in[waiting[0]] = len(exchanges)
             reply = assistant(memory.messages[waiting.pop(0)].text)
         exchanges.append(Exchange(messages=(asked, reply), at=at, ordinary=True))
     return exchanges, told_in
 
 
-def _replies(reply: Said, said: Said) -> bool:
-    return reply.role == "assistant" and reply.said_at == said.said_at
+def _replies(reply: Said, message: Said) -> bool:
+    return reply.role == "assistant" and reply.said_at == message.said_at
 
 
-def _passages(said: Said) -> list[StoredPassage]:
+def _passages(message: Said) -> list[StoredPassage]:
     """As memory cuts a message."""
-    cut = split_passages(said.text)
-    return [StoredPassage(text=one.text, words=tuple(tokenize(one.text))) for one in cut]
+    cut = split_passages(message.text)
+    return [
+        StoredPassage(text=passage.text, words=tuple(tokenize(passage.text))) for passage in cut
+    ]
 
 
 def _question(
-    name: str, one: Question, passages: Sequence[Sequence[StoredPassage]], judged: AnswerPassages
+    name: str,
+    question: Question,
+    passages: Sequence[Sequence[StoredPassage]],
+    judged: AnswerPassages,
 ) -> LiveQuestion:
     needs = [
         Need(texts=strictly, any_of=tuple(passage.text for passage in passages[place]))
-        for place, strictly in zip(one.gold, judged.needed(one), strict=True)
+        for place, strictly in zip(question.gold, judged.needed(question), strict=True)
     ]
-    return LiveQuestion(name=name, kind=one.category, ask=one.text, needs=tuple(needs), at=one.now)
+    return LiveQuestion(
+        name=name, kind=question.category, ask=question.text, needs=tuple(needs), at=question.now
+    )
 
 
 def _spread(all_of_them: Sequence[T], most: int) -> list[T]:

@@ -67,20 +67,26 @@ def run_coding(
 ) -> list[CodingRow]:
     """Replay every coding session in every window: plain compaction, the engine, an oracle."""
     held = load_conversations() if conversations is None else conversations
-    coding = [one for one in held if conversations or one.name.startswith(_CODING)]
+    coding = [
+        conversation
+        for conversation in held
+        if conversations or conversation.name.startswith(_CODING)
+    ]
     jobs = [
-        (one, window)
-        for one in coding
-        for window in (held_out_windows if one.held_out else windows)
+        (conversation, window)
+        for conversation in coding
+        for window in (held_out_windows if conversation.held_out else windows)
     ]
     rows: list[CodingRow] = []
-    for done, (one, window) in enumerate(jobs):
-        progress(f"{one.name} at {window // 1000}k", done, len(jobs))
-        plain = replay_plain(one, window)
-        tallies = {PLAIN: plain, DEFAULT: asyncio.run(replay_engine(one, window))}
+    for done, (conversation, window) in enumerate(jobs):
+        progress(f"{conversation.name} at {window // 1000}k", done, len(jobs))
+        plain = replay_plain(conversation, window)
+        tallies = {PLAIN: plain, DEFAULT: asyncio.run(replay_engine(conversation, window))}
         if oracle:
-            tallies[ORACLE] = replay_plain(one, window, behind=_oracle(one, window))
-        rows += [_row(one, window, who, tally, plain) for who, tally in tallies.items()]
+            tallies[ORACLE] = replay_plain(
+                conversation, window, behind=_oracle(conversation, window)
+            )
+        rows += [_row(conversation, window, who, tally, plain) for who, tally in tallies.items()]
     return rows
 
 
@@ -98,11 +104,13 @@ def figures_of(rows: Sequence[CodingRow], strategy: str = DEFAULT) -> dict[str, 
     return figures
 
 
-def _row(one: Conversation, window: int, who: str, tally: Tally, plain: Tally) -> CodingRow:
+def _row(
+    conversation: Conversation, window: int, who: str, tally: Tally, plain: Tally
+) -> CodingRow:
     there = tally.named / tally.relied if tally.relied else None
     return CodingRow(
-        transcript=one.name,
-        held_out=one.held_out,
+        transcript=conversation.name,
+        held_out=conversation.held_out,
         window_tokens=window,
         strategy=who,
         references=tally.relied,
@@ -112,17 +120,17 @@ def _row(one: Conversation, window: int, who: str, tally: Tally, plain: Tally) -
     )
 
 
-def _oracle(one: Conversation, window_tokens: int) -> Callable[[int, int], str]:
+def _oracle(conversation: Conversation, window_tokens: int) -> Callable[[int, int], str]:
     """The lines that messages will rely on from a moment on, the first needed first."""
     most = int(window_tokens * ORACLE_SHARE)
 
     def lines(moment: int, cut: int) -> str:
         told: dict[str, None] = {}
         room = most
-        for later in one.moments[moment:]:
+        for later in conversation.moments[moment:]:
             for target in later.targets:
                 for name in target.names:
-                    line = one.relied.of(name, target.row, target.end)
+                    line = conversation.relied.of(name, target.row, target.end)
                     if line is None or line.row >= cut or line.text in told:
                         continue
                     room -= count_bytes(f"{line.text}\n")

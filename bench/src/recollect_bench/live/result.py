@@ -79,7 +79,7 @@ class LivePart:
     @property
     def rows(self) -> list[str]:
         """The names of all figures, in the order of the first who has them."""
-        return list(dict.fromkeys(name for held in self.figures.values() for name in held))
+        return list(dict.fromkeys(name for figure in self.figures.values() for name in figure))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,8 @@ def _draw_miss(console: Console, miss: Missed) -> None:
 
 def _rows(part: LivePart) -> list[list[str]]:
     return [
-        [name, *(_number(held.get(name)) for held in part.figures.values())] for name in part.rows
+        [name, *(_number(figure.get(name)) for figure in part.figures.values())]
+        for name in part.rows
     ]
 
 

@@ -58,7 +58,7 @@ def summarised(how: Summaries, text: str) -> str:
     """A summary of this text: says nothing, or what the user said last, a line each."""
     if how == "junk":
         return _JUNK
-    lines = [found[1] for found in _USER_LINE.finditer(text)] or text.splitlines()
+    lines = [match[1] for match in _USER_LINE.finditer(text)] or text.splitlines()
     return "## Goal\nWork goes on.\n\n## Progress\n" + "\n".join(
         f"- {line[:160]}" for line in lines[-_MOST_LINES:]
     )
@@ -146,7 +146,7 @@ async def run_session(session: LiveSession, how: LiveRun) -> Tally:
 def told_by_oracle(session: LiveSession, window_tokens: int) -> Tally:
     """What fits into the hard cap of somebody who knows which passages a question needs."""
     cap = min(Settings().recall.hard_cap_tokens, window_tokens // 10)
-    texts = [spoken([message]) for one in session.exchanges for message in one.messages]
+    texts = [spoken([message]) for exchange in session.exchanges for message in exchange.messages]
     passages = [cut.text for text in dict.fromkeys(texts) for cut in split_passages(text)]
     readable = [(folded(passage), count(passage)) for passage in passages]
 
@@ -182,7 +182,7 @@ def told_by_oracle(session: LiveSession, window_tokens: int) -> Tally:
 def figures_of(tallies: Sequence[Tally]) -> dict[str, float]:
     """All that these tallies say together."""
     figures: dict[str, float] = {}
-    asked = [one for tally in tallies for one in tally.asked]
+    asked = [question for tally in tallies for question in tally.asked]
     leaning = [a for a in asked if a.question.kind == "follow-up"]
     alone = [a for a in asked if a.question.kind != "follow-up"]
     for name, some in (
@@ -197,14 +197,14 @@ def figures_of(tallies: Sequence[Tally]) -> dict[str, float]:
         figures[f"{name}_any"] = sum(any(a.found) for a in some) / len(some)
         figures[f"{name}_pieces"] = sum(pieces) / len(pieces)
         figures[f"{name}_questions"] = len(some)
-    told = [a for a in asked if a.question.needs]
-    if told:
-        figures["live_all"] = sum(a.answered for a in told) / len(told)
-        figures["live_any"] = sum(any(a.found) for a in told) / len(told)
-        if any(need.any_of for a in told for need in a.question.needs):
-            figures["live_strict"] = sum(all(a.strict) for a in told) / len(told)
-    for kind in sorted({a.question.kind for a in told}):
-        some = [a for a in told if a.question.kind == kind]
+    questions = [a for a in asked if a.question.needs]
+    if questions:
+        figures["live_all"] = sum(a.answered for a in questions) / len(questions)
+        figures["live_any"] = sum(any(a.found) for a in questions) / len(questions)
+        if any(need.any_of for a in questions for need in a.question.needs):
+            figures["live_strict"] = sum(all(a.strict) for a in questions) / len(questions)
+    for kind in sorted({a.question.kind for a in questions}):
+        some = [a for a in questions if a.question.kind == kind]
         pieces = [found for a in some for found in a.found]
         figures[f"kind.{kind}"] = sum(pieces) / len(pieces)
     nothing = [a for a in asked if not a.question.needs]

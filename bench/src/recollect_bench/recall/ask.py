@@ -89,8 +89,8 @@ class Asker:
     ) -> list[tuple[AskedVector, ...]]:
         """The vectors of each question, one an embedder; behind the gate the newest words ask."""
         return [
-            await self.vectors_of(self._request(stored, one, gated=gated), stored.store)
-            for one in questions
+            await self.vectors_of(self._request(stored, question, gated=gated), stored.store)
+            for question in questions
         ]
 
     async def vectors_of(self, request: RecallRequest, archive: Archive) -> tuple[AskedVector, ...]:
@@ -188,7 +188,7 @@ def strangers_of(whole: QuestionSet, memory: Memory) -> list[Question]:
     """
     pool = list(whole.strangers)
     if not pool and not whole.same_events:
-        held = {said.text for said in memory.messages}
+        held = {message.text for message in memory.messages}
         pool = [
             asked
             for other in whole.memories
@@ -200,8 +200,14 @@ def strangers_of(whole: QuestionSet, memory: Memory) -> list[Question]:
     most = max(1, STRANGERS_ASKED // len(whole.memories))
     chosen = dice.sample(pool, min(most, len(pool)))
     return [
-        Question(text=one.text, newest=one.newest, gold=(), category="stranger", split=one.split)
-        for one in chosen
+        Question(
+            text=question.text,
+            newest=question.newest,
+            gold=(),
+            category="stranger",
+            split=question.split,
+        )
+        for question in chosen
     ]
 
 
@@ -212,7 +218,7 @@ def ranking_of(hits: Sequence[Hit]) -> list[SegmentId]:
 
 def _instead(question: Question, block: Sequence[RecalledPassage], judge: Judge) -> tuple[str, ...]:
     gold = set(question.gold)
-    others = [one.text for one in block if judge.place(one) not in gold]
+    others = [passage.text for passage in block if judge.place(passage) not in gold]
     return tuple(others[:SHOWN_INSTEAD])
 
 

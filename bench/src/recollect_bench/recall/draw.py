@@ -27,40 +27,40 @@ _SHOWN_CHARS = 220
 def draw(result: RecallResult) -> None:
     """Everything the run came to."""
     console = Console()
-    for one in result.sets:
-        if is_of_facts(one.figures):
-            draw_facts(one.name, one.figures)
+    for set_result in result.sets:
+        if is_of_facts(set_result.figures):
+            draw_facts(set_result.name, set_result.figures)
             continue
-        title = f"recollect bench recall --set {one.name} --embedder {one.embedder}"
+        title = f"recollect bench recall --set {set_result.name} --embedder {set_result.embedder}"
         console.print(Text(title, style="italic"), soft_wrap=True)
-        console.print(_table(one))
-        for table in _parts(one):
+        console.print(_table(set_result))
+        for table in _parts(set_result):
             console.print(table)
     for note in result.notes:
         console.print(f"  {note}", style="dim", highlight=False, markup=False, soft_wrap=True)
-    for one in result.sets:
-        for miss in one.misses:
+    for set_result in result.sets:
+        for miss in set_result.misses:
             _draw_miss(console, miss)
 
 
-def _table(one: SetResult) -> Table:
+def _table(result: SetResult) -> Table:
     """A row a figure: recall, what it is held against, its threshold, what the gate takes of it."""
-    table = _headed(None, one)
+    table = _headed(None, result)
     outright = {behind: name for name, behind in GATED.items()}
-    if one.thresholds or any(name in one.figures for name in outright):
-        table.add_column("threshold, gate" if one.thresholds else "gate", no_wrap=True)
-    for name, value in one.figures.items():
+    if result.thresholds or any(name in result.figures for name in outright):
+        table.add_column("threshold, gate" if result.thresholds else "gate", no_wrap=True)
+    for name, value in result.figures.items():
         if "." not in name:
             words = Text("")
             if name in outright:
-                words = Text(_gate_words(outright[name], one.figures[outright[name]], value))
-            elif name in one.thresholds:
-                words = _short_threshold(one.thresholds[name], value)
+                words = Text(_gate_words(outright[name], result.figures[outright[name]], value))
+            elif name in result.thresholds:
+                words = _short_threshold(result.thresholds[name], value)
             table.add_row(
                 Text(name, style="bold"),
                 Text(number(value), style="bold"),
-                *_beside(one, name),
-                *[words][: len(table.columns) - 2 - len(one.baselines)],
+                *_beside(result, name),
+                *[words][: len(table.columns) - 2 - len(result.baselines)],
             )
     return table
 
@@ -83,33 +83,35 @@ def _short_threshold(threshold: Threshold, value: float) -> Text:
     return Text(f"{side}{threshold.threshold:g} met, aim {threshold.aim:g}", style="green")
 
 
-def _parts(one: SetResult) -> Iterator[Table]:
+def _parts(result: SetResult) -> Iterator[Table]:
     """A table for each figure that is told by split and category."""
     for name in (*MEASURES, "found", "lost", "false_recall"):
-        parts = [figure for figure in one.figures if figure.startswith(f"{name}.")]
+        parts = [figure for figure in result.figures if figure.startswith(f"{name}.")]
         if parts:
-            gated = GATED.get(name) if GATED.get(name) in one.figures else None
-            table = _headed(name, one, gated=gated is not None)
+            gated = GATED.get(name) if GATED.get(name) in result.figures else None
+            table = _headed(name, result, gated=gated is not None)
             for figure in parts:
                 label = figure.removeprefix(f"{name}.")
-                behind = [] if gated is None else [number(one.figures[f"{gated}.{label}"])]
-                table.add_row(label, number(one.figures[figure]), *behind, *_beside(one, figure))
+                behind = [] if gated is None else [number(result.figures[f"{gated}.{label}"])]
+                table.add_row(
+                    label, number(result.figures[figure]), *behind, *_beside(result, figure)
+                )
             yield table
 
 
-def _headed(title: str | None, one: SetResult, *, gated: bool = False) -> Table:
+def _headed(title: str | None, result: SetResult, *, gated: bool = False) -> Table:
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("figure", min_width=26 if gated else 15)
     table.add_column("recall", justify="right")
     if gated:
         table.add_column("gated", justify="right")
-    for baseline in one.baselines:
+    for baseline in result.baselines:
         table.add_column(baseline, justify="right", style="dim")
     return table
 
 
-def _beside(one: SetResult, name: str) -> list[str]:
-    held = [figures.get(name) for figures in one.baselines.values()]
+def _beside(result: SetResult, name: str) -> list[str]:
+    held = [figures.get(name) for figures in result.baselines.values()]
     return ["" if value is None else number(value) for value in held]
 
 
@@ -216,8 +218,8 @@ def plot(result: RecallResult) -> str:
     """The picture of a run, a panel a set; of several sets only their first figures."""
     body: list[str] = []
     top = 0
-    for one in result.sets:
-        panel, height = _panel(one, top, briefly=len(result.sets) > 1)
+    for set_result in result.sets:
+        panel, height = _panel(set_result, top, briefly=len(result.sets) > 1)
         body += panel
         top += height
     opening = (
@@ -227,12 +229,12 @@ def plot(result: RecallResult) -> str:
     return "\n".join([opening, f"<style>{_STYLE}</style>", *body, "</svg>\n"])
 
 
-def _panel(one: SetResult, top: int, *, briefly: bool) -> tuple[list[str], int]:
-    groups = list(_first_groups(one) if briefly else _groups(one))
+def _panel(result: SetResult, top: int, *, briefly: bool) -> tuple[list[str], int]:
+    groups = list(_first_groups(result) if briefly else _groups(result))
     height = _TOP + sum(group.height for group in groups) + _AXIS
     bottom = top + height - _AXIS
     drawn = [
-        _text(12, top + 20, f"{one.name}, {one.embedder}", style="title"),
+        _text(12, top + 20, f"{result.name}, {result.embedder}", style="title"),
         *_axis(top + _TOP, bottom),
         *_legend(groups, top + 20),
     ]
@@ -243,32 +245,32 @@ def _panel(one: SetResult, top: int, *, briefly: bool) -> tuple[list[str], int]:
     return drawn, height
 
 
-def _first_groups(one: SetResult) -> Iterator[_Group]:
+def _first_groups(result: SetResult) -> Iterator[_Group]:
     """What has a threshold, and `all_4k`."""
     for name in (*_MAIN, *_ERRORS):
-        if name in one.figures and (name == "all_4k" or name in one.thresholds):
-            yield _group(one, name, name if name in _MAIN else f"{name} (less is better)")
+        if name in result.figures and (name == "all_4k" or name in result.thresholds):
+            yield _group(result, name, name if name in _MAIN else f"{name} (less is better)")
 
 
-def _groups(one: SetResult) -> Iterator[_Group]:
+def _groups(result: SetResult) -> Iterator[_Group]:
     """The figures of the whole set first, then by part, then the gate's errors."""
     for name in _MAIN:
-        if name in one.figures:
-            yield _group(one, name, name)
-    first = next((name for name in _MAIN if name in one.figures), "")
-    parts = [name for name in one.figures if name.startswith(f"{first}.")]
+        if name in result.figures:
+            yield _group(result, name, name)
+    first = next((name for name in _MAIN if name in result.figures), "")
+    parts = [name for name in result.figures if name.startswith(f"{first}.")]
     for name in parts:
-        yield _group(one, name, f"{first}, {name.partition('.')[2]}")
+        yield _group(result, name, f"{first}, {name.partition('.')[2]}")
     for name in _ERRORS:
-        if name in one.figures:
-            yield _group(one, name, f"{name} (less is better)")
+        if name in result.figures:
+            yield _group(result, name, f"{name} (less is better)")
 
 
-def _group(one: SetResult, name: str, label: str) -> _Group:
-    bars = [_Bar(who="recall", value=one.figures[name])]
-    held = {who: figures[name] for who, figures in one.baselines.items() if name in figures}
+def _group(result: SetResult, name: str, label: str) -> _Group:
+    bars = [_Bar(who="recall", value=result.figures[name])]
+    held = {who: figures[name] for who, figures in result.baselines.items() if name in figures}
     bars += [_Bar(who=who, value=held[who]) for who in _WHO if who in held]
-    threshold = one.thresholds.get(name)
+    threshold = result.thresholds.get(name)
     return _Group(
         label=label,
         bars=tuple(bars),

@@ -33,12 +33,14 @@ _QUICK: Final = ("hash", "static")
 async def opened_embedders(name: str, *, cached: bool) -> AsyncIterator[tuple[Embedder, ...]]:
     """The embedders a name stands for, loaded, in the order their vectors are asked for."""
     embedders = [_embedder(one) for one in name.split("+") if one != "none"]
-    caches = [_cached(one) for one in embedders if cached and one.kind not in _QUICK]
-    by_name: dict[str, Embedder] = {one.name: one for one in caches}
+    caches = [_cached(embedder) for embedder in embedders if cached and embedder.kind not in _QUICK]
+    by_name: dict[str, Embedder] = {
+        cached_embedder.name: cached_embedder for cached_embedder in caches
+    }
     try:
         for embedder in embedders:
             await embedder.load()
-        yield tuple(by_name.get(one.name, one) for one in embedders)
+        yield tuple(by_name.get(other.name, other) for other in embedders)
     finally:
         for cache in caches:
             await cache.close()

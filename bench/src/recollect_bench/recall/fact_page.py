@@ -70,7 +70,7 @@ def draw_facts(name: str, figures: Mapping[str, float]) -> None:
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
     """The page of these runs, as `--json` printed them."""
-    runs = [(result["run"], *one) for result in results for one in _sets(result)]
+    runs = [(result["run"], *other) for result in results for other in _sets(result)]
     digests = _about_digests([figures for _, _, figures in runs])
     written = [HEAD, digests, f"Version {results[0]['version']}.\n"]
     notes: dict[str, None] = {}

@@ -72,25 +72,25 @@ def judge_block(
         turn=1,
     )
     names = frozenset(() if done.edit is None else done.edit.recalled)
-    passages = [one for one in recalled.passages if one.name in names]
-    facts = [one for one in recalled.facts if one.name in names]
-    shown = {judge.place(one) for one in passages}
-    stood_for = shown | {place for one in facts for place in _places(one, judge, known)}
+    passages = [passage for passage in recalled.passages if passage.name in names]
+    facts = [recalled_fact for recalled_fact in recalled.facts if recalled_fact.name in names]
+    shown = {judge.place(passage) for passage in passages}
+    stood_for = shown | {place for recalled in facts for place in _places(recalled, judge, known)}
     return FactVerdict(
         by_passages=shown.issuperset(question.gold),
         with_facts=stood_for.issuperset(question.gold),
         answer_words=_held_share(
             judge.answer_words(question),
-            [*(one.text for one in facts), *(one.text for one in passages)],
+            [*(recalled.text for recalled in facts), *(passage.text for passage in passages)],
         ),
         facts=len(facts),
-        digests=sum(one.type == "digest" for one in facts),
-        fact_tokens=sum(openclaw_tokens(fact_line(one) + "\n") for one in facts),
+        digests=sum(recalled.type == "digest" for recalled in facts),
+        fact_tokens=sum(openclaw_tokens(fact_line(recalled) + "\n") for recalled in facts),
     )
 
 
-def _places(one: RecalledFact, judge: Judge, known: Mapping[FactId, Fact]) -> list[int]:
-    fact = None if one.id is None else known.get(one.id)
+def _places(recalled: RecalledFact, judge: Judge, known: Mapping[FactId, Fact]) -> list[int]:
+    fact = None if recalled.id is None else known.get(recalled.id)
     return [] if fact is None else [judge.place_of(source) for source in fact.sources]
 
 
@@ -210,34 +210,34 @@ async def _ask(
         verdicts: list[FactVerdict] = []
         for gated in (False, True):
             (vectors,) = await asker.vectors(stored, [question], gated=gated)
-            found = await asker.ask(stored, question, vectors, gated=gated)
-            verdicts.append(judge_block(judge, question, found, asking=asking, known=known))
+            recalled = await asker.ask(stored, question, vectors, gated=gated)
+            verdicts.append(judge_block(judge, question, recalled, asking=asking, known=known))
         outright, behind = verdicts
         variant.asked.append(Asked(question=question, outright=outright, behind=behind))
 
 
 def _entry(question: Question, stored: StoredMemory) -> Entry:
     """The question as the message that a block would stand before."""
-    said = Said(text=question.text, role="user", session="asking", said_at=stored.memory.ends_at)
-    return entries_of([said], space=stored.store.space)[0]
+    message = Said(text=question.text, role="user", session="asking", said_at=stored.memory.ends_at)
+    return entries_of([message], space=stored.store.space)[0]
 
 
 def _figures(variant: _Variant) -> dict[str, float]:
-    outright = [(one.question, one.outright) for one in variant.asked]
-    behind = [(one.question, one.behind) for one in variant.asked]
+    outright = [(question.question, question.outright) for question in variant.asked]
+    behind = [(question.question, question.behind) for question in variant.asked]
     figures = _shares(outright, "", facts=bool(variant.read))
     figures |= _shares(behind, "_gated", facts=bool(variant.read))
     if variant.read:
-        figures |= by_part("facts_shown", [(asked, told.facts) for asked, told in outright])
+        figures |= by_part("facts_shown", [(asked, verdict.facts) for asked, verdict in outright])
         figures |= {
-            "digests_shown": _mean([told.digests for _, told in outright]),
-            "fact_tokens": _mean([told.fact_tokens for _, told in outright]),
-            "facts": sum(len(one.facts) - one.digests for one in variant.read),
-            "digests": sum(one.digests for one in variant.read),
-            "superseded": sum(one.superseded for one in variant.read),
-            "messages_read": sum(one.messages_read for one in variant.read),
-            "dead_jobs": sum(one.dead_jobs for one in variant.read),
-            "reading_seconds": round(sum(one.seconds for one in variant.read), 1),
+            "digests_shown": _mean([verdict.digests for _, verdict in outright]),
+            "fact_tokens": _mean([verdict.fact_tokens for _, verdict in outright]),
+            "facts": sum(len(reading.facts) - reading.digests for reading in variant.read),
+            "digests": sum(reading.digests for reading in variant.read),
+            "superseded": sum(reading.superseded for reading in variant.read),
+            "messages_read": sum(reading.messages_read for reading in variant.read),
+            "dead_jobs": sum(reading.dead_jobs for reading in variant.read),
+            "reading_seconds": round(sum(reading.seconds for reading in variant.read), 1),
         }
     return figures
 
@@ -246,9 +246,13 @@ def _shares(
     judged: Sequence[tuple[Question, FactVerdict]], end: str, *, facts: bool
 ) -> dict[str, float]:
     """The measures of one kind of asking; without facts there is nothing with them."""
-    by_passages = [(asked, float(told.by_passages)) for asked, told in judged]
-    with_facts = [(asked, float(told.with_facts)) for asked, told in judged] if facts else []
-    words = [(asked, told.answer_words) for asked, told in judged if told.answer_words is not None]
+    by_passages = [(asked, float(verdict.by_passages)) for asked, verdict in judged]
+    with_facts = [(asked, float(verdict.with_facts)) for asked, verdict in judged] if facts else []
+    words = [
+        (asked, verdict.answer_words)
+        for asked, verdict in judged
+        if verdict.answer_words is not None
+    ]
     return {
         **by_part(f"all_4k{end}", by_passages),
         **by_part(f"with_facts_all_4k{end}", with_facts),
@@ -260,8 +264,8 @@ def _beside(without: Sequence[Asked], with_facts: Sequence[Asked]) -> dict[str, 
     """How often facts changed something, for the better and for the worse."""
     found: list[tuple[Question, int]] = []
     words: list[tuple[Question, float]] = []
-    for one, other in zip(without, with_facts, strict=True):
-        asked, before, after = one.question, one.outright, other.outright
+    for question, other in zip(without, with_facts, strict=True):
+        asked, before, after = question.question, question.outright, other.outright
         found.append((asked, after.with_facts - before.by_passages))
         if before.answer_words is not None and after.answer_words is not None:
             words.append((asked, after.answer_words - before.answer_words))
@@ -279,11 +283,16 @@ def _counts(whole: QuestionSet, asked: Sequence[Asked]) -> dict[str, float]:
         "memories": len(whole.memories),
         "messages": sum(len(memory.messages) for memory in whole.memories),
     }
-    worded = [one.question for one in asked if one.outright.answer_words is not None]
-    for name, held in (("questions", [one.question for one in asked]), ("worded", worded)):
-        counts[name] = len(held)
-        for category in sorted({one.question.category for one in asked}):
-            counts[f"{name}.{category}"] = sum(one.category == category for one in held)
+    worded = [question.question for question in asked if question.outright.answer_words is not None]
+    for name, questions in (
+        ("questions", [question.question for question in asked]),
+        ("worded", worded),
+    ):
+        counts[name] = len(questions)
+        for category in sorted({question.question.category for question in asked}):
+            counts[f"{name}.{category}"] = sum(
+                question.category == category for question in questions
+            )
     return counts
 
 

@@ -63,7 +63,9 @@ def part_to_read(whole: QuestionSet, *, most_messages: int, most_memories: int |
     for memory in whole.memories:
         places = _asked_places(memory)
         if places and len(places) <= most_messages and len(memories) != most_memories:
-            asked = tuple(one for one in memory.questions if places.issuperset(one.gold))
+            asked = tuple(
+                question for question in memory.questions if places.issuperset(question.gold)
+            )
             memories.append(replace(memory, questions=asked))
             read[memory.name] = places
     if not memories:
@@ -76,7 +78,12 @@ def part_to_read(whole: QuestionSet, *, most_messages: int, most_memories: int |
 
 
 def _asked_places(memory: Memory) -> frozenset[int]:
-    gold = {place for one in memory.questions if one.category in ASKED_FOR for place in one.gold}
+    gold = {
+        place
+        for question in memory.questions
+        if question.category in ASKED_FOR
+        for place in question.gold
+    }
     return frozenset(gold | {near for place in gold for near in _neighbours(memory, place)})
 
 
@@ -251,11 +258,11 @@ class _PartOfStore:
         """So many of those that are to be read, however far apart; fewer at the end only."""
         wanted: list[StoredSegment] = []
         while len(wanted) < limit:
-            found = await self._store.page(after=after, limit=_PAGE, **how)
-            if not found:
+            segments = await self._store.page(after=after, limit=_PAGE, **how)
+            if not segments:
                 break
-            wanted += [one for one in found if one.segment.id in self._only]
-            after = found[-1].sequence
+            wanted += [segment for segment in segments if segment.segment.id in self._only]
+            after = segments[-1].sequence
         return tuple(wanted[:limit])
 
 
@@ -277,7 +284,7 @@ async def read_for_facts(
     started = time.perf_counter()
     await store.write(Batch(at=clock.at, jobs=jobs))
     if places is not None:
-        store = cast(Store, _PartOfStore(store, frozenset(one.segment for one in messages)))
+        store = cast(Store, _PartOfStore(store, frozenset(message.segment for message in messages)))
     runner = runner_of(store, settings or build(_SETTINGS), clock, embedders, model=model)
     done = 0
 
@@ -298,7 +305,7 @@ async def read_for_facts(
     return ReadFacts(
         facts=current,
         superseded=len(every) - len(current),
-        messages_read=sum(one.sequence <= read_to[one.session] for one in messages),
+        messages_read=sum(message.sequence <= read_to[message.session] for message in messages),
         dead_jobs=(await store.queue()).dead,
         seconds=time.perf_counter() - started,
     )

@@ -79,7 +79,7 @@ class Reference:
 def find_references(entries: Sequence[Entry], segments: Sequence[NewSegment]) -> list[Reference]:
     """The references of a session, in order; entries and segments go together."""
     last_named: dict[str, int] = {}
-    found: list[Reference] = []
+    references: list[Reference] = []
     view_from = 0
     view_tokens = 0
     for place, (entry, new) in enumerate(zip(entries, segments, strict=True)):
@@ -88,13 +88,13 @@ def find_references(entries: Sequence[Entry], segments: Sequence[NewSegment]) ->
         lost = [name for name in names if last_named.get(name, behind) < behind]
         if lost and new.segment.role in ("user", "assistant"):
             named = tuple(lost[:MOST_A_MESSAGE])
-            found.append(Reference(place=place, view_from=view_from, identifiers=named))
+            references.append(Reference(place=place, view_from=view_from, identifiers=named))
         last_named.update(dict.fromkeys(names, place))
         view_tokens += entry.tokens
         while view_tokens > VIEW_TOKENS:
             view_tokens -= entries[view_from].tokens
             view_from += 1
-    return found
+    return references
 
 
 BUDGET_TOKENS: Final = 4_000
@@ -119,15 +119,15 @@ def block_tokens(passages: Sequence[RecalledPassage]) -> int:
 
 def whole_message(message: StoredMessage) -> RecalledPassage:
     """A message as it would stand in a block in one piece."""
-    said = datetime.fromtimestamp(message.said_at, UTC)
+    said_at = datetime.fromtimestamp(message.said_at, UTC)
     names_itself = message.role == "user" and speaker_of(message.text)
     return RecalledPassage(
         text=message.text,
         role=message.role,
-        said_at=f"{said:%Y-%m-%d %H:%M}",
+        said_at=f"{said_at:%Y-%m-%d %H:%M}",
         score=0.0,
         speaker="" if names_itself else message.role,
-        sitting=f"{message.session}\n{said:%Y-%m-%d}",
+        sitting=f"{message.session}\n{said_at:%Y-%m-%d}",
         order=(message.said_at, message.sequence, 0),
     )
 
@@ -138,10 +138,10 @@ def pack_ranked(ranked: Sequence[RecalledPassage]) -> list[RecalledPassage]:
     return pack(
         ranked,
         budget_tokens=BUDGET_TOKENS - frame,
-        cost=lambda one: openclaw_tokens(passage_line(one) + "\n"),
-        source=lambda one: one.order,
-        sitting=lambda one: one.sitting,
-        heading_cost=lambda one: openclaw_tokens(sitting_line(one) + "\n"),
+        cost=lambda passage: openclaw_tokens(passage_line(passage) + "\n"),
+        source=lambda passage: passage.order,
+        sitting=lambda passage: passage.sitting,
+        heading_cost=lambda passage: openclaw_tokens(sitting_line(passage) + "\n"),
     )
 
 
@@ -183,7 +183,10 @@ class AnswerPassages:
         passages = self._messages[place]
         if not answer or len(passages) < 2:
             return tuple(passage.text for passage in passages)
-        shared = [sum(map(self.worth, answer.intersection(one.words))) for one in passages]
+        shared = [
+            sum(map(self.worth, answer.intersection(stored_passage.words)))
+            for stored_passage in passages
+        ]
         return (passages[shared.index(max(shared))].text,)
 
     def worth(self, word: str) -> float:
@@ -197,8 +200,10 @@ class Judge:
     """Knows of a memory where each segment stands and which passage holds an answer."""
 
     def __init__(self, stored: StoredMemory) -> None:
-        self._by_segment = {one.segment: place for place, one in enumerate(stored.messages)}
-        self._by_arrival = {one.sequence: place for place, one in enumerate(stored.messages)}
+        self._by_segment = {message.segment: place for place, message in enumerate(stored.messages)}
+        self._by_arrival = {
+            stored_message.sequence: place for place, stored_message in enumerate(stored.messages)
+        }
         self._passages = AnswerPassages([message.passages for message in stored.messages])
 
     def place(self, passage: RecalledPassage) -> int:

@@ -86,13 +86,13 @@ class StoredMemory:
 
 def entries_of(messages: Sequence[Said], *, space: str) -> list[Entry]:
     """The messages as a chat brings them, each at its place in its session."""
-    raws = [encode({"role": said.role, "content": said.text}) for said in messages]
+    raws = [encode({"role": message.role, "content": message.text}) for message in messages]
     done = read(raws, CODECS[_FORMAT], space_secret(space), Weigher(), Remembered())
     last: dict[str, EntryKey] = {}
     entries: list[Entry] = []
-    for said, reading in zip(messages, done.fresh, strict=True):
-        key = chain(last.get(said.session, ROOT), reading.id)
-        last[said.session] = key
+    for message, reading in zip(messages, done.fresh, strict=True):
+        key = chain(last.get(message.session, ROOT), reading.id)
+        last[message.session] = key
         entries.append(enter(reading, key))
     return entries
 
@@ -109,14 +109,14 @@ async def write_memory(store: Store, memory: Memory) -> StoredMemory:
             [entry for _, entry in pairs],
             session=session,
             source="import",
-            said_at={entry.key: said.said_at for said, entry in pairs},
+            said_at={entry.key: message.said_at for message, entry in pairs},
             redaction=Redaction(),
             now=memory.ends_at,
         )
         made.extend(done.segments)
     assert len(made) == len(memory.messages), "no set holds recalled blocks"
     await write_segments(store, made, at=memory.ends_at)
-    held = {one.segment.id: one.sequence for one in await _all_of(store, made)}
+    held = {segment.segment.id: segment.sequence for segment in await _all_of(store, made)}
     messages = tuple(stored_message(new, sequence=held[new.segment.id]) for new in made)
     return StoredMemory(memory=memory, store=store, messages=messages)
 
@@ -124,9 +124,9 @@ async def write_memory(store: Store, memory: Memory) -> StoredMemory:
 async def _all_of(store: Store, made: Sequence[NewSegment]) -> list[StoredSegment]:
     ids = [new.segment.id for new in made]
     return [
-        one
+        segment
         for first in range(0, len(ids), BATCH_SEGMENTS)
-        for one in await store.segments(ids[first : first + BATCH_SEGMENTS])
+        for segment in await store.segments(ids[first : first + BATCH_SEGMENTS])
     ]
 
 

@@ -68,15 +68,15 @@ class OwnSession:
         """The passages of a message as they would stand in a block."""
         new = self.segments[place]
         segment = new.segment
-        said = datetime.fromtimestamp(segment.said_at, UTC)
+        said_at = datetime.fromtimestamp(segment.said_at, UTC)
         return [
             RecalledPassage(
                 text=segment.text[passage.start : passage.end],
                 role=segment.role,
-                said_at=f"{said:%Y-%m-%d %H:%M}",
+                said_at=f"{said_at:%Y-%m-%d %H:%M}",
                 score=0.0,
                 speaker=segment.role,
-                sitting=f"{segment.session}\n{said:%Y-%m-%d}",
+                sitting=f"{segment.session}\n{said_at:%Y-%m-%d}",
                 order=(segment.said_at, place, passage.start),
             )
             for passage in new.passages
@@ -90,7 +90,7 @@ def own_sessions(
     for path in paths:
         if not path.exists():
             raise RecollectError(f"there is no {path}: give files or folders of transcripts")
-    found: list[OwnSession] = []
+    sessions: list[OwnSession] = []
     unread: Counter[str] = Counter()
     for source in find_sources(tuple(paths)):
         if not isinstance(source, Recorded):
@@ -103,10 +103,10 @@ def own_sessions(
             continue
         for number, transcript in enumerate(recorded):
             name = source.stem if len(recorded) == 1 else f"{source.stem}-{number}"
-            found.append(as_session(transcript, name=name, said_at=source.modified_at))
-            if most is not None and sum(bool(one.references) for one in found) >= most:
-                return found, unread
-    return found, unread
+            sessions.append(as_session(transcript, name=name, said_at=source.modified_at))
+            if most is not None and sum(bool(session.references) for session in sessions) >= most:
+                return sessions, unread
+    return sessions, unread
 
 
 def as_session(transcript: RecordedSession, *, name: str, said_at: float) -> OwnSession:
@@ -188,7 +188,7 @@ async def measure_own(
 ) -> SetResult:
     """The share of future references that recall finds, and what simpler ways find."""
     sessions, unread = own_sessions(paths, most=QUICK_SESSIONS if quick else None)
-    asked = [one for one in sessions if one.references]
+    asked = [session for session in sessions if session.references]
     if not asked:
         raise RecollectError(
             f"{len(sessions)} sessions read, and none names again what lies more than "

@@ -91,59 +91,61 @@ def _under(prefix: str, figures: Mapping[str, float]) -> dict[str, float]:
 
 def sections(results: Sequence[RecallResult]) -> list[str]:
     """A section for every set of every run, then what the figures mean, once."""
-    written = [part for result in results for one in result.sets for part in _section(one)]
+    written = [
+        part for result in results for set_result in result.sets for part in _section(set_result)
+    ]
     notes = list(dict.fromkeys(note for result in results for note in _lasting_notes(result)))
     return [*written, "## What the figures of recall mean\n", "\n".join(_bullets(notes)) + "\n"]
 
 
-def _section(one: SetResult) -> Iterable[str]:
-    stores = "--compare" if "," in one.store else "--store"
-    yield f"## Recall: {one.name}, {one.embedder}, {one.store.replace(',', ' beside ')}\n"
+def _section(result: SetResult) -> Iterable[str]:
+    stores = "--compare" if "," in result.store else "--store"
+    yield f"## Recall: {result.name}, {result.embedder}, {result.store.replace(',', ' beside ')}\n"
     yield (
-        f"`recollect bench recall --set {one.name} --embedder {one.embedder} {stores} {one.store}"
-        + (" --paths …`\n" if one.name == "own" else "`\n")
+        f"`recollect bench recall --set {result.name} --embedder {result.embedder}"
+        f" {stores} {result.store}" + (" --paths …`\n" if result.name == "own" else "`\n")
     )
-    yield _whole(one)
+    yield _whole(result)
     counted = [
-        f"{one.figures[name]:,.0f} {words}"
+        f"{result.figures[name]:,.0f} {words}"
         for name, words in _COUNTS.items()
-        if name in one.figures
+        if name in result.figures
     ]
     yield ", ".join(counted) + ".\n"
-    parts = _parts(one)
+    parts = _parts(result)
     if parts:
         yield parts
 
 
-def _whole(one: SetResult) -> str:
+def _whole(result: SetResult) -> str:
     """A row a figure, with the baselines and, where there are any, the thresholds beside it."""
-    thresholds = ["threshold", "aim"] if one.thresholds else []
+    thresholds = ["threshold", "aim"] if result.thresholds else []
     rows: list[list[str]] = []
     for name in _SHARES:
-        if name in one.figures:
-            beside = [_cell(figures.get(name)) for figures in one.baselines.values()]
-            threshold = one.thresholds.get(name)
+        if name in result.figures:
+            beside = [_cell(figures.get(name)) for figures in result.baselines.values()]
+            threshold = result.thresholds.get(name)
             side = "" if threshold is None else "≤ " if threshold.at_most else "≥ "
             wanted = (
                 ["", ""]
                 if threshold is None
                 else [f"{side}{threshold.threshold:g}", f"{threshold.aim:g}"]
             )
-            rows.append([name, _cell(one.figures[name]), *beside, *wanted[: len(thresholds)]])
-    return _table(["figure", "recall", *one.baselines, *thresholds], rows)
+            rows.append([name, _cell(result.figures[name]), *beside, *wanted[: len(thresholds)]])
+    return _table(["figure", "recall", *result.baselines, *thresholds], rows)
 
 
-def _parts(one: SetResult) -> str:
+def _parts(result: SetResult) -> str:
     """A row a split and a category, in the order of the run."""
-    columns = [name for name in _BY_PART if any(f.startswith(f"{name}.") for f in one.figures)]
+    columns = [name for name in _BY_PART if any(f.startswith(f"{name}.") for f in result.figures)]
     labels = dict.fromkeys(
         figure.removeprefix(f"{name}.")
         for name in columns
-        for figure in one.figures
+        for figure in result.figures
         if figure.startswith(f"{name}.")
     )
     rows = [
-        [label, *(_cell(one.figures.get(f"{name}.{label}")) for name in columns)]
+        [label, *(_cell(result.figures.get(f"{name}.{label}")) for name in columns)]
         for label in labels
     ]
     return _table(["part", *columns], rows) if rows else ""
@@ -160,7 +162,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _lasting_notes(result: RecallResult) -> list[str]:
     """The notes that a heading or a table does not say already."""
-    told = {run_note(result.sets), *(note for one in result.sets for note in one.threshold_notes())}
+    told = {
+        run_note(result.sets),
+        *(note for set_result in result.sets for note in set_result.threshold_notes()),
+    }
     return [note for note in result.notes if note not in told]
 
 

@@ -35,11 +35,13 @@ def recall_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """What recall found asked outright and behind its gate, and what the gate lost."""
     figures: dict[str, float] = {}
     for name, measure in _MEASURES.items():
-        figures |= by_part(name, [(one.question, measure(one.verdict)) for one in outcomes])
+        figures |= by_part(
+            name, [(outcome.question, measure(outcome.verdict)) for outcome in outcomes]
+        )
         if name in GATED:
-            behind = [(one.question, measure(one.behind)) for one in outcomes]
+            behind = [(outcome.question, measure(outcome.behind)) for outcome in outcomes]
             figures |= by_part(GATED[name], behind)
-    figures |= by_part("lost", [(one.question, float(one.lost)) for one in outcomes])
+    figures |= by_part("lost", [(outcome.question, float(outcome.lost)) for outcome in outcomes])
     return _whole_first(figures)
 
 
@@ -47,7 +49,7 @@ def verdict_figures(judged: Sequence[tuple[Question, Verdict]]) -> dict[str, flo
     """The three measures of what was found: whole first, then by split and category."""
     figures: dict[str, float] = {}
     for name, measure in _MEASURES.items():
-        figures |= by_part(name, [(question, measure(found)) for question, found in judged])
+        figures |= by_part(name, [(question, measure(verdict)) for question, verdict in judged])
     return _whole_first(figures)
 
 
@@ -59,11 +61,11 @@ def stranger_figures(outcomes: Sequence[StrangerOutcome]) -> dict[str, float]:
     """The share of other chats' questions that recalled something."""
     if not outcomes:
         return {}
-    figures = {"false_recall": _mean(float(one.recalled) for one in outcomes)}
-    splits = sorted({one.split for one in outcomes})
+    figures = {"false_recall": _mean(float(outcome.recalled) for outcome in outcomes)}
+    splits = sorted({outcome.split for outcome in outcomes})
     if len(splits) > 1:
         for split in splits:
-            share = _mean(float(one.recalled) for one in outcomes if one.split == split)
+            share = _mean(float(outcome.recalled) for outcome in outcomes if outcome.split == split)
             figures[f"false_recall.{split}"] = share
     return figures
 
@@ -197,16 +199,16 @@ class RecallResult(BenchResult):
         told = BenchResult.as_json(self)
         if self.sets:
             first = self.sets[0]
-            names = [one.name for one in self.sets]
+            names = [result.name for result in self.sets]
             run = {"sets": names, "embedder": first.embedder, "store": first.store}
             told["run"] = run | dict(first.told)
-        misses = [miss.as_json() for one in self.sets for miss in one.misses]
+        misses = [miss.as_json() for result in self.sets for miss in result.misses]
         return told | {"misses": misses} if misses else told
 
 
 def run_note(sets: Sequence[SetResult]) -> str:
     """What was run, in words."""
-    first, names = sets[0], ", ".join(one.name for one in sets)
+    first, names = sets[0], ", ".join(result.name for result in sets)
     stores = first.store.replace(",", " beside ")
     store = stores if "," in first.store else f"store {stores}"
     return f"set {names}; embedder {first.embedder}; {store}"
@@ -216,16 +218,16 @@ def joined(sets: Sequence[SetResult], *, notes: Sequence[str]) -> RecallResult:
     """The sets of a run as one result."""
     figures: dict[str, float] = {}
     baselines: dict[str, float] = {}
-    told = [run_note(sets), *notes]
-    for one in sets:
-        prefix = f"{one.name}." if len(sets) > 1 else ""
-        figures |= {f"{prefix}{name}": value for name, value in one.figures.items()}
-        baselines |= {f"{prefix}{name}": value for name, value in one.flat_baselines().items()}
-        told += [*one.notes, *one.threshold_notes()]
+    lines = [run_note(sets), *notes]
+    for result in sets:
+        prefix = f"{result.name}." if len(sets) > 1 else ""
+        figures |= {f"{prefix}{name}": value for name, value in result.figures.items()}
+        baselines |= {f"{prefix}{name}": value for name, value in result.flat_baselines().items()}
+        lines += [*result.notes, *result.threshold_notes()]
     return RecallResult(
         bench="recall",
         figures=figures,
         baselines=baselines,
-        notes=tuple(dict.fromkeys(told)),
+        notes=tuple(dict.fromkeys(lines)),
         sets=tuple(sets),
     )

@@ -76,14 +76,14 @@ class Baselines:
     def verdicts(self, question: Question, vector: bytes | None) -> dict[str, Verdict]:
         """What each baseline finds of a question, by its name."""
         words = np.array(self._index.scores(tokenize(question.text)))
-        found = {BM25: self._verdict(question, words)}
+        verdicts = {BM25: self._verdict(question, words)}
         if vector is not None and self._matrix is not None:
             near = (self._matrix @ np.frombuffer(vector, "<f4")).astype(np.float64)
             best = float(words.max(initial=0.0))
             hybrid = OPENCLAW_VECTOR_WEIGHT * near + OPENCLAW_WORD_WEIGHT * words / (best or 1.0)
-            found[VECTORS] = self._verdict(question, near)
-            found[OPENCLAW] = self._verdict(question, hybrid)
-        return found
+            verdicts[VECTORS] = self._verdict(question, near)
+            verdicts[OPENCLAW] = self._verdict(question, hybrid)
+        return verdicts
 
     def _verdict(self, question: Question, scores: Scores) -> Verdict:
         order = np.argsort(-scores, kind="stable")
@@ -159,7 +159,7 @@ def _scores(hits: Sequence[Hit]) -> dict[PassageKey, float]:
 class Progress(Protocol):
     """Tells those who watch how far it is."""
 
-    def __call__(self, said: str, done: int = 0, total: int | None = None, /) -> None:
+    def __call__(self, text: str, done: int = 0, total: int | None = None, /) -> None:
         """So much of what is said is done."""
         ...
 
@@ -270,17 +270,19 @@ async def _measure_memory(
     if asker.embedders:
         await baselines.embed(asker.embedders[0])
     for question, asked in zip(memory.questions, vectors, strict=True):
-        found = baselines.verdicts(question, asked[0].values if asked else None)
-        for name, verdict in found.items():
+        verdicts = baselines.verdicts(question, asked[0].values if asked else None)
+        for name, verdict in verdicts.items():
             gathered.judged.setdefault(name, []).append((question, verdict))
     gathered.outcomes += outcomes
     gathered.passages += stored.passages
     gold = {place for question in memory.questions for place in question.gold}
     gathered.unindexed_gold += sum(not stored.messages[place].passages for place in gold)
     gathered.misses += [
-        Miss.of(whole.name, one, [memory.messages[place].text for place in one.question.gold])
-        for one in outcomes
-        if not one.verdict.all_in
+        Miss.of(
+            whole.name, outcome, [memory.messages[place].text for place in outcome.question.gold]
+        )
+        for outcome in outcomes
+        if not outcome.verdict.all_in
     ]
 
 
@@ -307,11 +309,11 @@ async def compare_stores(
             for done, question in enumerate(memory.questions):
                 progress(f"{whole.name} {memory.name}: asking both", done, len(vectors))
                 asked = vectors[done]
-                one = await asker.ask(ours, question, asked, gated=False)
+                recalled = await asker.ask(ours, question, asked, gated=False)
                 other = await asker.ask(theirs, question, asked, gated=False)
-                agreements.append(compare(one.hits, other.hits))
+                agreements.append(compare(recalled.hits, other.hits))
     return {
-        "same_top_50": round(fmean(float(one.alike) for one in agreements), 4),
-        "worst_score_difference": max(one.worst for one in agreements),
+        "same_top_50": round(fmean(float(agreement.alike) for agreement in agreements), 4),
+        "worst_score_difference": max(agreement.worst for agreement in agreements),
         "questions": len(agreements),
     }

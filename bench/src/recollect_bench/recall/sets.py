@@ -178,15 +178,15 @@ def locomo_gold(evidence: Iterable[str], places: Mapping[str, int]) -> tuple[int
     """The places that evidence names; some name several turns at once, or spell them oddly."""
     named = [turn for one in evidence for turn in re.split(r"[;,\s]+", one.strip())]
     ids = [f"D{int(m[1])}:{int(m[2])}" for turn in named if (m := _TURN.fullmatch(turn))]
-    return tuple(dict.fromkeys(places[one] for one in ids if one in places))
+    return tuple(dict.fromkeys(places[other] for other in ids if other in places))
 
 
 def _sitting_time(written: str) -> float:
-    found = _SITTING.match(written)
-    assert found is not None, "every sitting of LoCoMo is dated"
-    hour = int(found["hour"]) % 12 + (12 if found["half"] == "pm" else 0)
-    month = _MONTHS.index(found["month"].lower()) + 1
-    day, year, minute = int(found["day"]), int(found["year"]), int(found["minute"])
+    match = _SITTING.match(written)
+    assert match is not None, "every sitting of LoCoMo is dated"
+    hour = int(match["hour"]) % 12 + (12 if match["half"] == "pm" else 0)
+    month = _MONTHS.index(match["month"].lower()) + 1
+    day, year, minute = int(match["day"]), int(match["year"]), int(match["minute"])
     return datetime(year, month, day, hour, minute, tzinfo=UTC).timestamp()
 
 
@@ -251,9 +251,9 @@ def _evidence_turns(row: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, 
 
 
 def _slashed_time(written: str) -> float:
-    found = _SLASHED.match(written)
-    assert found is not None, "every session of LongMemEval is dated"
-    year, month, day, hour, minute = map(int, found.groups())
+    match = _SLASHED.match(written)
+    assert match is not None, "every session of LongMemEval is dated"
+    year, month, day, hour, minute = map(int, match.groups())
     return datetime(year, month, day, hour, minute, tzinfo=UTC).timestamp()
 
 
@@ -300,11 +300,11 @@ def _beam_memory(chat: Mapping[str, Any]) -> Memory:
 
 
 def _anchor_time(written: str) -> float | None:
-    found = _ANCHOR.match(written)
-    if found is None or found["month"].lower() not in _MONTHS:
+    match = _ANCHOR.match(written)
+    if match is None or match["month"].lower() not in _MONTHS:
         return None
-    month = _MONTHS.index(found["month"].lower()) + 1
-    return datetime(int(found["year"]), month, int(found["day"]), tzinfo=UTC).timestamp()
+    month = _MONTHS.index(match["month"].lower()) + 1
+    return datetime(int(match["year"]), month, int(match["day"]), tzinfo=UTC).timestamp()
 
 
 # Reads MADial (Chinese and English) and MemDaily (Chinese) as memories
@@ -355,11 +355,11 @@ def _madial_questions(
         named = [str(one) for one in dialogue["relevant-id"]]
         gold = tuple(dict.fromkeys(places[one] for one in named if one in places))
         for turn in dialogue["test-turn"]:
-            said = users_words(dialogue["dialogue"][:turn])[-most:]
-            if gold and said:
+            texts = users_words(dialogue["dialogue"][:turn])[-most:]
+            if gold and texts:
                 yield Question(
-                    text="\n".join(said),
-                    newest=said[-1],
+                    text="\n".join(texts),
+                    newest=texts[-1],
                     gold=gold,
                     category=language,
                     split="hold",
@@ -368,16 +368,16 @@ def _madial_questions(
 
 def users_words(lines: Sequence[str]) -> list[str]:
     """What the user said in a dialogue of MADial, without names and quotes."""
-    found = [_LINE.fullmatch(line) for line in lines]
-    said = [line["said"].strip() for line in found if line and line["who"] != "Assistant"]
+    matches = [_LINE.fullmatch(line) for line in lines]
+    said = [line["said"].strip() for line in matches if line and line["who"] != "Assistant"]
     return [words for words in said if words]
 
 
 def _day(written: str) -> float:
-    found = re.match(r"(\d{4})-(\d{1,2})-(\d{1,2})", written)
-    if found is None:
+    match = re.match(r"(\d{4})-(\d{1,2})-(\d{1,2})", written)
+    if match is None:
         return _UNDATED
-    return datetime(*map(int, found.groups()), tzinfo=UTC).timestamp()  # type: ignore[arg-type,misc]
+    return datetime(*map(int, match.groups()), tzinfo=UTC).timestamp()  # type: ignore[arg-type,misc]
 
 
 def memdaily() -> QuestionSet:
@@ -421,10 +421,10 @@ def _memdaily_memory(name: str, trajectories: Sequence[Mapping[str, Any]]) -> Me
 
 
 def _minute(written: str) -> float:
-    found = _MINUTE.match(written)
-    if found is None:
+    match = _MINUTE.match(written)
+    if match is None:
         return _UNDATED
-    year, month, day, hour, minute = map(int, found.groups())
+    year, month, day, hour, minute = map(int, match.groups())
     return datetime(year, month, day, hour, minute, tzinfo=UTC).timestamp()
 
 

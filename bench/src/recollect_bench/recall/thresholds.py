@@ -75,7 +75,8 @@ THRESHOLDS: Final = (
 def thresholds_of(set_name: str, embedder: str) -> dict[str, Threshold]:
     """The thresholds of a run, by figure."""
     return {
-        one.figure: one
-        for one in THRESHOLDS
-        if one.set_name == set_name and (not one.embedders or embedder in one.embedders)
+        threshold.figure: threshold
+        for threshold in THRESHOLDS
+        if threshold.set_name == set_name
+        and (not threshold.embedders or embedder in threshold.embedders)
     }

@@ -156,7 +156,7 @@ def _trouble(placed: Placed, error: OSError) -> str:
 def _similar(path: Path) -> list[str]:
     """Names beside a missing file that begin alike: most often it is a typo."""
     try:
-        names = sorted(one.name for one in path.parent.iterdir())
+        names = sorted(other.name for other in path.parent.iterdir())
     except OSError:
         return []
     head = path.name[:3].lower()

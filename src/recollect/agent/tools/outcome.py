@@ -128,7 +128,7 @@ class Outputs:
         """Write an output, masked; OSError where the disk does not take it."""
         text = data.decode("utf-8", "surrogateescape")
         if self.redaction.enabled:
-            text = "".join(redact(one, pii=self.redaction.pii).text for one in _pieces(text))
+            text = "".join(redact(piece, pii=self.redaction.pii).text for piece in _pieces(text))
         private_folder(path.parent)
         write_new_file(path, text.encode("utf-8", "surrogateescape"))
 

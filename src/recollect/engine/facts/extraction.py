@@ -71,28 +71,28 @@ class Digesting:
             return Batch(at=now)
         revision = await self.store.facts_revision()
         about, before = await self._found(subject, reach)
-        if any(one.made_by == "user" or one.pinned for one in before):
+        if any(fact.made_by == "user" or fact.pinned for fact in before):
             return Batch(at=now)  # a person's own stands
         if len(about) < LEAST_FACTS:
             return _ending(before, revision, now=now)
         sources = dict.fromkeys(source for fact in about for source in fact.sources)
-        if any(len(sources) < GROWTH * len(one.sources) for one in before):
+        if any(len(sources) < GROWTH * len(other.sources) for other in before):
             return Batch(at=now)
-        held = [one.segment for one in await self.store.segments(list(sources))]
+        segments = [segment.segment for segment in await self.store.segments(list(sources))]
         if lease.cost_tokens < DIGEST_TOKENS:  # charged when it is handed out, so once more
-            said_by = [one.message_id for one in held]
+            said_by = [segment.message_id for segment in segments]
             again = digest_job(subject, reach, run_at=now, about=said_by, cost_tokens=DIGEST_TOKENS)
             return Batch(at=now, jobs=(again,))
-        made = (await digest(subject, about, held, model=self.model, now=now)).fact
+        made = (await digest(subject, about, segments, model=self.model, now=now)).fact
         if made is None:
             return _ending(before, revision, now=now)
-        if any(one.content == made.content and one.sources == made.sources for one in before):
+        if any(fact.content == made.content and fact.sources == made.sources for fact in before):
             return Batch(at=now)
         made = replace(made, session=None if reach.everything else reach.session)
-        closed = [replace(one, superseded_by=made.id, valid_to=made.at) for one in before]
+        closed = [replace(fact, superseded_by=made.id, valid_to=made.at) for fact in before]
         return Batch(
             at=now,
-            facts=(made, *(one for one in closed if one.id != made.id)),
+            facts=(made, *(fact for fact in closed if fact.id != made.id)),
             facts_revision=revision,
             jobs=tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders),
         )
@@ -102,10 +102,12 @@ class Digesting:
         words = tuple(dict.fromkeys(tokenize(subject)))
         query = FactQuery(words=words, limit=MOST_FACTS, session=reach.asked)
         candidates = (await self.store.fact_candidates(query)).facts
-        found = [one.fact for one in candidates if reach.holds(one.fact)]
-        about = [fact for fact in found if fact.type != "digest" and _is_about(fact, words)]
+        facts = [candidate.fact for candidate in candidates if reach.holds(candidate.fact)]
+        about = [fact for fact in facts if fact.type != "digest" and _is_about(fact, words)]
         about.sort(key=lambda fact: (fact.at, fact.id))
-        return about, [one for one in found if one.type == "digest" and one.subject == subject]
+        return about, [
+            other for other in facts if other.type == "digest" and other.subject == subject
+        ]
 
 
 def stale_digests(closed: Iterable[Fact], known: Iterable[Fact], *, now: float) -> tuple[Fact, ...]:
@@ -117,13 +119,13 @@ def stale_digests(closed: Iterable[Fact], known: Iterable[Fact], *, now: float) 
     sources = {source for fact in ended for source in fact.sources}
     subjects = {fact.subject for fact in ended if fact.subject}
     return tuple(
-        replace(one, valid_to=now)
-        for one in known
-        if one.type == "digest"
-        and one.current
-        and one.made_by == "model"
-        and not one.pinned
-        and (one.subject in subjects or sources.intersection(one.sources))
+        replace(fact, valid_to=now)
+        for fact in known
+        if fact.type == "digest"
+        and fact.current
+        and fact.made_by == "model"
+        and not fact.pinned
+        and (fact.subject in subjects or sources.intersection(fact.sources))
     )
 
 
@@ -131,7 +133,7 @@ def _ending(before: Sequence[Fact], revision: int, *, now: float) -> Batch:
     """There is not enough to say any more: what was said of it no longer stands."""
     if not before:
         return Batch(at=now)
-    ended = tuple(replace(one, valid_to=now) for one in before)
+    ended = tuple(replace(fact, valid_to=now) for fact in before)
     return Batch(at=now, facts=ended, facts_revision=revision)
 
 
@@ -168,7 +170,7 @@ class Decisions:
         before; how drafts of one job follow each other is left to the rules.
         """
         if not self.reach.everything:
-            drafts = [replace(one, session=self.reach.session) for one in drafts]
+            drafts = [replace(draft, session=self.reach.session) for draft in drafts]
         opinions = {} if model is None else await self._opinions(drafts, model)
         versions = await self._versions()
         for at, draft in enumerate(drafts):
@@ -200,8 +202,12 @@ class Decisions:
         """Current facts that share words with it, as they stand after what this job decided."""
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
         query = FactQuery(words=words, limit=CANDIDATES, session=self.reach.asked)
-        found = await self._store.fact_candidates(query)
-        known = {one.fact.id: one.fact for one in found.facts if self.reach.holds(one.fact)}
+        candidates = await self._store.fact_candidates(query)
+        known = {
+            candidate.fact.id: candidate.fact
+            for candidate in candidates.facts
+            if self.reach.holds(candidate.fact)
+        }
         held = set(words)
         known.update(
             (id_, fact)
@@ -215,7 +221,7 @@ class Decisions:
         another language, nor where in the past a late statement belongs. Read once a job."""
         if self._known is None:
             facts = await self._store.facts(superseded=True)
-            self._read = {one.id: one for one in facts if self.reach.holds(one)}
+            self._read = {fact.id: fact for fact in facts if self.reach.holds(fact)}
             self._known = await asyncio.to_thread(Versions, tuple(self._read.values()))
         return self._known
 
@@ -223,7 +229,7 @@ class Decisions:
         """Digests that tell what was closed just now end with it."""
         known = {**self._read, **self.written}
         stale = stale_digests(self.written.values(), known.values(), now=self._now)
-        self.written.update((one.id, one) for one in stale)
+        self.written.update((fact.id, fact) for fact in stale)
 
     def told(self) -> str:
         """What was done, in numbers."""
@@ -302,13 +308,13 @@ class Extraction:
             again = extract_job(session, run_at=now, left=left, cost_tokens=needed)
             return Batch(at=now, jobs=(again,))
         earlier, unseen = await self._earlier(session, after)
-        found, failed = await self._found(lease, new, earlier, model, now, unseen_low=unseen)
-        reach = reach_of(session, (one.segment for one in new), self.settings.recall.scope)
+        extraction, failed = await self._found(lease, new, earlier, model, now, unseen_low=unseen)
+        reach = reach_of(session, (segment.segment for segment in new), self.settings.recall.scope)
         book = Decisions(self.store, reach, now=now)
-        await book.take(found.drafts, None if failed else model)
+        await book.take(extraction.drafts, None if failed else model)
         book.end_digests()
         more = len(new) < len(page) or len(page) == PAGE_SEGMENTS
-        self._tell(new, book, found, note or failed)
+        self._tell(new, book, extraction, note or failed)
         jobs = [extract_job(session, run_at=now, left=True)] if more else []
         if book.written:
             jobs += [NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders]
@@ -333,8 +339,8 @@ class Extraction:
         if self.model is None:
             return page
         room = self._window_tokens()
-        for at, one in enumerate(page):
-            room -= _read_tokens(one.segment)
+        for at, segment in enumerate(page):
+            room -= _read_tokens(segment.segment)
             if room < 0:
                 return page[: max(at, 1)]
         return page
@@ -352,7 +358,7 @@ class Extraction:
         """Whether a model would be asked about less than is worth a call."""
         if self.model is None or len(page) == PAGE_SEGMENTS:
             return False
-        unread = sum(_read_tokens(one.segment) for one in page)
+        unread = sum(_read_tokens(segment.segment) for segment in page)
         return unread < LEAST_WINDOW_SHARE * self._window_tokens()
 
     def _answer_tokens(self) -> int:
@@ -366,7 +372,7 @@ class Extraction:
         return fitting_tokens(self.settings.facts.window_tokens, window, self._answer_tokens())
 
     def _cost(self, new: Sequence[StoredSegment]) -> int:
-        read, window = sum(_read_tokens(one.segment) for one in new), self._window_tokens()
+        read, window = sum(_read_tokens(segment.segment) for segment in new), self._window_tokens()
         calls = min(MOST_CALLS, 1 + read // window)
         return calls * call_tokens(min(read, window), self._answer_tokens()) + RECONCILE_TOKENS
 
@@ -377,7 +383,7 @@ class Extraction:
         last = await self.store.page(
             after=after + 1, limit=LINEAGE_SEGMENTS, session=session, descending=True
         )
-        return tuple(one.segment for one in reversed(last)), len(last) == LINEAGE_SEGMENTS
+        return tuple(segment.segment for segment in reversed(last)), len(last) == LINEAGE_SEGMENTS
 
     async def _found(
         self,
@@ -390,7 +396,7 @@ class Extraction:
         unseen_low: bool,
     ) -> tuple[Extracted, str]:
         """What the window holds; without the model where it never answers, and why."""
-        segments = [one.segment for one in new]
+        segments = [segment.segment for segment in new]
 
         async def by(asked: Model | None) -> Extracted:
             return await extract(
@@ -419,28 +425,28 @@ class Extraction:
         if self.model is None or not self.settings.facts.digests:
             return []
         facts = book.written.values()
-        subjects = {one.subject for one in facts if one.subject and one.type != "digest"}
-        about = [one.segment.message_id for one in new]
+        subjects = {fact.subject for fact in facts if fact.subject and fact.type != "digest"}
+        about = [segment.segment.message_id for segment in new]
         about += [fact_identity(id_) for id_ in book.written]
         return [
             digest_job(subject, book.reach, run_at=now, about=about) for subject in sorted(subjects)
         ]
 
     def _tell(
-        self, new: Sequence[StoredSegment], book: Decisions, found: Extracted, note: str
+        self, new: Sequence[StoredSegment], book: Decisions, extraction: Extracted, note: str
     ) -> None:
-        said = f"{book.told()} from {len(new)} messages"
-        how = "by rules and a model" if found.asked else "by rules alone"
-        trouble = found.reason.partition("; ")[2]  # what went wrong stands behind the counts
-        self.told("; ".join(part for part in (f"{said}, {how}", note, trouble) if part))
+        text = f"{book.told()} from {len(new)} messages"
+        how = "by rules and a model" if extraction.asked else "by rules alone"
+        trouble = extraction.reason.partition("; ")[2]  # what went wrong stands behind the counts
+        self.told("; ".join(part for part in (f"{text}, {how}", note, trouble) if part))
 
 
 def _worth_asking(new: Sequence[StoredSegment]) -> bool:
     """Whether anybody says anything in it that a model should read."""
     spoken = (
-        one.segment.text
-        for one in new
-        if one.segment.noise is None and one.segment.role in ("user", "assistant")
+        segment.segment.text
+        for segment in new
+        if segment.segment.noise is None and segment.segment.role in ("user", "assistant")
     )
     return sum(len(text) for text in spoken if is_noise(text).reason is None) >= LEAST_SPOKEN_CHARS
 

@@ -220,10 +220,10 @@ def _plan_line(
     What stands as it was written is left as it is, though the fact was masked since.
     """
     # Who took this folder in before finds the later versions in it under the earlier id.
-    versions = [one for one in shown_history(fact, facts).facts if one.at >= fact.at]
+    versions = [other for other in shown_history(fact, facts).facts if other.at >= fact.at]
     versions = [fact] if fact.current else versions
-    said = {_comparable(one.content) for one in versions}
-    types = {one.type for one in versions}
+    said = {_comparable(other.content) for other in versions}
+    types = {fact.type for fact in versions}
     texts: dict[str, FolderLine] = {}
     moved: dict[FactType, FolderLine] = {}
     for line in lines:
@@ -257,7 +257,7 @@ def _known_left_out(
 ) -> list[FolderLine]:
     """New lines that say something new, each once: a line may stand in two files."""
     current = [fact for fact in facts if fact.current]
-    held = {_comparable(said) for fact in current for said in (fact.content, fact.told)}
+    held = {_comparable(text) for fact in current for text in (fact.content, fact.told)}
     seen: set[str] = set()
     left: list[FolderLine] = []
     for line in planning.additions:

@@ -55,7 +55,7 @@ def reach_of(session: str, segments: Iterable[Segment], scope: Scope) -> Reach:
     """The reach of what a session said in these messages."""
     if scope == "space":
         return Reach(session=session, everything=True)
-    if all(one.source in _OF_THE_SPACE for one in segments):
+    if all(segment.source in _OF_THE_SPACE for segment in segments):
         return Reach(session=None)
     return Reach(session=session)
 

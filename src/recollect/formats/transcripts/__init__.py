@@ -200,13 +200,13 @@ def read_transcript(
     `name` is for error messages only. `progress(done_bytes, total_bytes)` is called now and
     then, with unpacked bytes.
     """
-    found = read_transcripts(data, name=name, progress=progress)
-    if len(found) != 1:
+    sessions = read_transcripts(data, name=name, progress=progress)
+    if len(sessions) != 1:
         raise FormatError(
-            f"{name or 'the recording'} holds {len(found)} sessions; "
+            f"{name or 'the recording'} holds {len(sessions)} sessions; "
             "read them with read_transcripts and choose one"
         )
-    return found[0]
+    return sessions[0]
 
 
 def read_transcripts(
@@ -227,21 +227,21 @@ def _read_parts(
 ) -> tuple[RecordedSession, ...]:
     total = sum(map(len, parts))
     done = 0
-    found: list[RecordedSession] = []
+    sessions: list[RecordedSession] = []
     for part in parts:
         if finding.kind == "request":
-            found.append(read_request(part))
+            sessions.append(read_request(part))
         elif finding.kind == "tau-bench":
-            found.append(read_tau_bench(part))
+            sessions.append(read_tau_bench(part))
         else:
-            found.append(read_messages(list(enumerate(array_items(part) or [], 1))))
+            sessions.append(read_messages(list(enumerate(array_items(part) or [], 1))))
         done += len(part)
         if progress is not None:
             progress(done, total)
     if finding.passed_over:  # told once, with the first session of the file
-        told = (*finding.passed_over, *found[0].passed_over)
-        found[0] = replace(found[0], passed_over=told)
-    return tuple(found)
+        lines = (*finding.passed_over, *sessions[0].passed_over)
+        sessions[0] = replace(sessions[0], passed_over=lines)
+    return tuple(sessions)
 
 
 def _read_message_lines(data: bytes, progress: Progress | None) -> RecordedSession:

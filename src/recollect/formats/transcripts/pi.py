@@ -214,7 +214,7 @@ def _parents(session: _PiFile) -> list[int | None]:
 def _requests(session: _PiFile, parents: list[int | None]) -> tuple[RecordedRequest, ...]:
     """One request for every assistant message, in the file's order, whatever its branch."""
     contexts = [ShownItems()] * len(session.entries)
-    found: dict[int, RecordedRequest] = {}
+    requests: dict[int, RecordedRequest] = {}
     for position, parent in parents_first(parents):
         entry = session.entries[position]
         before = contexts[parent] if parent is not None else ShownItems()
@@ -225,10 +225,10 @@ def _requests(session: _PiFile, parents: list[int | None]) -> tuple[RecordedRequ
         else:
             contexts[position] = before.then(entry.item)
         if entry.is_answer and entry.item is not None:
-            found[position] = RecordedRequest(
+            requests[position] = RecordedRequest(
                 shown=before, answered=(entry.item,), usage=session.items[entry.item].usage
             )
-    return tuple(found[position] for position in sorted(found))
+    return tuple(requests[position] for position in sorted(requests))
 
 
 def _after_compaction(position: int, session: _PiFile, parents: list[int | None]) -> ShownItems:

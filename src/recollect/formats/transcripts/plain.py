@@ -42,13 +42,13 @@ def read_messages(
     passed_over: Sequence[str] = (),
 ) -> RecordedSession:
     """Read a list of messages, each with its line or position."""
-    told = list(passed_over)
+    lines = list(passed_over)
     items: list[TranscriptItem] = []
     messages_read: list[Fields] = []
     for number, raw in messages:
         message = object_fields(raw)
         if message is None or not message.keys() & {"role", "type"}:
-            told.append(f"item {number}: no message, neither role nor type: {raw[:40]!r}")
+            lines.append(f"item {number}: no message, neither role nor type: {raw[:40]!r}")
             continue
         usage = usage_of(message, keys=PI_USAGE) if "usage" in message else None
         items.append(
@@ -64,7 +64,7 @@ def read_messages(
         items=tuple(items),
         requests=_calls(messages_read, [item.usage for item in items], name),
         session_id=session_id,
-        passed_over=tuple(told),
+        passed_over=tuple(lines),
     )
 
 
@@ -101,9 +101,9 @@ def read_request(raw: bytes) -> RecordedSession:
 def read_tau_bench(raw: bytes) -> RecordedSession:
     """Read one run of tau-bench: its `traj` is a list of chat messages."""
     run = object_fields(raw) or {}
-    told = [f"{key} {value_of(run[key])}" for key in ("task_id", "trial") if key in run]
+    lines = [f"{key} {value_of(run[key])}" for key in ("task_id", "trial") if key in run]
     messages = list(enumerate(array_items(run.get("traj")) or [], 1))
-    return read_messages(messages, kind="tau-bench", session_id=", ".join(told) or None)
+    return read_messages(messages, kind="tau-bench", session_id=", ".join(lines) or None)
 
 
 def _calls(

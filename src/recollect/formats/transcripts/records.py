@@ -266,8 +266,8 @@ class ModelRuns:
 
     def with_usage(self, items: Iterable[TranscriptItem]) -> tuple[TranscriptItem, ...]:
         """The items, the last of each call carrying what the call used."""
-        told = {request.answered[-1]: request.usage for request in self.requests()}
+        usages = {request.answered[-1]: request.usage for request in self.requests()}
         return tuple(
-            replace(item, usage=told[at]) if told.get(at) is not None else item
+            replace(item, usage=usages[at]) if usages.get(at) is not None else item
             for at, item in enumerate(items)
         )

@@ -157,8 +157,8 @@ def _similarities(
         yield tuple(
             [
                 # A vector of length zero has no direction: the server's answer is NaN.
-                None if one is None else 0.0 if isnan(one) else round(one, DECIMALS)
-                for one in row[15 : 15 + vectors]
+                None if other is None else 0.0 if isnan(other) else round(other, DECIMALS)
+                for other in row[15 : 15 + vectors]
             ]
         )
 
@@ -220,9 +220,11 @@ async def find(pool: Pool, memos: SearchMemos, space_id: UUID, query: CandidateQ
         async with pool.transaction(space_id, read=True) as work:
             passages = await describe(work, query, numbers)
     if query.leave_out:  # one may have been indexed anew, under other numbers, meanwhile
-        passages = tuple([one for one in passages if one.segment not in query.leave_out])
+        passages = tuple(
+            [candidate for candidate in passages if candidate.segment not in query.leave_out]
+        )
     if in_files is not None:
-        passages = tuple([one for one in passages if _in_scope(one, query)])
+        passages = tuple([candidate for candidate in passages if _in_scope(candidate, query)])
     held = words.frequencies or {}
     return Candidates(
         passages=passages,
@@ -254,8 +256,8 @@ async def _known_before(
     return left_out, in_files
 
 
-def _in_scope(one: Candidate, query: CandidateQuery) -> bool:
-    return one.session == query.session or one.session.startswith(FILE_SESSIONS)
+def _in_scope(candidate: Candidate, query: CandidateQuery) -> bool:
+    return candidate.session == query.session or candidate.session.startswith(FILE_SESSIONS)
 
 
 async def _ways(
@@ -283,8 +285,8 @@ async def _ways(
         words = await by_words()
         near = {number for found in await asyncio.gather(*begun) for number in found}
     except BaseException:
-        for one in begun:
-            one.cancel()
+        for task in begun:
+            task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
         raise
     return words, near
@@ -371,7 +373,9 @@ async def around(
     asked = list(dict.fromkeys(ids))
     if not asked or reach <= 0:
         return Surroundings()
-    embedders = [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in query.vectors]
+    embedders = [
+        await work.send(EMBEDDER, (work.space_id, vector.embedder)) for vector in query.vectors
+    ]
     rows = await work.rows(
         around_statement(len(query.vectors)),
         {
@@ -386,8 +390,10 @@ async def around(
     for one, embedder in zip(query.vectors, embedders, strict=True):
         require_dimensions(one, await embedder.fetchone())
     # Without its words a passage is damaged: `check` tells of it.
-    held = [row for row in rows if row[1] is not None and row[12] is not None]
-    return Surroundings(neighbours=_neighbours(rows, asked), passages=described(work, query, held))
+    stored_rows = [row for row in rows if row[1] is not None and row[12] is not None]
+    return Surroundings(
+        neighbours=_neighbours(rows, asked), passages=described(work, query, stored_rows)
+    )
 
 
 def _neighbours(

@@ -125,8 +125,8 @@ def _ours(error: Exception, *, writing: bool) -> StoreError:
 
 def reason_of(error: Exception, url: str) -> str:
     """Why a connection failed, in one line of the server's or libpq's own, without a password."""
-    told = str(error).removeprefix("connection failed: ").strip()
-    line = told.splitlines()[0].strip() if told else type(error).__name__
+    text = str(error).removeprefix("connection failed: ").strip()
+    line = text.splitlines()[0].strip() if text else type(error).__name__
     try:
         password = conninfo_to_dict(url).get("password")
     except psycopg.Error:  # an error about the URL itself may quote any part of it
@@ -162,7 +162,7 @@ def plain(text: str) -> str:
     """What `escaped` was given."""
     if _ESCAPE not in text:
         return text
-    return _ESCAPED.sub(lambda found: chr(int(found.group(1), 16)), text)
+    return _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), text)
 
 
 def _header(count: int, oid: int) -> bytes:
@@ -217,7 +217,7 @@ Kind: TypeAlias = Callable[[Any], Raw]
 
 def columns(rows: Iterable[Sequence[Any]], *kinds: Kind) -> tuple[Raw, ...]:
     """Rows, of which there is one at least, as an array a column, each made by its kind."""
-    return tuple(kind(held) for kind, held in zip(kinds, zip(*rows, strict=True), strict=True))
+    return tuple(kind(row) for kind, row in zip(kinds, zip(*rows, strict=True), strict=True))
 
 
 def id_bytes(identity: str) -> bytes:

@@ -94,7 +94,7 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
     allowing = None
     if query.session is not None:
         allowing = await work.send(_IN_SESSION, (space, query.session))
-    asking = [await work.send(EMBEDDER, (space, one.embedder)) for one in query.vectors]
+    asking = [await work.send(EMBEDDER, (space, vector.embedder)) for vector in query.vectors]
     (documents,) = await counting.fetchone() or (0,)
     allowed = None if allowing is None else _numbers(await allowing.fetchone())
     found = {term: big_endian(packed, "i8") for term, packed in await holding.fetchall()}
@@ -188,8 +188,8 @@ async def _described(
     """What is to be said of these facts, by id."""
     reading = await work.send(_CHOSEN, (work.space_id, int8s(facts)))
     similar = [
-        {} if embedder is None else await _similarities(work, one, embedder, facts)
-        for one, embedder in zip(asked, embedders, strict=True)
+        {} if embedder is None else await _similarities(work, vector, embedder, facts)
+        for vector, embedder in zip(asked, embedders, strict=True)
     ]
     return tuple(
         FactCandidate(fact=fact, similarities=tuple(near.get(number) for near in similar))

@@ -51,7 +51,7 @@ _PUT: Final = f"""
 
 def _row(fact: Fact, number: int) -> tuple[Any, ...]:
     """A fact in the order of `_STORED`."""
-    spans = [replace(one, segment=SegmentId(escaped(one.segment))) for one in fact.evidence]
+    spans = [replace(span, segment=SegmentId(escaped(span.segment))) for span in fact.evidence]
     return (
         fact.id, fact.type, fact.content, fact.context, fact.at, fact.superseded_by,
         texts(fact.sources), fact.trust, texts(fact.words), fact.foreign, fact.valid_to,
@@ -84,7 +84,7 @@ def _fact(**row: Any) -> Fact:
 def _names(row: Mapping[str, Any], segments: Iterable[str]) -> bool:
     """Whether a row that cannot be read names one of these segments."""
     sources, evidence = row["sources"] or (), row["evidence"] or ""
-    return any(one in sources or escaped(one) in evidence for one in segments)
+    return any(segment in sources or escaped(segment) in evidence for segment in segments)
 
 
 _ALL_FACTS: Final = f"""
@@ -131,7 +131,7 @@ async def read_facts(
         return tuple(fact for _, fact in readable_facts(await work.records(_ALL_FACTS, given)))
     rows = await work.records(BY_ID, (work.space_id, texts(ids)))
     by_id = {fact.id: fact for _, fact in readable_facts(rows)}
-    found = (by_id[one] for one in ids if one in by_id)
+    found = (by_id[fact_id] for fact_id in ids if fact_id in by_id)
     return tuple(
         fact
         for fact in found
@@ -228,11 +228,13 @@ async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
     if not (batch.facts or batch.fact_vectors or batch.extracted):
         return None
     ids = {fact.id for fact in batch.facts}
-    ids.update(one.fact for given in batch.fact_vectors for one in given.vectors)
+    ids.update(vector.fact for given in batch.fact_vectors for vector in given.vectors)
     return FactLookup(
         gone=await work.send(_GONE, (work.space_id, texts(all_rest_on(batch.facts)))),
         held=await work.send(BY_ID, (work.space_id, texts(ids))),
-        embedders=tuple([await look_up_embedder(work, one.embedder) for one in batch.fact_vectors]),
+        embedders=tuple(
+            [await look_up_embedder(work, vectors.embedder) for vectors in batch.fact_vectors]
+        ),
     )
 
 
@@ -246,8 +248,8 @@ async def write_facts(
     """Write what a batch has of facts; `refused` are its segments that were forgotten."""
     gone = refused | {id_ for (id_,) in await lookup.gone.fetchall()}
     rows = await lookup.held.records()
-    held = {fact.id: fact for _, fact in readable_facts(rows)}
-    changed = writable(batch.facts, held, tombstones=counters.tombstoned, gone=gone)
+    facts = {fact.id: fact for _, fact in readable_facts(rows)}
+    changed = writable(batch.facts, facts, tombstones=counters.tombstoned, gone=gone)
     written = await _put(work, changed, {row["id"]: row["fact_no"] for row in rows})
     numbers = {
         row["id"]: row["fact_no"]
@@ -278,19 +280,19 @@ async def forget_facts(
     if gone:
         rows += await work.records(_RESTING, {"space": work.space_id, "gone": texts(gone)})
     numbers = {row["id"]: row["fact_no"] for row in rows}
-    held = {fact.id: fact for _, fact in readable_facts(rows)}
+    facts = {fact.id: fact for _, fact in readable_facts(rows)}
     twins = {segment: twin for segment, twin in gone.items() if twin is not None}
     left = {
         id_: None if id_ in named else still_supported(fact, gone.keys(), twins)
-        for id_, fact in held.items()
+        for id_, fact in facts.items()
     }
     removed = {id_ for id_, fact in left.items() if fact is None}
-    unread = (row for row in rows if row["id"] not in held)
+    unread = (row for row in rows if row["id"] not in facts)
     removed.update(row["id"] for row in unread if row["id"] in named or _names(row, gone))
     await _drop_index(work, (numbers[id_] for id_ in sorted(removed)))
     if removed:
         await work.send(_DROP, (work.space_id, texts(sorted(removed))))
-    kept = [fact for id_, fact in left.items() if fact is not None and fact != held[id_]]
+    kept = [fact for id_, fact in left.items() if fact is not None and fact != facts[id_]]
     await _put(work, kept, numbers)
     if removed or gone:
         await _move_on(work)
@@ -351,12 +353,12 @@ async def _write_vectors(
 ) -> None:
     """Keep the vectors of current facts that have none of this embedder yet."""
     known = known_embedder(given, stored, counters)
-    if any(len(one.values) != 4 * given.dimensions for one in given.vectors):
+    if any(len(vector.values) != 4 * given.dimensions for vector in given.vectors):
         raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
     new: dict[int, bytes] = {}
-    for one in given.vectors:
-        if one.fact in numbers:
-            new.setdefault(numbers[one.fact], one.values)
+    for vector in given.vectors:
+        if vector.fact in numbers:
+            new.setdefault(numbers[vector.fact], vector.values)
     if not new:
         return
     if known is None:

@@ -138,9 +138,9 @@ async def remove_quotes(
 
 async def _emptied(work: Transaction, order: ForgetOrder, places: Collection[str]) -> list[str]:
     """The sessions that went as a whole, or have no segment left at any of their places."""
-    said = {one for (one,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
+    said = {row for (row,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
     whole = () if order.by_time else order.sessions
-    return list(dict.fromkeys([*whole, *(one for one in places if one not in said)]))
+    return list(dict.fromkeys([*whole, *(place for place in places if place not in said)]))
 
 
 async def _forget_jobs_of_sessions(work: Transaction, sessions: Sequence[str]) -> int:
@@ -293,10 +293,10 @@ async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
 async def withdraw(work: Transaction, name: str, ids: Sequence[SegmentId]) -> int:
     """Remove segments with their passages, words and vectors, and leave no mark; how many went."""
     counters = await lock_space(work, name)
-    found = await work.rows(_BY_ID, (work.space_id, texts(ids)))
-    if not found:
+    rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
+    if not rows:
         return 0
-    sequences = int8s([sequence for (sequence,) in found])
+    sequences = int8s([sequence for (sequence,) in rows])
     numbers = await passages_of(work, sequences)
     await drop_index(work, numbers, counters)
     await drop_vectors(work, numbers)
@@ -306,13 +306,13 @@ async def withdraw(work: Transaction, name: str, ids: Sequence[SegmentId]) -> in
     await segments_changed(work)
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
-    return len(found)
+    return len(rows)
 
 
 async def passages_of(work: Transaction, sequences: Raw) -> Ints:
     """The numbers of the passages of these segments."""
-    found = await work.rows(_PASSAGES, (work.space_id, sequences))
-    return np.array([number for (number,) in found], np.int64)
+    rows = await work.rows(_PASSAGES, (work.space_id, sequences))
+    return np.array([number for (number,) in rows], np.int64)
 
 
 async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
@@ -327,7 +327,7 @@ async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
             },
         )
     )
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     if order.sessions or order.by_time:
         given = {
             "space": work.space_id,
@@ -337,14 +337,14 @@ async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
             "after": order.said_after,
         }
         known = {sequence for sequence, _, _ in by_content}
-        found = [row for row in await work.rows(_BY_PLACE, given) if row[0] not in known]
-    by_place = _named([row[:3] for row in found])
+        rows = [row for row in await work.rows(_BY_PLACE, given) if row[0] not in known]
+    by_place = _named([row[:3] for row in rows])
     identities = dict.fromkeys([*order.message_ids, *(identity for _, _, identity in by_content)])
     return _Meant(
         identities=tuple(sorted(identities)),
         rows=tuple(sorted([*by_content, *by_place])),
         places=tuple(by_place),
-        sessions=tuple(row[3] for row in found),
+        sessions=tuple(row[3] for row in rows),
     )
 
 
@@ -376,13 +376,13 @@ async def _remove_segments(
 
 async def _remove_what_rests(work: Transaction, order: ForgetOrder, meant: _Meant) -> Removed:
     """Remove what rests on segments that are gone; quotes only of what is said nowhere else."""
-    said = {identity for _, _, identity in meant.places}
+    message_ids = {identity for _, _, identity in meant.places}
     twins = {
         identity: SegmentId(twin)
-        for identity, twin in await work.rows(_TWINS, (work.space_id, texts(said)))
+        for identity, twin in await work.rows(_TWINS, (work.space_id, texts(message_ids)))
     }
     gone: dict[str, str | None] = {id_: twins.get(identity) for _, id_, identity in meant.rows}
-    unsaid: set[str] = {*meant.identities, *(said - set(twins))}
+    unsaid: set[str] = {*meant.identities, *(message_ids - set(twins))}
     removed = await remove_quotes(
         work, order, unsaid=unsaid, gone=gone, places=dict.fromkeys(meant.sessions)
     )

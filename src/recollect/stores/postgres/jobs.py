@@ -225,12 +225,12 @@ async def take(work: Transaction, lease: Lease) -> bool:
 async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
     """Give a job back: to wait, or to the dead."""
     number = int(lease.id)
-    held = await work.row(_HELD, (work.space_id, number, lease.token))
-    if held is None:
+    row = await work.row(_HELD, (work.space_id, number, lease.token))
+    if row is None:
         return False
     if retry_at is None:
         await work.send(_BURY, (reason, work.space_id, number))
-    elif (twin := await work.row(_TWIN, (work.space_id, *held))) is not None:
+    elif (twin := await work.row(_TWIN, (work.space_id, *row))) is not None:
         # The same job was asked for meanwhile and waits: the two are one again.
         await work.send(
             _JOIN_TWIN, (retry_at, reason, work.space_id, number, work.space_id, twin[0])
@@ -323,15 +323,15 @@ async def add_jobs(
     work: Transaction, given: Sequence[NewJob], next_job: int, tombstoned: AbstractSet[str]
 ) -> int:
     """Enqueue jobs that do not wait already; the next free number."""
-    kept = [one for one in given if tombstoned.isdisjoint(one.about)]
+    kept = [job for job in given if tombstoned.isdisjoint(job.about)]
     if kept:
         rows = [
-            (number, one.kind, one.key, one.payload, json_list(one.about), one.cost_tokens,
-             one.run_at)
-            for number, one in enumerate(kept, next_job)
+            (number, job.kind, job.key, job.payload, json_list(job.about), job.cost_tokens,
+             job.run_at)
+            for number, job in enumerate(kept, next_job)
         ]  # fmt: skip
         laid = columns(rows, int8s, texts, texts, byteas, texts, int8s, float8s)
         await work.send(_ADD, (work.space_id, *laid))
-        first = min(one.run_at for one in kept)
+        first = min(job.run_at for job in kept)
         await work.send(_BRING_FORWARD, {"at": first, "space": work.space_id})
     return next_job + len(kept)

@@ -94,27 +94,27 @@ async def turns(work: Transaction, session: str) -> tuple[int, ...]:
 
 async def turn(work: Transaction, session: str, number: int) -> RebuiltTurn | None:
     """One turn with all its rows named."""
-    found = await _backwards(work, session, number)
-    if not found or found[0].number != number:
+    turn_records = await _backwards(work, session, number)
+    if not turn_records or turn_records[0].number != number:
         return None
-    rows = _all_rows(found)
+    rows = _all_rows(turn_records)
     # A record it rests on may be damaged or gone, which `check` tells.
-    return None if rows is None else RebuiltTurn(record=found[0], rows=rows)
+    return None if rows is None else RebuiltTurn(record=turn_records[0], rows=rows)
 
 
 async def _backwards(work: Transaction, session: str, number: int) -> list[TurnRecord]:
     """A turn and those before it, as far back as its rows reach."""
-    found: list[TurnRecord] = []
+    turn_records: list[TurnRecord] = []
     while True:
-        below = found[-1].number - 1 if found else number
+        below = turn_records[-1].number - 1 if turn_records else number
         given = (work.space_id, session, below, _AT_ONCE)
         some = [
             TurnRecord(**{**row, "rows": tuple(row["rows"])})
             for row in await work.records(_BACKWARDS, given)
         ]
-        found += some
+        turn_records += some
         if len(some) < _AT_ONCE or any(record.kept_rows == 0 for record in some):
-            return found
+            return turn_records
 
 
 def _all_rows(backwards: Sequence[TurnRecord]) -> tuple[PieceHash, ...] | None:
@@ -169,7 +169,7 @@ async def forget_turns(work: Transaction, sessions: Sequence[str]) -> int:
 
 async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> int:
     """Remove the pieces that turns named which are gone, and no other does."""
-    named = {one for (hashes,) in gone for one in hashes if one is not None}
+    named = {other for (hashes,) in gone for other in hashes if other is not None}
     given = {"space": work.space_id, "hashes": texts(named)}
     return len(await work.rows(_DROP_PIECES, given)) if named else 0
 
@@ -232,7 +232,7 @@ async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement
 
 async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
     """The answer, without those that are `said` again."""
-    return {one for (one,) in await looked.fetchall()} - said
+    return {row for (row,) in await looked.fetchall()} - said
 
 
 async def add_compactions(
@@ -335,9 +335,9 @@ async def add_pieces(
 ) -> None:
     """Write pieces; what is there stays, and one that was forgotten itself stays away."""
     rows = [
-        (one.hash, one.kind, one.body, json_list(one.about), one.exact)
-        for one in given
-        if tombstoned.isdisjoint((one.hash, *one.about))
+        (piece.hash, piece.kind, piece.body, json_list(piece.about), piece.exact)
+        for piece in given
+        if tombstoned.isdisjoint((piece.hash, *piece.about))
     ]
     if rows:
         laid = columns(rows, texts, texts, byteas, texts, bools)
@@ -347,9 +347,9 @@ async def add_pieces(
 async def add_turns(work: Transaction, given: Sequence[TurnRecord]) -> None:
     """Record turns; what is recorded stays."""
     rows = [
-        (one.session, one.number, one.at, one.format, one.model, one.system, one.tools, one.rest,
-         one.edits, one.report, one.kept_rows, json_list(one.rows))
-        for one in given
+        (turn.session, turn.number, turn.at, turn.format, turn.model, turn.system, turn.tools,
+         turn.rest, turn.edits, turn.report, turn.kept_rows, json_list(turn.rows))
+        for turn in given
     ]  # fmt: skip
     if rows:
         kinds: tuple[Kind, ...] = (texts, int8s, float8s, *[texts] * 7, int8s, texts)

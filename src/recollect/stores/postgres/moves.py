@@ -205,14 +205,14 @@ async def _sign_again(work: Transaction, numbers: Sequence[int]) -> None:
     """Write the signs of vectors that were moved to these numbers."""
     rows = await work.rows(_WARM_VECTORS, {"space": work.space_id, "numbers": int8s(numbers)})
     for (embedder, dimensions), some in groupby(rows, key=itemgetter(0, 1)):
-        held = list(some)
-        vectors = np.frombuffer(b"".join(floats_of(row[3]) for row in held), "<f4")
+        stored_rows = list(some)
+        vectors = np.frombuffer(b"".join(floats_of(row[3]) for row in stored_rows), "<f4")
         await signs.put(
             work,
             embedder,
             dimensions,
-            np.array([row[2] for row in held], np.int64),
-            vectors.reshape(len(held), dimensions),
+            np.array([row[2] for row in stored_rows], np.int64),
+            vectors.reshape(len(stored_rows), dimensions),
         )
 
 

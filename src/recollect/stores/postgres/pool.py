@@ -72,9 +72,9 @@ def _numbered(query: str) -> tuple[bytes, tuple[str, ...]]:
     names: dict[str, int] = {}
     count = 0
 
-    def number(found: re.Match[str]) -> str:
+    def number(match: re.Match[str]) -> str:
         nonlocal count
-        named = found.group(1)
+        named = match.group(1)
         if named is None:
             count += 1
             return f"${count}"
@@ -457,8 +457,8 @@ async def connect(url: str, *, seconds: float = 10.0) -> Connection:
             f"PostgreSQL cannot be reached: no answer within {seconds:g} seconds"
         ) from None
     except psycopg.OperationalError as error:
-        told = f"PostgreSQL cannot be reached: {reason_of(error, taken)}"
-        raise StoreUnavailable(told) from None
+        text = f"PostgreSQL cannot be reached: {reason_of(error, taken)}"
+        raise StoreUnavailable(text) from None
     return made
 
 

@@ -436,11 +436,11 @@ async def _insert_run(work: Transaction, run: Run) -> None:
             (
                 work.space_id,
                 named,
-                int4s([one.bucket for one in some]),
-                int4s([one.part for one in some]),
-                int8s([one.first_term for one in some]),
-                int8s([one.last_term for one in some]),
-                byteas([one.raw for one in some]),
+                int4s([block.bucket for block in some]),
+                int4s([block.part for block in some]),
+                int8s([block.first_term for block in some]),
+                int8s([block.last_term for block in some]),
+                byteas([block.raw for block in some]),
             ),
         )
 
@@ -479,9 +479,9 @@ async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[An
 async def purge_dead(work: Transaction) -> None:
     """Take dead numbers out of the runs that hold them: their words may be forgotten by now."""
     for run, dead in await work.rows(_WITH_DEAD, (work.space_id,)):
-        found = await work.rows(_BUCKETS, (work.space_id, run))
+        rows = await work.rows(_BUCKETS, (work.space_id, run))
         gone = np.frombuffer(dead, "<u2")
-        await _rewrite(work, run, np.array([bucket for (bucket,) in found], np.int64), gone)
+        await _rewrite(work, run, np.array([bucket for (bucket,) in rows], np.int64), gone)
         await work.send(_SHRINK_RUN, (len(gone), None, work.space_id, run))
 
 

@@ -119,13 +119,13 @@ async def page(
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
     """Which of these are stored."""
     rows = await work.rows(_KNOWN, (work.space_id, texts(ids)))
-    return frozenset(SegmentId(one) for (one,) in rows)
+    return frozenset(SegmentId(row) for (row,) in rows)
 
 
 async def tombstoned(work: Transaction, ids: Iterable[MessageId]) -> frozenset[MessageId]:
     """Which of these identities were forgotten."""
     rows = await work.rows(_TOMBSTONED, (work.space_id, texts(ids)))
-    return frozenset(MessageId(one) for (one,) in rows)
+    return frozenset(MessageId(row) for (row,) in rows)
 
 
 async def session(work: Transaction, named: str) -> StoredSession | None:
@@ -165,14 +165,14 @@ async def unembedded(
     row = await work.row(_EMBEDDER, (work.space_id, embedder))
     number, complete_to = row if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
-    found: list[PassageText] = []
+    passage_texts: list[PassageText] = []
     first, after = 0, complete_to
-    while (wanted := limit - len(found)) > 0:  # what cannot be read does not count
+    while (wanted := limit - len(passage_texts)) > 0:  # what cannot be read does not count
         rows = await work.rows(
             _UNEMBEDDED,
             {"space": work.space_id, "after": after, "embedder": number, "limit": wanted},
         )
-        found += _texts_of(rows)
+        passage_texts += _texts_of(rows)
         if rows:
             first, after = first or rows[0][5], rows[-1][5]
         if len(rows) < wanted:
@@ -181,7 +181,7 @@ async def unembedded(
     # Numbers are committed in their order: what this snapshot has up to here stays complete.
     upto = first - 1 if first else (last[0] if last is not None and limit > 0 else 0)
     worth = row is not None and upto - complete_to >= _WORTH_NOTING
-    return tuple(found), upto if worth else 0
+    return tuple(passage_texts), upto if worth else 0
 
 
 def _texts_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[PassageText]:

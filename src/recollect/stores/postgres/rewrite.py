@@ -125,7 +125,7 @@ async def _put(work: Transaction, new: NewBody) -> bool:
     body: Any = new.body
     was: Any = new.was
     if new.room == "job reasons":
-        body, was = (one.decode("utf-8", "surrogatepass") for one in (body, was))
+        body, was = (row.decode("utf-8", "surrogatepass") for row in (body, was))
     given = (body, work.space_id, *_key(new.room, new.id), was)
     return bool(await work.rows(_PUT[new.room], given))
 
@@ -153,10 +153,18 @@ async def _reindexed(
 
 
 async def _put_segment(work: Transaction, new: NewSegment, sequence: int) -> None:
-    one = new.segment
+    segment = new.segment
     await work.send(
         _PUT_SEGMENT,
-        (one.text, one.tool, tags_of(one), one.foreign, one.tokens, work.space_id, sequence),
+        (
+            segment.text,
+            segment.tool,
+            tags_of(segment),
+            segment.foreign,
+            segment.tokens,
+            work.space_id,
+            sequence,
+        ),
     )
 
 

@@ -73,11 +73,11 @@ def migrations() -> tuple[Migration, ...]:
     """All of them in order: by number, and for each number first pre."""
     package = resources.files("recollect.stores.postgres")
     first = (package / "schema.sql").read_text("utf-8")
-    found = [Migration(version=1, phase="pre", name="schema", sql=first)]
+    found_migrations = [Migration(version=1, phase="pre", name="schema", sql=first)]
     for path in (package / "migrations").iterdir():
         if (named := _NAME.fullmatch(path.name)) is not None:
             number, phase, name = named.groups()
-            found.append(
+            found_migrations.append(
                 Migration(
                     version=int(number),
                     phase=cast(Literal["pre", "post"], phase),
@@ -85,7 +85,9 @@ def migrations() -> tuple[Migration, ...]:
                     sql=path.read_text("utf-8"),
                 )
             )
-    return tuple(sorted(found, key=lambda step: (step.version, step.phase == "post", step.name)))
+    return tuple(
+        sorted(found_migrations, key=lambda step: (step.version, step.phase == "post", step.name))
+    )
 
 
 async def migrate(
@@ -106,12 +108,17 @@ async def migrate(
             await _extension(connection)
             done = await _applied(connection)
             ran = []
-            for one in migrations():
-                if (one.version, one.phase) in done or phase not in ("all", one.phase):
+            for migration in migrations():
+                if (migration.version, migration.phase) in done or phase not in (
+                    "all",
+                    migration.phase,
+                ):
                     continue
-                await connection.execute(one.sql.encode())
-                await connection.execute(_RECORD, (one.version, one.phase, one.name, time.time()))
-                ran.append(f"{one.version:03}_{one.phase}_{one.name}")
+                await connection.execute(migration.sql.encode())
+                await connection.execute(
+                    _RECORD, (migration.version, migration.phase, migration.name, time.time())
+                )
+                ran.append(f"{migration.version:03}_{migration.phase}_{migration.name}")
             await _grant(connection, app_role, app_password)
     return tuple(ran)
 

@@ -136,7 +136,7 @@ async def may_not_quote(
     if doubtful:
         asked = {"space": work.space_id, "about": texts(doubtful)}
         rows = await work.rows(UNQUOTABLE, asked)
-        found |= {one for (one,) in rows} - said
+        found |= {row for (row,) in rows} - said
     return found
 
 
@@ -263,7 +263,7 @@ async def write_session(
         await forget_sessions(work, [given.session])
         return SessionOutcome(stale=True, cleaned=True)
     session = given.session
-    about = [one for one in given.about if one not in quoted]
+    about = [message_id for message_id in given.about if message_id not in quoted]
     await work.send(_SESSION, (work.space_id, session, given.turn, start + len(given.path), state))
     await write_quotes(work, given.session, about, lookup.quotes)
     if start != length or given.path:

@@ -179,11 +179,11 @@ def _agreement(layout: Layout, signs: NDArray[Any], asked: NDArray[Any]) -> NDAr
     every = layout.signs(np.ones((1, len(asked))))[0]
     weighed = [(low, every)]
     for plane in range(_PLANES):
-        held = layout.signs((steps >> plane & 1)[None, :])[0]
-        weighed.append((step * 2**plane, held))
-    for weight, held in weighed:
+        row = layout.signs((steps >> plane & 1)[None, :])[0]
+        weighed.append((step * 2**plane, row))
+    for weight, row in weighed:
         counted = np.zeros(scores.shape, np.uint16)
         for word in range(layout.words):
-            counted += np.bitwise_count(signs[:, word, :] & held[word])
+            counted += np.bitwise_count(signs[:, word, :] & row[word])
         scores += weight * counted
     return scores

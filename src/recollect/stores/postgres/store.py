@@ -317,11 +317,11 @@ class PostgresStore:
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
         """Warm passages that are to have a vector of this embedder and have none."""
         async with self._reading() as work:
-            found, upto = await read.unembedded(work, embedder, limit=limit)
+            passages, upto = await read.unembedded(work, embedder, limit=limit)
         if upto:
             async with self._writing() as work:
                 await read.note_complete(work, embedder, upto)
-        return found
+        return passages
 
     async def vectors(
         self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000

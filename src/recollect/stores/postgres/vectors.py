@@ -242,9 +242,9 @@ class _Search:
         """As many as were asked for, of these that are near enough."""
         limit = self.query.vector_limit
         if len(numbers) <= limit:
-            return [int(one) for one in numbers]
+            return [int(number) for number in numbers]
         edge = np.partition(distances, limit - 1)[limit - 1]
-        sure = [int(one) for one in numbers[distances < edge - _NEAR]]
+        sure = [int(row) for row in numbers[distances < edge - _NEAR]]
         near = numbers[distances >= edge - _NEAR]
         rows = await self.work.rows(_TIED, {**self.given, "numbers": int8s(near)})
         if not rows:
@@ -334,7 +334,7 @@ class VectorLookup:
 async def look_up_vectors(work: Transaction, given: VectorSet) -> VectorLookup:
     """Queue the questions about one set."""
     name = given.embedder
-    segments = {one.segment for one in given.vectors}
+    segments = {vector.segment for vector in given.vectors}
     return VectorLookup(
         embedder=await look_up_embedder(work, given.embedder),
         places=await work.send(

@@ -273,7 +273,7 @@ async def find_by_words(
 async def _first_of(work: Transaction, alike: NDArray[np.int64], limit: int) -> list[int]:
     """The first of passages that score alike, in the order of their segments' ids."""
     if len(alike) <= limit:
-        return [int(one) for one in alike]
+        return [int(row) for row in alike]
     given = {"space": work.space_id, "numbers": int8s(alike), "limit": limit}
     return [number for (number,) in await work.rows(_FIRST_OF, given)]
 

@@ -91,14 +91,16 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Write
         await _insert_segments(work, stored, counters)
     for given, lookup in zip(batch.vectors, looked.vectors, strict=True):
         await write_vectors(work, given, lookup, counters)
-    said = frozenset(new.segment.message_id for new in stored)
+    message_ids = frozenset(new.segment.message_id for new in stored)
     refused = unquotable
     if looked.compacted is not None:
         # A compaction's record and the state with its cut are refused for the same messages.
-        refused |= await ledger.unquotable(looked.compacted, said)
+        refused |= await ledger.unquotable(looked.compacted, message_ids)
     kept, stale = SessionOutcome(), None
     if batch.session is not None and looked.session is not None:
-        kept = await sessions.write_session(work, batch.session, looked.session, refused, said)
+        kept = await sessions.write_session(
+            work, batch.session, looked.session, refused, message_ids
+        )
         stale = batch.session.session if kept.stale else None
     if looked.facts is not None:
         await facts.write_facts(work, batch, looked.facts, counters, frozenset(forgotten))
@@ -108,8 +110,8 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Write
         new_jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
     counters.next_job = await jobs.add_jobs(work, new_jobs, counters.next_job, unquotable)
     await ledger.add_pieces(work, batch.pieces, unquotable)
-    await ledger.add_turns(work, [one for one in batch.turns if one.session != stale])
-    current = [one for one in batch.compactions if one.session != stale]
+    await ledger.add_turns(work, [turn for turn in batch.turns if turn.session != stale])
+    current = [compaction for compaction in batch.compactions if compaction.session != stale]
     await ledger.add_compactions(work, current, refused)
     await advance(work, counters)
     return WriteResult(
@@ -131,8 +133,8 @@ async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceCounte
         looked = await _look(work, batch)
     else:
         counters = space_counters(row)
-    counters.known = frozenset([one for (one,) in await looked.known.fetchall()])
-    counters.tombstoned = frozenset([one for (one,) in await looked.tombstoned.fetchall()])
+    counters.known = frozenset([other for (other,) in await looked.known.fetchall()])
+    counters.tombstoned = frozenset([row for (row,) in await looked.tombstoned.fetchall()])
     return counters, looked
 
 
@@ -150,7 +152,7 @@ async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
     """Queue every question about what the batch meets."""
     identities: set[str] = {new.segment.message_id for new in batch.segments}
     identities.update(new.segment.id for new in batch.segments)
-    identities.update(one for job in batch.jobs for one in job.about)
+    identities.update(message_id for job in batch.jobs for message_id in job.about)
     identities.update(one for piece in batch.pieces for one in (piece.hash, *piece.about))
     identities.update(map(compaction_mark, batch.compactions))
     identities.update(fact_identity(fact.id) for fact in batch.facts)
@@ -168,7 +170,7 @@ async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
         vectors=tuple([await look_up_vectors(work, given) for given in batch.vectors]),
         compacted=(
             await ledger.look_up_unquotable(
-                work, {one for record in batch.compactions for one in record.about}
+                work, {message_id for record in batch.compactions for message_id in record.about}
             )
             if batch.compactions
             else None
@@ -201,10 +203,10 @@ async def _insert_segments(
     counters.next_sequence += len(new)
     numbered = list(zip(sequences, new, strict=True))
     rows = [
-        (sequence, one.id, one.session, one.key, one.message_id, one.role, one.text, one.tokens,
-         one.said_at, one.source, one.trust, one.noise, one.tool, tags_of(one), one.origin,
-         one.foreign)
-        for sequence, one in ((sequence, given.segment) for sequence, given in numbered)
+        (sequence, segment.id, segment.session, segment.key, segment.message_id, segment.role,
+         segment.text, segment.tokens, segment.said_at, segment.source, segment.trust,
+         segment.noise, segment.tool, tags_of(segment), segment.origin, segment.foreign)
+        for sequence, segment in ((sequence, given.segment) for sequence, given in numbered)
     ]  # fmt: skip
     kinds: tuple[Kind, ...] = (int8s, *[texts] * 6, int8s, float8s, *[texts] * 7)
     await work.send(_SEGMENTS, (work.space_id, *columns(rows, *kinds)))

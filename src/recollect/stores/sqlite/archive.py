@@ -210,8 +210,8 @@ _BEYOND_ALL: Final = (1 << 63) - 1
 def segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     """These segments, in this order."""
     rows = db.rows(_SEGMENTS, (json_list(ids),))
-    found = {one.segment.id: one for one in readable(rows, stored_segment)}
-    return tuple(found[id_] for id_ in ids if id_ in found)
+    stored_segments = {segment.segment.id: segment for segment in readable(rows, stored_segment)}
+    return tuple(stored_segments[id_] for id_ in ids if id_ in stored_segments)
 
 
 def page(
@@ -227,15 +227,15 @@ def page(
     which, named = ("1", ()) if session is None else (_IN_SESSION, (pack_text(session),))
     beyond, order = ("<", "DESC") if descending else (">", "ASC")
     query = _PAGE.format(which=which, beyond=beyond, order=order)
-    found: list[StoredSegment] = []
-    while len(found) < limit:  # a row that cannot be read must not end the page early
-        wanted = limit - len(found)
+    stored_segments: list[StoredSegment] = []
+    while len(stored_segments) < limit:  # a row that cannot be read must not end the page early
+        wanted = limit - len(stored_segments)
         rows = db.rows(query, (*named, edge, wanted))
-        found += readable(rows, stored_segment)
+        stored_segments += readable(rows, stored_segment)
         if len(rows) < wanted:
             break
         edge = rows[-1][0]
-    return tuple(found)
+    return tuple(stored_segments)
 
 
 def sessions(db: Database) -> tuple[SessionSummary, ...]:
@@ -261,10 +261,10 @@ def passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A0
 def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
     """Warm passages that are to have a vector of this embedder and have none."""
     (number, complete), *_ = (*db.rows(_EMBEDDER, (embedder,)), (None, 0))
-    found: list[PassageText] = []
+    passage_texts: list[PassageText] = []
     texts: dict[int, tuple[SegmentId, str] | None] = {}
-    while len(found) < limit:  # what cannot be read must not stand in the way of the rest
-        wanted = limit - len(found)
+    while len(passage_texts) < limit:  # what cannot be read must not stand in the way of the rest
+        wanted = limit - len(passage_texts)
         rows = db.rows(WAITING, (complete, number, wanted))
         for _, segment, ordinal, start, stop in rows:
             if segment not in texts:
@@ -272,7 +272,7 @@ def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText,
             held = texts[segment]
             if held is not None:
                 id_, text = held
-                found.append(
+                passage_texts.append(
                     PassageText(
                         segment=id_, ordinal=ordinal, text=text[start:stop], start=start, end=stop
                     )
@@ -280,7 +280,7 @@ def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText,
         if len(rows) < wanted:
             break
         complete = rows[-1][0]
-    return tuple(found)
+    return tuple(passage_texts)
 
 
 def _text(db: Database, sequence: int) -> tuple[SegmentId, str] | None:
@@ -320,8 +320,8 @@ def facts(
     """Facts by id in this order, or all by time and id."""
     if ids is not None:
         rows = db.rows(_SOME_FACTS, (json_list(ids),))
-        found: dict[str, Fact] = {one.id: one for one in readable(rows, stored_fact)}
-        wanted = (found[id_] for id_ in ids if id_ in found)
+        found_facts: dict[str, Fact] = {fact.id: fact for fact in readable(rows, stored_fact)}
+        wanted = (found_facts[id_] for id_ in ids if id_ in found_facts)
         return tuple(
             fact
             for fact in wanted
@@ -335,6 +335,6 @@ def facts(
 
 def _facts_about(db: Database, subjects: Sequence[str], *, superseded: bool) -> Iterator[Fact]:
     for first in range(0, len(subjects), _SUBJECTS_AT_ONCE):
-        some = [pack_text(one) for one in subjects[first : first + _SUBJECTS_AT_ONCE]]
+        some = [pack_text(subject) for subject in subjects[first : first + _SUBJECTS_AT_ONCE]]
         query = _FACTS_ABOUT.format(marks=", ".join("?" * len(some)))
         yield from readable(db.rows(query, (superseded, *some)), stored_fact)

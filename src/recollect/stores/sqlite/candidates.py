@@ -93,7 +93,9 @@ def _similarities(
     if not asked:
         return repeat((), len(passages))
     nowhere = [None] * len(passages)
-    return zip(*(nowhere if one is None else one.cosines(passages) for one in asked), strict=True)
+    return zip(
+        *(nowhere if search is None else search.cosines(passages) for search in asked), strict=True
+    )
 
 
 _TOTALS: Final = "SELECT documents, words, cold_documents, cold_change FROM totals"
@@ -140,13 +142,13 @@ def find_candidates(
     )
     chosen = [_best(db, by_words, scores, query.lexical_limit)]
     asked = asked_vectors(db, matrices, query.vectors)
-    for one in asked:
-        if one is None or query.vector_limit <= 0:
+    for search in asked:
+        if search is None or query.vector_limit <= 0:
             continue
         warm = None
         if cold_documents and not query.cold:
-            warm = matrices.warm(db, one.matrix, cold_change)
-        near = one.near(query.vector_limit, allowed=allowed, left_out=left_out, warm=warm)
+            warm = matrices.warm(db, search.matrix, cold_change)
+        near = search.near(query.vector_limit, allowed=allowed, left_out=left_out, warm=warm)
         chosen.append(_best(db, *near, query.vector_limit))
     rows = db.rows(_ROWS, (json_list(distinct(np.concatenate(chosen)).tolist()),))
     searched = 0
@@ -156,7 +158,7 @@ def find_candidates(
         passages=described(rows, postings, asked),
         documents=documents,
         average_length=average,
-        document_frequencies={one.word: one.document_frequency for one in postings},
+        document_frequencies={other.word: other.document_frequency for other in postings},
         cold_searched=searched,
     )
 
@@ -233,9 +235,9 @@ def find_around(
     left_out = recent.left_out(db, query.leave_out).sequences.tolist()
     named, walks = _walked(db, ids, left_out, reach)
     places = {near for _, before, behind in walks for near in (*before, *behind)}
-    found = db.rows(_NEIGHBOUR_ROWS, (json_list(sorted(places - named.keys())), passages_each))
-    named.update((row[5], row[1]) for row in found)
-    passages = [row for row in found if row[0] is not None]
+    rows = db.rows(_NEIGHBOUR_ROWS, (json_list(sorted(places - named.keys())), passages_each))
+    named.update((row[5], row[1]) for row in rows)
+    passages = [row for row in rows if row[0] is not None]
     newest = max((row[0] for row in passages), default=0)
     postings = recent.counted(db, query.words, newest=newest) if passages else []
     return Surroundings(
@@ -273,16 +275,16 @@ def _numbers(joined: str | None) -> list[int]:
 
 
 def _neighbours(walks: list[Walk], named: dict[int, str]) -> tuple[Neighbour, ...]:
-    found: list[Neighbour] = []
+    neighbours: list[Neighbour] = []
     for of, before, behind in walks:
         for step, places in ((-1, before), (1, behind)):
             distance = 0
             for near in places:
                 distance += step
                 if near in named:
-                    found.append(
+                    neighbours.append(
                         Neighbour(
                             segment=SegmentId(named[near]), of=SegmentId(of), distance=distance
                         )
                     )
-    return tuple(found)
+    return tuple(neighbours)

@@ -140,10 +140,10 @@ def _keyring_entry(name: str) -> str | None:
     except ImportError as error:
         raise MissingExtra(feature="a key from the keyring", extra="encrypted") from error
     try:
-        found: Any = keyring.get_password(service, user)
+        row: Any = keyring.get_password(service, user)
     except KeyringError as error:
         raise SettingsError(f"the keyring cannot be read: {type(error).__name__}") from error
-    return found or ""
+    return row or ""
 
 
 @contextmanager
@@ -291,10 +291,10 @@ def _folder_locked(folder: Path) -> Iterator[None]:
 def file_number(path: Path) -> FileNumber | None:
     """Which file a path names now; None where it is gone or was emptied."""
     try:
-        found = path.stat()
+        found_stat = path.stat()
     except FileNotFoundError:
         return None
-    return (found.st_dev, found.st_ino) if found.st_size else None
+    return (found_stat.st_dev, found_stat.st_ino) if found_stat.st_size else None
 
 
 def connect(file: SpaceFile, patience: BusyWait) -> apsw.Connection:

@@ -55,12 +55,12 @@ class Database:
         """All rows."""
         cursor = self._begun(query, values)
         try:
-            found: list[Row] = cursor.fetchall()
+            rows: list[Row] = cursor.fetchall()
         except UnicodeDecodeError:
             if not cursor.is_readonly:
                 raise
             return self._readable_rows(query, values)
-        return found
+        return rows
 
     def _begun(self, statement: str, values: Sequence[Any]) -> apsw.Cursor:
         try:
@@ -69,15 +69,15 @@ class Database:
             raise _refused(error) from None
 
     def _readable_rows(self, query: str, values: Sequence[Any]) -> list[Row]:
-        found: list[Row] = []
+        rows: list[Row] = []
         cursor = self.connection.execute(query, values)
         while True:
             try:
-                found.append(next(cursor))
+                rows.append(next(cursor))
             except UnicodeDecodeError:
                 self.unreadable_rows += 1
             except StopIteration:
-                return found
+                return rows
 
     def row(self, query: str, values: Sequence[Any] = ()) -> Row:
         """The one row that must be there."""
@@ -85,8 +85,8 @@ class Database:
 
     def value(self, query: str, values: Sequence[Any] = ()) -> Any:
         """The first value of the first row; None without one."""
-        found = self.rows(query, values)
-        return found[0][0] if found else None
+        rows = self.rows(query, values)
+        return rows[0][0] if rows else None
 
     def changed(self) -> int:
         """How many rows the last statement changed."""

@@ -89,26 +89,26 @@ def write_fact_vectors(db: Database, vectors: FactVectorSet) -> None:
     embedder = embedder_number(db, vectors)
     size = FLOAT_BYTES * vectors.dimensions
     numbers: dict[str, int] = dict(
-        db.rows(_CURRENT, (json_list(one.fact for one in vectors.vectors),))
+        db.rows(_CURRENT, (json_list(vector.fact for vector in vectors.vectors),))
     )
-    new = [one for one in vectors.vectors if one.fact in numbers]
-    if any(len(one.values) != size for one in new):
+    new = [vector for vector in vectors.vectors if vector.fact in numbers]
+    if any(len(vector.values) != size for vector in new):
         raise StoreError(f"a vector of {vectors.embedder} has not {vectors.dimensions} dimensions")
-    db.run_many(_PUT, [(embedder, numbers[one.fact], one.values) for one in new])
+    db.run_many(_PUT, [(embedder, numbers[vector.fact], vector.values) for vector in new])
 
 
 def unembedded_facts(db: Database, embedder: str, *, limit: int) -> tuple[FactText, ...]:
     """Current facts that have no vector of this embedder, by id."""
-    found: list[FactText] = []
+    texts: list[FactText] = []
     last = ""
-    while len(found) < limit:  # what cannot be read must not stand in the way of the rest
-        wanted = limit - len(found)
+    while len(texts) < limit:  # what cannot be read must not stand in the way of the rest
+        wanted = limit - len(texts)
         rows = db.rows(_WAITING, (last, embedder, wanted))
-        found += readable(rows, lambda row: FactText(fact=FactId(row[0]), text=text_of(row[1])))
+        texts += readable(rows, lambda row: FactText(fact=FactId(row[0]), text=text_of(row[1])))
         if len(rows) < wanted:
             break
         last = rows[-1][0]
-    return tuple(found)
+    return tuple(texts)
 
 
 class FactMatrices:
@@ -119,18 +119,18 @@ class FactMatrices:
 
     def fresh(self, db: Database, embedder: str) -> Matrix | None:
         """The vectors of an embedder as this snapshot has them; None when it knows none."""
-        found = db.rows(_EMBEDDER, (embedder,))
-        if not found:
+        rows = db.rows(_EMBEDDER, (embedder,))
+        if not rows:
             return None
-        number, dimensions = found[0]
-        held = self._held.get(embedder)
-        if held is None or held.dimensions != dimensions:
-            held = Matrix(number, dimensions)
+        number, dimensions = rows[0]
+        matrix = self._held.get(embedder)
+        if matrix is None or matrix.dimensions != dimensions:
+            matrix = Matrix(number, dimensions)
         members = np.sort(number_list(db.value(_MEMBERS, (number,))))
-        if not np.array_equal(members, held.passages):
-            held = _loaded(db, held, members)
-        self._held[embedder] = held
-        return held
+        if not np.array_equal(members, matrix.passages):
+            matrix = _loaded(db, matrix, members)
+        self._held[embedder] = matrix
+        return matrix
 
 
 def _loaded(db: Database, old: Matrix, members: Numbers) -> Matrix:
@@ -192,8 +192,8 @@ def move_on(db: Database) -> None:
 def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
     """Keep facts, or replace those whose id is known; the same ones again change nothing."""
     gone = gone_segments(db, all_rest_on(facts))
-    held = dict(_held(db, {fact.id for fact in facts}))
-    _replace(db, writable(facts, held, tombstones=tombstones, gone=gone))
+    stored_facts = dict(_held(db, {fact.id for fact in facts}))
+    _replace(db, writable(facts, stored_facts, tombstones=tombstones, gone=gone))
 
 
 def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:
@@ -239,7 +239,10 @@ def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[s
 
 def read_to(db: Database, extracted: Iterable[ExtractedTo]) -> None:
     """Note how far sessions were read for facts; never back."""
-    db.run_many(_READ_TO, [(session_mark(one.session), one.sequence) for one in extracted])
+    db.run_many(
+        _READ_TO,
+        [(session_mark(extracted_to.session), extracted_to.sequence) for extracted_to in extracted],
+    )
 
 
 def extracted_to(db: Database, session: str) -> int:
@@ -310,14 +313,16 @@ def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery)
         given = (json_list(query.types), session is None, session, max(0, query.limit))
         chosen.append(number_list(db.value(_OF_TYPES, given)))
     asked = asked_vectors(db, matrices, query.vectors)
-    for one in asked:
-        if one is not None and query.limit > 0:
-            near = one.near(query.limit, allowed=allowed, left_out=NO_NUMBERS, warm=None)
+    for search in asked:
+        if search is not None and query.limit > 0:
+            near = search.near(query.limit, allowed=allowed, left_out=NO_NUMBERS, warm=None)
             chosen.append(_best(db, *near, query.limit))
     numbers = json_list(np.unique(np.concatenate(chosen)).tolist())
     found = readable(db.rows(_CHOSEN, (numbers,)), numbered_fact)
     places = np.array([number for number, _ in found], dtype=np.int64)
-    near_to = [[None] * len(found) if one is None else one.cosines(places) for one in asked]
+    near_to = [
+        [None] * len(found) if search is None else search.cosines(places) for search in asked
+    ]
     similarities = zip(*near_to, strict=True) if near_to else [()] * len(found)
     return FactCandidates(
         facts=tuple(

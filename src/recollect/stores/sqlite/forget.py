@@ -184,7 +184,7 @@ class _Targets:
 
 def _meant(db: Database, order: ForgetOrder) -> _Targets:
     identities: set[str] = set(order.message_ids)
-    identities.update(one for (one,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
+    identities.update(row for (row,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
     named = (known_session(db, session) for session in dict.fromkeys(order.sessions))
     sessions = [number for number in named if number is not None]
     rows = {row[0]: row for row in db.rows(_OF_IDENTITIES, (json_list(identities),))}
@@ -211,7 +211,7 @@ def _at_places(db: Database, order: ForgetOrder, sessions: list[int]) -> list[Ro
 def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgotten:
     """Remove what rests on segments that are gone; quotes only of what is said nowhere else."""
     asked = json_list({row[2] for row in meant.places})
-    twins: dict[str, str] = {one: twin for one, twin, _ in db.rows(_TWINS, (asked,))}
+    twins: dict[str, str] = {other: twin for other, twin, _ in db.rows(_TWINS, (asked,))}
     unsaid = meant.identities | {row[2] for row in meant.places if row[2] not in twins}
     resting = {row[1]: twins[row[2]] for row in meant.places if row[2] in twins}
     facts = forget_named_facts(db, order.facts, order.at)

@@ -131,10 +131,10 @@ def claim(
         left = max(0, day_tokens - db.value(_SPENT, (day,)))
     leases: list[Lease] = []
     while len(leases) < limit:
-        found = db.rows(_DUE, (now, names, left, 1))
-        if not found:
+        rows = db.rows(_DUE, (now, names, left, 1))
+        if not rows:
             break
-        number, kind, key, payload, cost, attempts = found[0]
+        number, kind, key, payload, cost, attempts = rows[0]
         lease = Lease(
             id=JobId(str(number)),
             kind=kind,
@@ -237,7 +237,7 @@ def revive(db: Database, ids: Sequence[str] | None = None, *, at: float) -> int:
     if ids is None:
         db.run(_REVIVE, (at,))
     else:
-        db.run(_REVIVE_SOME, (at, json_list(_number(one) for one in ids)))
+        db.run(_REVIVE_SOME, (at, json_list(_number(other) for other in ids)))
     revived = db.changed()
     db.run(_JOIN_TWINS)
     return revived
@@ -259,15 +259,15 @@ def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
     """Drop the jobs that name these sessions, leased ones too."""
     if not sessions:
         return 0
-    held = db.rows(_OF_KINDS, (json_list(KINDS),))
-    read = readable(held, lambda row: (int(row[0]), text_of(row[1]), row[2]))
+    rows = db.rows(_OF_KINDS, (json_list(KINDS),))
+    read = readable(rows, lambda row: (int(row[0]), text_of(row[1]), row[2]))
     return _drop(db, jobs_of_sessions(read, sessions))
 
 
 def forget_text_in_jobs(db: Database, text: SoughtText) -> int:
     """Drop the jobs whose payload or reason holds a text."""
-    held = db.rows("SELECT number, payload, CAST(reason AS BLOB) FROM job")
-    return _drop(db, [row[0] for row in held if any(map(text.stands_in, row[1:]))])
+    rows = db.rows("SELECT number, payload, CAST(reason AS BLOB) FROM job")
+    return _drop(db, [row[0] for row in rows if any(map(text.stands_in, row[1:]))])
 
 
 def _number(id_: str) -> int:

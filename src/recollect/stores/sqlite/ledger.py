@@ -78,7 +78,7 @@ def add_turns(db: Database, turns: Sequence[TurnRecord], *, but_of: str | None) 
 def turn_numbers(db: Database, session: str) -> tuple[int, ...]:
     """The recorded turns of a session."""
     number = known_session(db, session)
-    return tuple(one for (one,) in db.rows(_NUMBERS, (number,)))
+    return tuple(row for (row,) in db.rows(_NUMBERS, (number,)))
 
 
 def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
@@ -197,22 +197,22 @@ def _ids(packed: bytes | str | None) -> list[str]:
 
 def _named_by(head: str) -> list[str]:
     try:
-        held = json.loads(head)
-        return [held[name] for name in _NAMED if name in held]
+        row = json.loads(head)
+        return [row[name] for name in _NAMED if name in row]
     except (ValueError, TypeError):
         return []
 
 
 def _record(session: str, row: tuple[Any, ...]) -> TurnRecord:
     number, at, kept, head, rows = row
-    held = json.loads(head)
+    stored_row = json.loads(head)
     return TurnRecord(
         session=session,
         number=number,
         at=at,
         kept_rows=kept,
         rows=tuple(map(PieceHash, unpack_ids(rows or None))),
-        **held,
+        **stored_row,
     )
 
 
@@ -233,7 +233,7 @@ def covers_forgotten(
     db: Database, records: Sequence[CompactionRecord], said: AbstractSet[str]
 ) -> set[str]:
     """Whom these records stand for and may not; `said` are the identities this batch stores."""
-    return unquotable(db, {one for record in records for one in record.about}) - said
+    return unquotable(db, {message_id for record in records for message_id in record.about}) - said
 
 
 def add_compactions(
@@ -314,6 +314,6 @@ def _stands_for(
 
 
 def _dropped(db: Database, id_: int) -> CompactionRecord | None:
-    held = readable(db.rows(_ONE, (id_,)), stored_compaction)
+    compactions = readable(db.rows(_ONE, (id_,)), stored_compaction)
     db.run(_DROP, (id_,))
-    return held[0] if held else None
+    return compactions[0] if compactions else None

@@ -48,7 +48,7 @@ class Postings:
 
 def postings_of(db: Database, words: Sequence[str], *, cold: bool) -> list[Postings]:
     """The postings of every word, in the order of the words."""
-    found = []
+    postings = []
     for word in dict.fromkeys(words):
         form = form_of(word)
         passages, counts = _counted(number_list(db.value(_OCCURRENCES, (form,))))
@@ -59,10 +59,10 @@ def postings_of(db: Database, words: Sequence[str], *, cold: bool) -> list[Posti
                 order = np.argsort(np.concatenate([passages, more]), kind="stable")
                 passages = np.concatenate([passages, more])[order]
                 counts = np.concatenate([counts, more_counts])[order]
-        found.append(
+        postings.append(
             Postings(word=word, passages=passages, counts=counts, document_frequency=frequency)
         )
-    return found
+    return postings
 
 
 def scores_of(
@@ -78,18 +78,22 @@ def scores_of(
 
     `allowed` are the only ones that may, None for all; `left_out` may not. Both ascend.
     """
-    held = [one for one in postings if len(one.passages)]
-    if not held:
+    stored_postings = [other for other in postings if len(other.passages)]
+    if not stored_postings:
         return NO_NUMBERS, np.empty(0)
-    every = np.concatenate([one.passages for one in held])
-    counts = np.concatenate([one.counts for one in held]).astype(np.float64)
+    every = np.concatenate([postings.passages for postings in stored_postings])
+    counts = np.concatenate([postings.counts for postings in stored_postings]).astype(np.float64)
     worths = [
-        inverse_document_frequency(document_frequency=one.document_frequency, documents=documents)
-        for one in held
+        inverse_document_frequency(
+            document_frequency=postings.document_frequency, documents=documents
+        )
+        for postings in stored_postings
     ]
     lengths = _lengths(db, every).astype(np.float64)
     damping = length_damping(lengths, average_length)
-    gains = np.repeat(worths, [len(one.passages) for one in held]) * saturated(counts, damping)
+    gains = np.repeat(worths, [len(postings.passages) for postings in stored_postings]) * saturated(
+        counts, damping
+    )
     passages, at = _places(every)
     # which adds them up in the order of the words
     scores: Scores = np.bincount(at, weights=gains).astype(np.float64, copy=False)
@@ -248,7 +252,7 @@ class Recent:
 
     def _too_much(self) -> bool:
         held = (postings for _, postings in self._postings.values())
-        entries = sum(len(one.passages) for postings in held for one in postings)
+        entries = sum(len(other.passages) for postings in held for other in postings)
         return len(self._postings) > _KEPT or entries > _KEPT_ENTRIES
 
     def counted(self, db: Database, words: tuple[str, ...], *, newest: int) -> list[Postings]:
@@ -266,10 +270,10 @@ class Recent:
         held = self._left_out.pop(ids, None)
         if held is None or held[0] != self._now:
             sequences, passages = db.row(_LEFT_OUT, (json_list(ids),))
-            found = LeftOut(
+            left_out = LeftOut(
                 sequences=np.sort(number_list(sequences)), passages=np.sort(number_list(passages))
             )
-            held = self._now, found
+            held = self._now, left_out
         self._left_out[ids] = held
         if len(self._left_out) > _KEPT:
             del self._left_out[next(iter(self._left_out))]

@@ -30,7 +30,7 @@ def pack_ids(ids: Sequence[str]) -> bytes | str | None:
     if not ids:
         return None
     joined = "".join(ids)
-    if all(len(one) == _ID_CHARS for one in ids):
+    if all(len(other) == _ID_CHARS for other in ids):
         try:
             packed = bytes.fromhex(joined)
         except ValueError:

@@ -66,7 +66,7 @@ def all_quoted(db: Database) -> Iterator[tuple[int, list[str] | None]]:
     """Every session with whom its state quotes; None where that cannot be read."""
     for session, rows in groupby(db.rows(_ALL), key=lambda row: int(row[0])):
         try:
-            yield session, [one for _, packed in rows for one in unpack_ids(packed)]
+            yield session, [other for _, packed in rows for other in unpack_ids(packed)]
         except (ValueError, TypeError):
             yield session, None
 
@@ -97,8 +97,8 @@ def session_number(db: Database, name: str) -> int:
 
 def known_session(db: Database, name: str) -> int | None:
     """The number of a session; None when it was never met."""
-    found = db.rows(_FIND, (pack_text(name),))
-    return int(found[0][0]) if found else None
+    rows = db.rows(_FIND, (pack_text(name),))
+    return int(rows[0][0]) if rows else None
 
 
 def write_session(
@@ -110,8 +110,8 @@ def write_session(
     cannot be read any more has not moved on: nobody could write it ever again. Its state may
     quote none of the `forgotten`; `said` are the identities this batch stores.
     """
-    found = db.rows(_FIND, (pack_text(write.session),))
-    number, turn, length = found[0] if found else (None, None, 0)
+    rows = db.rows(_FIND, (pack_text(write.session),))
+    number, turn, length = rows[0] if rows else (None, None, 0)
     if write.path_from > length:
         return SessionOutcome(stale=True)
     chunks = in_chunks(write.about)
@@ -133,7 +133,7 @@ def write_session(
         if state is None:
             forget_state(db, number)
             return SessionOutcome(stale=True, cleaned=True)
-        chunks = in_chunks([one for one in write.about if one not in quoted])
+        chunks = in_chunks([message_id for message_id in write.about if message_id not in quoted])
     length = write.path_from + len(write.path)
     db.run(_PUT_STATE, (write.turn, length, state, number))
     write_quoted(db, number, chunks)
@@ -178,10 +178,10 @@ def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> 
 
 def read_session(db: Database, session: str) -> StoredSession | None:
     """A session as it is remembered; None when it is not, or cannot be read."""
-    found = db.rows(_READ, (pack_text(session),))
-    if not found or found[0][1] is None:
+    rows = db.rows(_READ, (pack_text(session),))
+    if not rows or rows[0][1] is None:
         return None
-    number, turn, length, state = found[0]
+    number, turn, length, state = rows[0]
     try:
         keys, ids = read_path(db, number)
     except (ValueError, TypeError):

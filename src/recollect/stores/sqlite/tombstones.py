@@ -34,8 +34,8 @@ def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
     """Which of these a tombstone stands for."""
     if not db.value(_ANY_TOMBSTONE):
         return set()
-    found = db.rows(_TOMBSTONES, (json_list(set(ids)),))
-    return {row[0] for row in found}
+    rows = db.rows(_TOMBSTONES, (json_list(set(ids)),))
+    return {row[0] for row in rows}
 
 
 def unquotable(db: Database, ids: Iterable[str]) -> set[str]:
@@ -45,13 +45,13 @@ def unquotable(db: Database, ids: Iterable[str]) -> set[str]:
         return set()
     found = tombstoned(db, asked)
     if db.value(_ANY_GONE):
-        found.update(one for (one,) in db.rows(_UNSAID, (json_list(asked),)))
+        found.update(row for (row,) in db.rows(_UNSAID, (json_list(asked),)))
     return found
 
 
 def put_tombstones(db: Database, ids: Iterable[str], at: float) -> None:
     """Keep these out from now on."""
-    db.run_many(_PUT_TOMBSTONE, [(one, at) for one in ids])
+    db.run_many(_PUT_TOMBSTONE, [(other, at) for other in ids])
 
 
 def gone_segments(db: Database, ids: Iterable[str]) -> set[str]:

@@ -119,11 +119,11 @@ def look_again(db: Database, passages: Iterable[int]) -> None:
 
 def embedder_number(db: Database, vectors: VectorSet | FactVectorSet) -> int:
     """The number of a set's embedder, which is noted where it is new."""
-    found = db.rows(_EMBEDDER, (vectors.embedder,))
-    if not found:
+    rows = db.rows(_EMBEDDER, (vectors.embedder,))
+    if not rows:
         db.run(_ADD_EMBEDDER, (vectors.embedder, vectors.dimensions))
         return db.last_number()
-    number, dimensions, _ = found[0]
+    number, dimensions, _ = rows[0]
     if dimensions != vectors.dimensions:
         raise StoreError(
             f"{vectors.embedder} has {dimensions} dimensions here, not {vectors.dimensions}: "
@@ -137,9 +137,9 @@ def _new_vectors(db: Database, embedder: int, vectors: Sequence[Vector]) -> dict
     known = {row[:2]: row[2:] for row in db.rows(_PASSAGES, (segments,))}
     new: dict[int, bytes] = {}
     for vector in vectors:
-        held = known.get((vector.segment, vector.ordinal))
-        if held is not None and vector.span in (None, held[1:]):
-            new.setdefault(held[0], vector.values)
+        stored_row = known.get((vector.segment, vector.ordinal))
+        if stored_row is not None and vector.span in (None, stored_row[1:]):
+            new.setdefault(stored_row[0], vector.values)
     for (passage,) in db.rows(_HELD, (embedder, json_list(new))):
         del new[passage]
     return new
@@ -191,12 +191,12 @@ def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
     if not numbers:
         return 0
     old = np.fromiter(sorted(numbers), dtype="<i8", count=len(numbers))
-    new = np.array([numbers[one] or _NOBODY for one in old.tolist()], dtype="<i8")
+    new = np.array([numbers[row] or _NOBODY for row in old.tolist()], dtype="<i8")
     removed = 0
     for embedder, dimensions in db.rows("SELECT number, dimensions FROM embedder"):
         changed = False
-        for block, held in db.rows(_MEMBERS, (embedder,)):
-            members = np.frombuffer(held, dtype="<i8")
+        for block, stored_row in db.rows(_MEMBERS, (embedder,)):
+            members = np.frombuffer(stored_row, dtype="<i8")
             at = np.minimum(np.searchsorted(old, members), len(old) - 1)
             touched = old[at] == members
             if not touched.any():
@@ -206,7 +206,7 @@ def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
             _, values = _read_block(db, embedder, block, dimensions)
             db.run(_DROP_BLOCK, (embedder, block))
             _put_blocks(db, embedder, members[stays], values[stays])
-            db.run_many(_PUT_AT, [(embedder, one) for one in members[touched & stays].tolist()])
+            db.run_many(_PUT_AT, [(embedder, row) for row in members[touched & stays].tolist()])
             removed += int(len(members) - stays.sum())
             changed = True
         if changed:
@@ -321,10 +321,10 @@ class Matrices:
 
     def fresh(self, db: Database, embedder: str) -> Matrix | None:
         """The vectors of an embedder as this snapshot has them; None when it has none."""
-        found = db.rows(_EMBEDDER, (embedder,))
-        if not found:
+        rows = db.rows(_EMBEDDER, (embedder,))
+        if not rows:
             return None
-        number, dimensions, change = found[0]
+        number, dimensions, change = rows[0]
         matrix = self._held.get(embedder)
         if matrix is None or matrix.dimensions != dimensions:
             matrix = self._held[embedder] = Matrix(number, dimensions)

@@ -125,9 +125,9 @@ def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[st
         "presets": {
             name: {key: written(value) for key, value in of.items()} for name, of in PRESETS.items()
         },
-        "not_restored": [asdict(one) for one in NOT_RESTORED],
-        "without_effect": [one.key for one in loaded.notices if one.without_effect],
-        "notices": [{"key": one.key, "message": one.message} for one in loaded.notices],
+        "not_restored": [asdict(not_restored) for not_restored in NOT_RESTORED],
+        "without_effect": [notice.key for notice in loaded.notices if notice.without_effect],
+        "notices": [{"key": notice.key, "message": notice.message} for notice in loaded.notices],
     }
 
 
@@ -203,11 +203,11 @@ def _model_use(loaded: config.LoadedSettings, *, as_json: bool) -> Any:
             return await model_uses(store)
 
     try:
-        found = asyncio.run(ask())
+        uses = asyncio.run(ask())
     except (RecollectError, TimeoutError) as problem:
-        said = str(problem) or f"the store did not answer within {_STORE_SECONDS:g} s"
-        return None if as_json else f"not known: {said}"
-    return by_purpose(found) if as_json else said_of_uses(found)
+        text = str(problem) or f"the store did not answer within {_STORE_SECONDS:g} s"
+        return None if as_json else f"not known: {text}"
+    return by_purpose(uses) if as_json else said_of_uses(uses)
 
 
 def _embedders(loaded: config.LoadedSettings) -> str:
@@ -291,9 +291,13 @@ def _draw_not_restored(console: Console) -> None:
     from rich.text import Text
 
     console.print('\nNot restored by preset "openclaw":', style="bold")
-    for one in NOT_RESTORED:
-        console.print(Padding(Text(f"OpenClaw {one.openclaw}."), (0, 0, 0, 2)))
-        console.print(Padding(Text(f"Here {one.here}: {one.why}.", style="dim"), (0, 0, 0, 4)))
+    for not_restored in NOT_RESTORED:
+        console.print(Padding(Text(f"OpenClaw {not_restored.openclaw}."), (0, 0, 0, 2)))
+        console.print(
+            Padding(
+                Text(f"Here {not_restored.here}: {not_restored.why}.", style="dim"), (0, 0, 0, 4)
+            )
+        )
 
 
 def _clipped(text: str, at_most_chars: int = _CLIP_CHARS) -> str:

@@ -82,7 +82,7 @@ class Stretch:
     @property
     def why(self) -> str:
         """The reason, with the range of scores where they differ."""
-        whys = [reason for one in self.members for reason in one.reasons]
+        whys = [reason for fate in self.members for reason in fate.reasons]
         scores = [
             float(str(reason.numbers["score"])) for reason in whys if "score" in reason.numbers
         ]
@@ -91,28 +91,29 @@ class Stretch:
         low, high = f"{min(scores):.2f}", f"{max(scores):.2f}"
         ends = low if low == high else f"{low} to {high}"
         shown = [
-            Reason(one.cause, **{**one.numbers, "score": ends}) for one in self.members[0].reasons
+            Reason(reason.cause, **{**reason.numbers, "score": ends})
+            for reason in self.members[0].reasons
         ]
         return shown_text(told(tuple(shown)))
 
 
 def stretches(fates: Sequence[MessageFate], *, together: bool = False) -> list[Stretch]:
     """Neighbours of one fate and reason; `together` joins them over the whole request."""
-    found: list[Stretch] = []
+    found_stretches: list[Stretch] = []
     known: dict[tuple[object, ...], Stretch] = {}
     for fate in fates:
         key = (fate.fate, *map(_without_score, fate.reasons))
         if together and key in known:
             stretch = known[key]
-        elif not together and found and found[-1].kind == key:
-            stretch = found[-1]
+        elif not together and found_stretches and found_stretches[-1].kind == key:
+            stretch = found_stretches[-1]
         else:
             stretch = known[key] = Stretch(fate=fate.fate, kind=key)
-            found.append(stretch)
+            found_stretches.append(stretch)
         stretch.members.append(fate)
     if together:
-        found.sort(key=lambda one: (_FATES.index(one.fate), -len(one.members)))
-    return found
+        found_stretches.sort(key=lambda one: (_FATES.index(one.fate), -len(one.members)))
+    return found_stretches
 
 
 def _without_score(reason: Reason) -> Reason:
@@ -201,7 +202,7 @@ def _most_telling(fates: Sequence[MessageFate]) -> FateKind:
     return max(_FATES, key=lambda fate: (counted[fate], _FATES.index(fate)))
 
 
-def _table(found: list[Stretch], *, together: bool) -> Table:
+def _table(found_stretches: list[Stretch], *, together: bool) -> Table:
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -211,7 +212,7 @@ def _table(found: list[Stretch], *, together: bool) -> Table:
     for _ in range(2):
         table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    for stretch in found:
+    for stretch in found_stretches:
         style = FATE_COLOURS[stretch.fate]
         before = sum(member.tokens_before for member in stretch.members)
         after = sum(member.tokens_after for member in stretch.members)
@@ -399,10 +400,10 @@ def _turns(explained: Explained, cells: int) -> Text:
     ):
         if count:
             marks.append((f"   {sign} ", style, f"{word} {count}×" if count > 1 else word))
-    for sign, style, said in marks:
-        if line.cell_len + len(sign) + len(said) + len(last) + 2 <= _AXIS_CELLS + cells:
+    for sign, style, text in marks:
+        if line.cell_len + len(sign) + len(text) + len(last) + 2 <= _AXIS_CELLS + cells:
             line.append(sign, style=style)
-            line.append(said, style=QUIET)
+            line.append(text, style=QUIET)
     gap = _AXIS_CELLS + cells - line.cell_len - len(last)
     return line.append(" " * max(1, gap) + last, style=QUIET)
 
@@ -557,13 +558,13 @@ def _reported(explained: Explained) -> Text | None:
     reported = explained.reported_tokens
     if reported is None or not explained.came_tokens:
         return None
-    said = f"The provider counted {reported:,} tokens for this request"
+    text = f"The provider counted {reported:,} tokens for this request"
     missing = reported - explained.came_tokens
     if missing > reported // 4:
-        said += f", {missing:,} of them in no message of the file"
+        text += f", {missing:,} of them in no message of the file"
     if any(share.kind == "not recorded" and share.came_tokens for share in explained.kinds):
-        said += "; not recorded: system prompt, tools"
-    return Text(f"{said}.", style=QUIET)
+        text += "; not recorded: system prompt, tools"
+    return Text(f"{text}.", style=QUIET)
 
 
 _MARGIN = 1
@@ -671,12 +672,12 @@ def _repairs(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
         return
     yield heading("Repairs", Text("what was put right for the provider", style=QUIET), sheet)
     yield Text()
-    told = [
+    texts = [
         Text.assemble(repair.reason, (f" → {_DONE.get(repair.kind, repair.kind)}", GOOD))
         for repair in explained.repairs
     ]
-    widest = max(text.cell_len for text in told)
-    for repair, text in zip(explained.repairs, told, strict=True):
+    widest = max(text.cell_len for text in texts)
+    for repair, text in zip(explained.repairs, texts, strict=True):
         times = f"{repair.this_turn:,}×" if repair.this_turn else "–"
         line = Text.assemble((f"{times:>5} ", "bold"), text)
         line.append(" " * (widest - text.cell_len))

@@ -141,12 +141,12 @@ def write_picture(
     path.write_text(_LINE_CLIP.sub("", svg), encoding="utf-8")
 
 
-def _drawn(found: re.Match[str]) -> str:
+def _drawn(match: re.Match[str]) -> str:
     """A run of block signs as rectangles, anything else as it is."""
-    words = html.unescape(found["words"]).replace("\xa0", " ")
+    words = html.unescape(match["words"]).replace("\xa0", " ")
     if not words.strip(" ") or any(sign not in _BLOCKS and sign not in _RULES for sign in words):
-        return found[0]
-    top = float(found["y"]) - _BASELINE + 1.5
+        return match[0]
+    top = float(match["y"]) - _BASELINE + 1.5
     shapes: list[str] = []
     at = 0
     while at < len(words):
@@ -154,8 +154,8 @@ def _drawn(found: re.Match[str]) -> str:
         end = at
         while end < len(words) and words[end] == sign:
             end += 1
-        x = float(found["x"]) + at * _CHAR_WIDTH
-        shapes.append(_shape(sign, x, top, end - at, found["style"]))
+        x = float(match["x"]) + at * _CHAR_WIDTH
+        shapes.append(_shape(sign, x, top, end - at, match["style"]))
         at = end
     return "".join(shapes)
 
@@ -208,8 +208,8 @@ def explain_session(
     messages = [entry.message for entry in report.entries]
     names = tool_names(messages)
     fates = _fates(transcript, replayed, messages, names)
-    told = [fate for fate in fates if fate.number is not None]
-    largest = sorted(told, key=lambda fate: (-fate.tokens_before, fate.number))[:LARGEST]
+    message_fates = [fate for fate in fates if fate.number is not None]
+    largest = sorted(message_fates, key=lambda fate: (-fate.tokens_before, fate.number))[:LARGEST]
     kinds, tools = _shares(replayed, names, Weigher(settings.tokens.counter))
     usage = replayed.request.usage
     return Explained(

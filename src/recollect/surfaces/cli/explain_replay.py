@@ -105,8 +105,8 @@ class _Replaying:
         )
         report = context.report
         if len(report.entries) != len(request.shown):
-            said = "; ".join(line.said for line in report.failures)
-            raise FormatError(f"turn {number} could not be read by the engine: {said}")
+            text = "; ".join(line.said for line in report.failures)
+            raise FormatError(f"turn {number} could not be read by the engine: {text}")
         self.points.append(
             TurnPoint(
                 turn=number,
@@ -138,9 +138,9 @@ class _Replaying:
 
     def _compacted(self, report: Report) -> bool:
         """Whether a summary stands in the request that did not stand in the one before."""
-        found = frozenset(entry.key for entry in report.entries if entry.message.summary)
-        fresh = bool(found - self.summaries)
-        self.summaries = found
+        keys = frozenset(entry.key for entry in report.entries if entry.message.summary)
+        fresh = bool(keys - self.summaries)
+        self.summaries = keys
         return fresh
 
     def _is_new(self, repair: Repair) -> bool:
@@ -223,8 +223,12 @@ def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
     unrecorded = 0
     if first is not None and first.usage is not None and transcript.format in _SYSTEM_KEYS:
         codec = CODECS[transcript.format]
-        told = [codec.read(transcript.items[at].raw) for at in first.shown]
-        known = system_tokens + tools_tokens + sum(weigher.message(one.parts) for one in told)
+        messages = [codec.read(transcript.items[at].raw) for at in first.shown]
+        known = (
+            system_tokens
+            + tools_tokens
+            + sum(weigher.message(message.parts) for message in messages)
+        )
         unrecorded = max(0, first.usage.input_tokens - known)
     if unrecorded > _LEAST_UNRECORDED_TOKENS:
         words = unrecorded * 100 // weigher.text(_FILLER * 100)

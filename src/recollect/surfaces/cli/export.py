@@ -34,7 +34,7 @@ _OWNER_ONLY = 0o600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportTold:
+class ExportOutcome:
     """What was written."""
 
     folder: str
@@ -70,7 +70,7 @@ def export(
         )
     with ShownProgress(quiet=as_json) as progress:
 
-        async def work(store: Store, place: Place) -> ExportTold:
+        async def work(store: Store, place: Place) -> ExportOutcome:
             return await _export(
                 store, folder, embedder, progress, spool_waiting=place.spool_waiting
             )
@@ -80,24 +80,24 @@ def export(
         except OSError as problem:
             raise RecollectError(f"{folder} cannot be made: {problem.strerror}") from None
 
-        told = with_store(url, space, work, spool="drained")
+        outcome = with_store(url, space, work, spool="drained")
     if as_json:
-        print_json(asdict(told))
+        print_json(asdict(outcome))
     else:
-        _tell(told)
-    if told.spool_waiting:
+        _tell(outcome)
+    if outcome.spool_waiting:
         raise SystemExit(1)
 
 
-def _tell(told: ExportTold) -> None:
+def _tell(outcome: ExportOutcome) -> None:
     click.echo(
-        f"{told.folder}: {told.segments:,} segments, {told.facts:,} facts, {told.vectors:,} vectors"
-        + (f" of {told.embedder}" if told.embedder else "")
+        f"{outcome.folder}: {outcome.segments:,} segments, {outcome.facts:,} facts, "
+        f"{outcome.vectors:,} vectors" + (f" of {outcome.embedder}" if outcome.embedder else "")
     )
-    if told.left_out:
+    if outcome.left_out:
         click.echo(
-            f"recollect: the vectors of {', '.join(told.left_out)} are left out, a file holds one "
-            "kind; choose with --embedder",
+            f"recollect: the vectors of {', '.join(outcome.left_out)} are left out, a file holds "
+            "one kind; choose with --embedder",
             err=True,
         )
 
@@ -109,7 +109,7 @@ async def _export(
     progress: ShownProgress,
     *,
     spool_waiting: int,
-) -> ExportTold:
+) -> ExportOutcome:
     chosen, others = await exported_embedder(store)
     if embedder is not None:
         known = [name for name in (chosen, *others) if name is not None]
@@ -131,7 +131,7 @@ async def _export(
     else:
         with tempfile.TemporaryFile(dir=folder) as spill, _written(folder / VECTORS) as file:
             vectors = await export_vectors(store, chosen, names, spill=spill, file=file)
-    return ExportTold(
+    return ExportOutcome(
         folder=str(folder),
         segments=len(names.names),
         facts=facts,

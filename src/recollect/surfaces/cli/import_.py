@@ -73,11 +73,11 @@ def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | OpenclawFolder]
     """Everything to be imported, in a settled order, each file once."""
     seen: set[Path] = set()
     for path in paths:
-        for found in _within(path):
-            where = found.resolve()
+        for found_path in _within(path):
+            where = found_path.resolve()
             if where not in seen:
                 seen.add(where)
-                yield from _source(found, path, seen)
+                yield from _source(found_path, path, seen)
 
 
 def _within(path: Path) -> Iterator[Path]:
@@ -102,7 +102,7 @@ def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | Ope
         # one file by itself is taken alone, but segments always with their vectors
         alone = frozenset({KNOWLEDGE}) if file.name == KNOWLEDGE else beside - {KNOWLEDGE}
         files = beside if given.is_dir() else alone
-        seen.update((file.parent / one).resolve() for one in files)
+        seen.update((file.parent / other).resolve() for other in files)
         folder = str(Path(name).parent) if given.is_dir() else name
         yield OpenclawFolder(
             name=given.name if folder == "." else folder, folder=file.parent, files=files
@@ -152,7 +152,7 @@ _TOLD_LINES = 5
 
 
 @dataclass(slots=True, kw_only=True)
-class FileTold:
+class FileOutcome:
     """What became of one file."""
 
     file: str
@@ -170,31 +170,31 @@ class FileTold:
         return asdict(self)
 
 
-def tell(told: FileTold, *, quiet: bool) -> None:
+def tell(outcome: FileOutcome, *, quiet: bool) -> None:
     """Tell people: what became of it on standard output, what is wrong on standard error."""
-    name = plain_line(told.file)
-    if told.problem is not None:
-        click.echo(f"{name}: not imported: {plain_line(told.problem)}", err=True)
+    name = plain_line(outcome.file)
+    if outcome.problem is not None:
+        click.echo(f"{name}: not imported: {plain_line(outcome.problem)}", err=True)
         return
-    for said in told.passed_over[:_TOLD_LINES]:
-        click.echo(f"{name}: {plain_line(said)}", err=True)
-    if len(told.passed_over) > _TOLD_LINES:
-        more = len(told.passed_over) - _TOLD_LINES
+    for text in outcome.passed_over[:_TOLD_LINES]:
+        click.echo(f"{name}: {plain_line(text)}", err=True)
+    if len(outcome.passed_over) > _TOLD_LINES:
+        more = len(outcome.passed_over) - _TOLD_LINES
         click.echo(f"{name}: {more:,} more of the kind", err=True)
-    if told.altered:
+    if outcome.altered:
         click.echo(
-            f"{name}: {told.altered:,} lines held secrets; they are kept masked, "
+            f"{name}: {outcome.altered:,} lines held secrets; they are kept masked, "
             "and an export differs there",
             err=True,
         )
     if not quiet:
-        sessions = f", {told.sessions:,} sessions" if told.sessions > 1 else ""
-        click.echo(f"{name} ({told.kind}{sessions}): {counted(told)}")
+        sessions = f", {outcome.sessions:,} sessions" if outcome.sessions > 1 else ""
+        click.echo(f"{name} ({outcome.kind}{sessions}): {counted(outcome)}")
 
 
-def counted(told: FileTold) -> str:
+def counted(outcome: FileOutcome) -> str:
     """The counts as one sentence."""
-    counts = told.messages
+    counts = outcome.messages
     parts = [f"{counts.read:,} messages read", f"{counts.stored:,} stored"]
     if counts.noise:
         parts[-1] += f" ({counts.noise:,} of them noise)"
@@ -202,39 +202,39 @@ def counted(told: FileTold) -> str:
     for count, word in (
         (counts.forgotten, "forgotten before and left out"),
         (counts.skipped, "recalled blocks left out"),
-        (len(told.passed_over), "passed over"),
+        (len(outcome.passed_over), "passed over"),
     ):
         if count:
             parts.append(f"{count:,} {word}")
-    if told.facts is not None:
-        parts.append(f"{told.facts.read:,} facts read, {told.facts.stored:,} stored")
-        if told.facts.forgotten:
-            parts.append(f"{told.facts.forgotten:,} forgotten before")
-    if told.vectors is not None:
-        parts.append(f"{told.vectors:,} vectors stored")
+    if outcome.facts is not None:
+        parts.append(f"{outcome.facts.read:,} facts read, {outcome.facts.stored:,} stored")
+        if outcome.facts.forgotten:
+            parts.append(f"{outcome.facts.forgotten:,} forgotten before")
+    if outcome.vectors is not None:
+        parts.append(f"{outcome.vectors:,} vectors stored")
     return ", ".join(parts)
 
 
-def summed(told: list[FileTold]) -> FileTold:
+def summed(outcomes: list[FileOutcome]) -> FileOutcome:
     """All files together."""
-    whole = FileTold(file="", kind="")
-    for one in told:
-        whole.messages = whole.messages.plus(one.messages)
-        whole.passed_over += one.passed_over
-        if one.facts is not None:
-            whole.facts = (whole.facts or ImportCounts()).plus(one.facts)
-        if one.vectors is not None:
-            whole.vectors = (whole.vectors or 0) + one.vectors
-        whole.altered += one.altered
+    whole = FileOutcome(file="", kind="")
+    for outcome in outcomes:
+        whole.messages = whole.messages.plus(outcome.messages)
+        whole.passed_over += outcome.passed_over
+        if outcome.facts is not None:
+            whole.facts = (whole.facts or ImportCounts()).plus(outcome.facts)
+        if outcome.vectors is not None:
+            whole.vectors = (whole.vectors or 0) + outcome.vectors
+        whole.altered += outcome.altered
     return whole
 
 
-def totals(told: list[FileTold]) -> dict[str, Any]:
+def totals(outcomes: list[FileOutcome]) -> dict[str, Any]:
     """The sums that `--json` ends with."""
-    whole = summed(told)
+    whole = summed(outcomes)
     return {
-        "files": len(told),
-        "not_imported": sum(one.problem is not None for one in told),
+        "files": len(outcomes),
+        "not_imported": sum(outcome.problem is not None for outcome in outcomes),
         **asdict(whole.messages),
         "facts": 0 if whole.facts is None else whole.facts.stored,
         "vectors": whole.vectors or 0,
@@ -289,7 +289,7 @@ def import_(
         raise RecollectError("--session names one session, but several files were found")
     with ShownProgress(quiet=quiet or as_json) as progress:
 
-        async def work(store: Store, place: Place) -> tuple[list[FileTold], int]:
+        async def work(store: Store, place: Place) -> tuple[list[FileOutcome], int]:
             run = _Run(
                 store=store,
                 rules=_rules(place),
@@ -297,29 +297,29 @@ def import_(
                 progress=progress,
                 restore=restore,
             )
-            told = []
+            outcomes = []
             for source in find_sources(paths):  # archives are read one file at a time
-                told.append(await _import(source, run))
+                outcomes.append(await _import(source, run))
                 if not as_json:
                     progress.clear()
-                    tell(told[-1], quiet=quiet)
-            return told, await sessions_waiting(store) if told else 0
+                    tell(outcomes[-1], quiet=quiet)
+            return outcomes, await sessions_waiting(store) if outcomes else 0
 
-        told, waiting = with_store(url, space, work, create=True)
-    if not told:
+        outcomes, waiting = with_store(url, space, work, create=True)
+    if not outcomes:
         raise FormatError("nothing in there could be a recording; name the files themselves")
-    _tell_all(told, waiting, quiet=quiet, as_json=as_json)
-    if any(one.problem for one in told):
+    _tell_all(outcomes, waiting, quiet=quiet, as_json=as_json)
+    if any(outcome.problem for outcome in outcomes):
         raise SystemExit(1)
 
 
-def _tell_all(told: list[FileTold], waiting: int, *, quiet: bool, as_json: bool) -> None:
+def _tell_all(outcomes: list[FileOutcome], waiting: int, *, quiet: bool, as_json: bool) -> None:
     if as_json:
-        files = [one.as_json() for one in told]
-        print_json({"files": files, "totals": totals(told), "sessions_waiting": waiting})
+        files = [outcome.as_json() for outcome in outcomes]
+        print_json({"files": files, "totals": totals(outcomes), "sessions_waiting": waiting})
     elif not quiet:
-        if len(told) > 1:
-            click.echo(f"in all: {counted(summed(told))}")
+        if len(outcomes) > 1:
+            click.echo(f"in all: {counted(summed(outcomes))}")
         if waiting:
             click.echo(f"recollect: {said_waiting(waiting)}", err=True)
 
@@ -334,24 +334,24 @@ def _rules(place: Place) -> ImportRules:
     )
 
 
-async def _import(source: Recorded | OpenclawFolder, run: _Run) -> FileTold:
+async def _import(source: Recorded | OpenclawFolder, run: _Run) -> FileOutcome:
     """One file; what cannot be read is told and keeps no other one out."""
     try:
         if isinstance(source, OpenclawFolder):
             return await _import_openclaw(source, run)
         return await _import_recording(source, run)
     except UnknownFormat:
-        said = "no reader knows it; docs/transcripts.md lists what is read"
-        return FileTold(file=source.name, kind="unknown", problem=said)
+        text = "no reader knows it; docs/transcripts.md lists what is read"
+        return FileOutcome(file=source.name, kind="unknown", problem=text)
     except FormatError as problem:
-        said = " ".join(str(problem).split())
-        return FileTold(file=source.name, kind="unknown", problem=said)
+        text = " ".join(str(problem).split())
+        return FileOutcome(file=source.name, kind="unknown", problem=text)
     except OSError as problem:
-        said = f"{source.name} cannot be read: {problem.strerror or problem}"
-        return FileTold(file=source.name, kind="unknown", problem=said)
+        text = f"{source.name} cannot be read: {problem.strerror or problem}"
+        return FileOutcome(file=source.name, kind="unknown", problem=text)
 
 
-async def _import_recording(source: Recorded, run: _Run) -> FileTold:
+async def _import_recording(source: Recorded, run: _Run) -> FileOutcome:
     show = run.progress.show
     transcripts = read_transcripts(
         source.read(),
@@ -362,7 +362,7 @@ async def _import_recording(source: Recorded, run: _Run) -> FileTold:
         raise RecollectError(
             f"--session names one session, but {source.name} holds {len(transcripts):,}"
         )
-    told = FileTold(file=source.name, kind=transcripts[0].kind, sessions=len(transcripts))
+    outcome = FileOutcome(file=source.name, kind=transcripts[0].kind, sessions=len(transcripts))
     several = len(transcripts) > 1
     for number, transcript in enumerate(transcripts, 1):
         if several:
@@ -376,9 +376,9 @@ async def _import_recording(source: Recorded, run: _Run) -> FileTold:
             rules=run.rules,
             progress=None if several else lambda done, total: show(source.name, done, total),
         )
-        told.messages = told.messages.plus(counts)
-        told.passed_over += transcript.passed_over
-    return told
+        outcome.messages = outcome.messages.plus(counts)
+        outcome.passed_over += transcript.passed_over
+    return outcome
 
 
 def session_name(transcript: RecordedSession, stem: str, number: int, *, several: bool) -> str:
@@ -393,25 +393,25 @@ def session_name(transcript: RecordedSession, stem: str, number: int, *, several
     return f"{stem} {number}" if several else stem
 
 
-async def _import_openclaw(source: OpenclawFolder, run: _Run) -> FileTold:
-    told = FileTold(file=source.name, kind="openclaw")
+async def _import_openclaw(source: OpenclawFolder, run: _Run) -> FileOutcome:
+    outcome = FileOutcome(file=source.name, kind="openclaw")
     if SEGMENTS in source.files:
         done = await _import_segments(source, run)
-        told.messages, told.altered, told.passed_over = (
+        outcome.messages, outcome.altered, outcome.passed_over = (
             done.messages,
             done.altered,
             done.passed_over,
         )
-        told.vectors = done.vectors if VECTORS in source.files else None
+        outcome.vectors = done.vectors if VECTORS in source.files else None
     elif VECTORS in source.files:
         raise FormatError(f"{VECTORS} says nothing without the {SEGMENTS} beside it")
     if KNOWLEDGE in source.files:
         with (source.folder / KNOWLEDGE).open("rb") as file:
             facts = await import_facts(run.store, file, rules=run.rules, restore=run.restore)
-        told.facts = facts.messages
-        told.altered += facts.altered
-        told.passed_over += tuple(f"{KNOWLEDGE} {said}" for said in facts.passed_over)
-    return told
+        outcome.facts = facts.messages
+        outcome.altered += facts.altered
+        outcome.passed_over += tuple(f"{KNOWLEDGE} {text}" for text in facts.passed_over)
+    return outcome
 
 
 async def _import_segments(source: OpenclawFolder, run: _Run) -> FileCounts:

@@ -21,7 +21,7 @@ from recollect.embedders.choose import choose
 from recollect.embedders.download import (
     KNOWN_MODELS,
     Downloaded,
-    FileTold,
+    FileProgress,
     GivenFile,
     download,
     download_given,
@@ -121,7 +121,7 @@ def download_(
 
 def _asked_for(
     name: str, sources: tuple[str, ...], sums: tuple[str, ...], *, again: bool
-) -> Callable[[FileTold], Downloaded]:
+) -> Callable[[FileProgress], Downloaded]:
     into = models_folders()[0]
     addresses = [source for source in sources if "://" in source]
     if addresses:
@@ -140,11 +140,11 @@ def _asked_for(
 
 
 def _installed() -> list[Installed]:
-    found = []
+    installeds = []
     for place in models_folders():
         folders = sorted(place.iterdir()) if place.is_dir() else []
-        found += [_described(folder) for folder in folders if holds_model(folder)]
-    return found
+        installeds += [_described(folder) for folder in folders if holds_model(folder)]
+    return installeds
 
 
 def _described(folder: Path) -> Installed:
@@ -152,7 +152,7 @@ def _described(folder: Path) -> Installed:
     return Installed(name=folder.name, folder=folder, size=size, downloaded=bool(recorded(folder)))
 
 
-def _as_object(installed: list[Installed], taken: list[str], said: str) -> dict[str, Any]:
+def _as_object(installed: list[Installed], taken: list[str], text: str) -> dict[str, Any]:
     there = {model.name for model in installed}
     return {
         "folders": [str(folder) for folder in models_folders()],
@@ -176,12 +176,12 @@ def _as_object(installed: list[Installed], taken: list[str], said: str) -> dict[
             }
             for known in KNOWN_MODELS.values()
         ],
-        "auto": {"embedders": taken, "said": said},
+        "auto": {"embedders": taken, "said": text},
     }
 
 
 @contextmanager
-def _shown() -> Iterator[FileTold]:
+def _shown() -> Iterator[FileProgress]:
     """A bar a file on standard error, for somebody who watches."""
     if not sys.stderr.isatty():
         yield lambda *_: None

@@ -99,26 +99,26 @@ def draw_receipt(page: ReceiptPage, sheet: Sheet) -> Iterator[RenderableType]:
 
 
 def _title(page: ReceiptPage, sheet: Sheet) -> Text:
-    said = when(page.recorded.at)
+    text = when(page.recorded.at)
     undone = ", undone" if page.undone else ""
     title = f"Compaction {page.number} of {page.of}{undone}  "
-    name = clipped(plain_line(page.session), max(8, sheet.width - len(title) - len(said) - 2))
-    return Text.assemble((title, ACCENT), (name, "bold"), "  ", (said, QUIET))
+    name = clipped(plain_line(page.session), max(8, sheet.width - len(title) - len(text) - 2))
+    return Text.assemble((title, ACCENT), (name, "bold"), "  ", (text, QUIET))
 
 
 def _what_happened(page: ReceiptPage) -> str:
     result = page.recorded.result
-    said = f"{result.trigger}, before turn {page.recorded.turn}: {plain_line(str(result.reason))}"
+    text = f"{result.trigger}, before turn {page.recorded.turn}: {plain_line(str(result.reason))}"
     if result.splits_a_turn:
-        said += "; a turn was split"
+        text += "; a turn was split"
     spent = result.spent
     if spent.calls:
         calls = "call" if spent.calls == 1 else "calls"
-        said += (
+        text += (
             f"; {spent.calls} {calls}, {spent.input_tokens:,} tokens in, "
             f"{spent.output_tokens:,} out"
         )
-    return f"{said}; {result.seconds:.1f} s"
+    return f"{text}; {result.seconds:.1f} s"
 
 
 def _bars(result: CompactionResult, sheet: Sheet) -> Iterator[Text]:
@@ -140,7 +140,7 @@ def _standings(made: Receipt, sheet: Sheet) -> Iterator[RenderableType]:
     if not total:
         yield Text("Nothing exact was found in what was cut.", style=QUIET)
         return
-    counts = Counter((one.probe.kind, _standing_of(one)) for one in made.findings)
+    counts = Counter((finding.probe.kind, _standing_of(finding)) for finding in made.findings)
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     for _ in range(4):
@@ -164,32 +164,34 @@ def _counted(count: int, title: str) -> Text:
     return Text(f"{count:,}", style=f"bold {LIMIT}" if title == "lost" else "bold")
 
 
-def _standing_of(one: ProbeFinding) -> str:
-    return "pinned" if one.pinned else one.standing
+def _standing_of(finding: ProbeFinding) -> str:
+    return "pinned" if finding.pinned else finding.standing
 
 
 def _listed(title: str, standing: str, made: Receipt, sheet: Sheet) -> Iterator[RenderableType]:
-    held = [one for one in made.findings if _standing_of(one) == standing]
-    if not held and standing != "lost":
+    findings = [finding for finding in made.findings if _standing_of(finding) == standing]
+    if not findings and standing != "lost":
         return
     yield Text()
-    said = f"{len(held)}"
+    text = f"{len(findings)}"
     if standing == "pinned":
-        said += f", {made.pinned_tokens:,} tokens added to the summary"
-    yield heading(title, Text(said, style=QUIET), sheet)
-    if not held:
+        text += f", {made.pinned_tokens:,} tokens added to the summary"
+    yield heading(title, Text(text, style=QUIET), sheet)
+    if not findings:
         yield Text("Nothing: all of it stands in the summary or was recalled.", style=GOOD)
     colour, sign = (LIMIT, "✗") if standing == "lost" else (MARK, "+")
-    yield from _findings(held[:_MOST_LISTED], sheet, f"{sign} ", colour)
-    if len(held) > _MOST_LISTED:
-        left = len(held) - _MOST_LISTED
+    yield from _findings(findings[:_MOST_LISTED], sheet, f"{sign} ", colour)
+    if len(findings) > _MOST_LISTED:
+        left = len(findings) - _MOST_LISTED
         yield Text(f"  … and {left:,} more; --json has them all", style=QUIET)
 
 
-def _findings(held: Sequence[ProbeFinding], sheet: Sheet, sign: str, colour: str) -> Iterator[Text]:
-    for one in held:
-        text, sentence = plain_line(one.probe.text), plain_line(one.probe.sentence)
-        kind = f"{one.probe.kind:10} "
+def _findings(
+    findings: Sequence[ProbeFinding], sheet: Sheet, sign: str, colour: str
+) -> Iterator[Text]:
+    for finding in findings:
+        text, sentence = plain_line(finding.probe.text), plain_line(finding.probe.sentence)
+        kind = f"{finding.probe.kind:10} "
         yield Text.assemble(
             (sign, colour),
             (kind, QUIET),
@@ -210,15 +212,15 @@ def _diff(page: ReceiptPage, sheet: Sheet) -> Iterator[RenderableType]:
             yield Text(clipped(plain_line(line), sheet.width))
         return
     lines = compare(page.previous_summary, page.recorded.result.summary)
-    changed = [one for one in lines if one.change != "kept"]
-    count = Counter(one.change for one in lines)
-    said = f"{count['dropped']} dropped, {count['new']} new, {count['kept']} kept"
+    changed = [line for line in lines if line.change != "kept"]
+    count = Counter(line.change for line in lines)
+    text = f"{count['dropped']} dropped, {count['new']} new, {count['kept']} kept"
     title = f"Against summary {page.previous_number}"
-    yield heading(title, Text(said, style=QUIET), sheet)
+    yield heading(title, Text(text, style=QUIET), sheet)
     signs = {"dropped": ("- ", LIMIT), "new": ("+ ", GOOD)}
-    for one in changed[:_MOST_DIFF]:
-        sign, colour = signs[one.change]
-        yield Text(sign + clipped(plain_line(one.text), sheet.width - 2), style=colour)
+    for diff_line in changed[:_MOST_DIFF]:
+        sign, colour = signs[diff_line.change]
+        yield Text(sign + clipped(plain_line(diff_line.text), sheet.width - 2), style=colour)
     if len(changed) > _MOST_DIFF:
         left = len(changed) - _MOST_DIFF
         yield Text(f"  … and {left:,} more; --json has them all", style=QUIET)
@@ -311,9 +313,9 @@ def page_of(
 
     newest = records[-1].number
     wanted = newest if number is None else number
-    at = next((at for at, one in enumerate(records) if one.number == wanted), None)
+    at = next((at for at, compaction in enumerate(records) if compaction.number == wanted), None)
     if at is None:
-        kept = ", ".join(str(one.number) for one in records)
+        kept = ", ".join(str(compaction.number) for compaction in records)
         raise RecollectError(f"--number {wanted}: no such compaction is kept; there are {kept}")
     # without the record right before it a diff would show what an older one had
     before = records[at - 1] if at and records[at - 1].number == wanted - 1 else None
@@ -341,7 +343,9 @@ def as_object(page: ReceiptPage) -> dict[str, Any]:
         "at": instant(page.recorded.at),
         "turn": page.recorded.turn,
         "previous_number": page.previous_number,
-        "diff": [{"change": one.change, "text": one.text} for one in diff if one.change != "kept"],
+        "diff": [
+            {"change": line.change, "text": line.text} for line in diff if line.change != "kept"
+        ],
     }
 
 
@@ -349,7 +353,8 @@ def _list(
     session: str, records: Sequence[CompactionRecord], standing: int | None, *, as_json: bool
 ) -> None:
     rows = [
-        {**_row(one), "undone": standing is not None and one.number > standing} for one in records
+        {**_row(compaction), "undone": standing is not None and compaction.number > standing}
+        for compaction in records
     ]
     if as_json:
         print_json({"session": session, "compactions": rows})
@@ -375,7 +380,7 @@ def _row(record: CompactionRecord) -> dict[str, Any]:
     except FormatError as error:
         raise RecollectError(f"compaction {record.number} cannot be read: {error}") from error
     findings = result.receipt.findings if result.receipt else ()
-    standings = Counter(one.standing for one in findings)
+    standings = Counter(finding.standing for finding in findings)
     return {
         "number": record.number,
         "at": instant(record.at),
@@ -385,5 +390,5 @@ def _row(record: CompactionRecord) -> dict[str, Any]:
         "in_summary": standings["in summary"],
         "recallable": standings["recallable"],
         "lost": standings["lost"],
-        "pinned": sum(one.pinned for one in findings),
+        "pinned": sum(finding.pinned for finding in findings),
     }

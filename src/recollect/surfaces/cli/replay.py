@@ -100,18 +100,20 @@ def _print(
     sys.stdout.buffer.flush()
 
 
-def _told(found: Rebuilt) -> str:
+def _told(rebuilt: Rebuilt) -> str:
     """One line: which turn it is, and whether it is what was sent."""
-    record = found.record
-    said = f"turn {record.number}, {when(record.at)}, {record.format}, {len(found.body):,} bytes: "
-    if found.exact:
-        return said + "exact"
+    record = rebuilt.record
+    text = (
+        f"turn {record.number}, {when(record.at)}, {record.format}, {len(rebuilt.body):,} bytes: "
+    )
+    if rebuilt.exact:
+        return text + "exact"
     reasons = []
-    if found.redacted:
-        reasons.append(f"not as it was sent, secrets are masked: {_named(found.redacted)}")
-    if found.missing:
-        reasons.append(f"no longer kept: {_named(found.missing)}")
-    return f"{said}not exact; {'; '.join(reasons)}"
+    if rebuilt.redacted:
+        reasons.append(f"not as it was sent, secrets are masked: {_named(rebuilt.redacted)}")
+    if rebuilt.missing:
+        reasons.append(f"no longer kept: {_named(rebuilt.missing)}")
+    return f"{text}not exact; {'; '.join(reasons)}"
 
 
 def _named(things: tuple[str, ...]) -> str:
@@ -122,7 +124,8 @@ def _named(things: tuple[str, ...]) -> str:
 def _list(session: str, kept: tuple[KeptTurn, ...], *, as_json: bool) -> None:
     if as_json:
         turns = [
-            {"turn": one.turn, "at": instant(one.at), "said": shown_text(one.said)} for one in kept
+            {"turn": turn.turn, "at": instant(turn.at), "said": shown_text(turn.said)}
+            for turn in kept
         ]
         print_json({"session": session, "turns": turns})
     elif kept:
@@ -135,7 +138,7 @@ def _list(session: str, kept: tuple[KeptTurn, ...], *, as_json: bool) -> None:
 def _rows(kept: tuple[KeptTurn, ...]) -> list[str]:
     """A line for every message of the user: the turns that answer it, and its first words."""
     rows = []
-    for _, group in groupby(kept, key=lambda one: one.asked_by or one.turn):
+    for _, group in groupby(kept, key=lambda turn: turn.asked_by or turn.turn):
         turns = list(group)
         first, last = turns[0], turns[-1]
         span = f"{first.turn}" if first is last else f"{first.turn}-{last.turn}"

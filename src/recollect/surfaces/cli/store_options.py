@@ -168,8 +168,8 @@ def plain_text(text: str) -> str:
 
 def when(seconds: float | None) -> str:
     """A point in time for people: UTC, to the minute."""
-    said = instant(seconds)
-    return "—" if said is None else said[:16].replace("T", " ")
+    text = instant(seconds)
+    return "—" if text is None else text[:16].replace("T", " ")
 
 
 def instant(seconds: float | None) -> str | None:

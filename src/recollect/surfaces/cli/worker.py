@@ -111,7 +111,7 @@ class FleetWorker:
                 self._settings,
                 embedders=self._embedders,
                 model=self._reader,
-                told=lambda line: self._read(name, line),
+                notify=lambda line: self._read(name, line),
             )
             result = await runner.run_due(
                 stop=stop, told=lambda each: self._told(name, each), most=JOBS_A_VISIT
@@ -190,20 +190,20 @@ class Tally:
         self._by_space[space] += result
         if result.failed or result.dead:
             became = "set aside" if result.dead else "to be tried again"
-            said = f"{space}: a job failed, {became}: {result.reason}"
-            click.echo(plain_line(said), err=True)
+            text = f"{space}: a job failed, {became}: {result.reason}"
+            click.echo(plain_line(text), err=True)
 
     def read(self, space: str, line: str) -> None:
         """Count what reading a session found; it is told at once, and so is what went wrong."""
-        found = self._found[space]
-        notes = len(found.notes)
-        if found.hear(line) or len(found.notes) > notes:
+        counts = self._found[space]
+        notes = len(counts.notes)
+        if counts.hear(line) or len(counts.notes) > notes:
             click.echo(plain_line(f"{space}: {line}"), err=True)
 
     @property
     def found(self) -> int:
         """Facts that were found, in all spaces."""
-        return sum(one.facts for one in self._found.values())
+        return sum(counts.facts for counts in self._found.values())
 
     @property
     def total(self) -> RunResult:
@@ -298,7 +298,7 @@ async def _run(
         settings,
         embedders=choose_embedders(settings).used,
         model=reader,
-        told=lambda line: tally.read(store.space, line),
+        notify=lambda line: tally.read(store.space, line),
     )
 
     def told(result: RunResult) -> None:

@@ -57,7 +57,7 @@ def violations(
     """
     if format_name not in _CHECKS:
         raise ValueError(f"{format_name!r} is none of {', '.join(FORMAT_NAMES)}")
-    found = _CHECKS[format_name](body)
+    found_violations = _CHECKS[format_name](body)
     if ids_unique_across_messages:
-        found += _REUSED_IDS[format_name](body)
-    return found
+        found_violations += _REUSED_IDS[format_name](body)
+    return found_violations

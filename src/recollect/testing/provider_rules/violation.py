@@ -54,10 +54,10 @@ def is_blank(text: Any) -> bool:
 def repeated(ids: Iterable[tuple[str, str]]) -> list[Violation]:
     """`call-id-reused` for every (id, place) whose id came before."""
     seen: dict[str, str] = {}
-    found = []
+    violations = []
     for identity, where in ids:
         if identity in seen:
-            found.append(
+            violations.append(
                 Violation(
                     rule="call-id-reused",
                     where=where,
@@ -65,7 +65,7 @@ def repeated(ids: Iterable[tuple[str, str]]) -> list[Violation]:
                 )
             )
         seen.setdefault(identity, where)
-    return found
+    return violations
 
 
 # Rules that compare with the request as the client sent it
@@ -85,12 +85,12 @@ def unfaithful(
     format_name: str, original: Mapping[str, Any], body: Mapping[str, Any]
 ) -> list[Violation]:
     """Rules that `body` breaks as a replay of `original`, beyond those `violations` names."""
-    found = [*_ends_with_assistant(original, body), *_words_added(original, body)]
+    violations = [*_ends_with_assistant(original, body), *_words_added(original, body)]
     if format_name in ("anthropic", "pi"):
-        found += [*_altered(original, body), *_lost_in_latest(original, body)]
+        violations += [*_altered(original, body), *_lost_in_latest(original, body)]
     if format_name == "openai-responses":
-        found += _without_reasoning(original, body)
-    return found
+        violations += _without_reasoning(original, body)
+    return violations
 
 
 def _ends_with_assistant(

@@ -40,7 +40,7 @@ MARK = "Großer Bärenklau"
 
 
 def _said(new: tuple[NewSegment, ...]) -> tuple[MessageId, ...]:
-    return tuple(one.segment.message_id for one in new)
+    return tuple(segment.segment.message_id for segment in new)
 
 
 async def compactions_come_back_by_number(spaces: Spaces) -> None:
@@ -130,7 +130,10 @@ async def compaction_of_a_forgotten_message_goes(spaces: Spaces) -> None:
         assert left == stays
     like = compaction(1, _said(new[:1]), body="of the same message")
     await store.write(Batch(at=LATER, compactions=(like, compaction(2, _said(new[1:2])))))
-    assert [one.number for one in await store.compactions(SESSION)] == [2, 3]
+    assert [compaction_record.number for compaction_record in await store.compactions(SESSION)] == [
+        2,
+        3,
+    ]
     never = message_id("never stored")
     assert (await store.forget(ForgetOrder(at=LATER, message_ids=(never,)))).compactions == 0
     await store.write(Batch(at=LATER, compactions=(compaction(4, (never,)),)))
@@ -140,14 +143,14 @@ async def compaction_of_a_forgotten_message_goes(spaces: Spaces) -> None:
 async def compactions_of_a_forgotten_session_go(spaces: Spaces) -> None:
     """A forgotten session takes its records, whatever they stand for; a new one may begin."""
     store = await spaces.open()
-    one, two = segments(3, session="one"), segments(3, first=50, session="two")
+    new_segments, two = segments(3, session="one"), segments(3, first=50, session="two")
     records = (
-        compaction(1, _said(one), session="one"),
+        compaction(1, _said(new_segments), session="one"),
         compaction(2, (), session="one"),
         compaction(1, _said(two), session="two"),
         compaction(1, (), session="only compactions"),
     )
-    batch = Batch(at=START, segments=(*one, *two), compactions=records)
+    batch = Batch(at=START, segments=(*new_segments, *two), compactions=records)
     await store.write(batch)
     order = ForgetOrder(at=LATER, sessions=("one", "only compactions"))
     assert (await store.forget(order)).compactions == 3
@@ -166,22 +169,22 @@ async def compactions_of_forgotten_places_go(spaces: Spaces) -> None:
     """A record goes with a place of its session that it stands for, though the words stay said."""
     store = await spaces.open()
     stock = "what everybody says"
-    one = conversation(["early", stock, "late"], session="one")
+    new_segments = conversation(["early", stock, "late"], session="one")
     two = conversation([stock, "other"], session="two", said_at=START + 100)
     kept = (
-        compaction(2, _said(one[2:]), session="one"),
+        compaction(2, _said(new_segments[2:]), session="one"),
         compaction(1, _said(two), session="two"),
     )
     gone = (
-        compaction(1, _said(one[1:2]), session="one"),
-        compaction(3, _said(one[:1]), session="one"),
-        compaction(2, _said(one[:1]), session="two"),
+        compaction(1, _said(new_segments[1:2]), session="one"),
+        compaction(3, _said(new_segments[:1]), session="one"),
+        compaction(2, _said(new_segments[:1]), session="two"),
     )
-    await store.write(Batch(at=START, segments=(*one, *two), compactions=(*kept, *gone)))
+    await store.write(Batch(at=START, segments=(*new_segments, *two), compactions=(*kept, *gone)))
     order = ForgetOrder(at=LATER, sessions=("one",), said_before=START + 1.5)
     done = await store.forget(order)
     assert (len(done.segments), done.message_ids, done.compactions) == (2, (), 3)
-    unheard = compaction(9, _said(one[:1]), session="two")
+    unheard = compaction(9, _said(new_segments[:1]), session="two")
     for late in ((), gone, (unheard,)):
         await store.write(Batch(at=LATER, compactions=late))
         assert await store.compactions("one") == kept[:1]
@@ -276,7 +279,9 @@ async def cut_goes_with_a_place_it_covers(spaces: Spaces) -> None:
 async def _hold(store: Store, model: ReferenceModel, *asked_about: NewSegment) -> None:
     """The store answers as the model does, of what was withdrawn too."""
     words = tuple(
-        dict.fromkeys(word for one in asked_about for part in one.passages for word in part.words)
+        dict.fromkeys(
+            word for segment in asked_about for part in segment.passages for word in part.words
+        )
     )
     query = CandidateQuery(words=words, vectors=(asked("q"),), lexical_limit=99, vector_limit=99)
     for asked_for in (query, replace(query, cold=True)):
@@ -286,7 +291,9 @@ async def _hold(store: Store, model: ReferenceModel, *asked_about: NewSegment) -
     page = await store.page(limit=1_000)
     assert [row.segment for row in page] == [new.segment for new in model.segments.values()]
     assert {row.segment.id for row in page if row.cold} == model.cold
-    stored = {(one.segment, one.ordinal): one.values for one in await store.vectors(EMBEDDER)}
+    stored = {
+        (vector.segment, vector.ordinal): vector.values for vector in await store.vectors(EMBEDDER)
+    }
     assert stored == model.vectors.get(EMBEDDER, {})
     stats = await store.stats()
     kept = model.segments.values()
@@ -315,9 +322,9 @@ async def withdrawn_segments_are_gone(spaces: Spaces) -> None:
     await _hold(store, model, *new)
     assert await store.segments(ids(gone)) == ()
     assert await store.known(ids(gone)) == frozenset()
-    for one in gone:
-        assert await store.passages(one.segment.id) == ()
-    assert [one.session for one in await store.sessions()] == [SESSION, "other"]
+    for new_segment in gone:
+        assert await store.passages(new_segment.segment.id) == ()
+    assert [session.session for session in await store.sessions()] == [SESSION, "other"]
     assert await store.withdraw(named, at=LATER) == 0
     assert await store.withdraw((), at=LATER) == 0
     store = await spaces.reopen(store)
@@ -335,8 +342,8 @@ async def withdrawn_segments_can_come_back(spaces: Spaces) -> None:
     for _ in range(2):
         gone = new[2:5]
         assert await store.withdraw(ids(gone), at=LATER) == model.withdraw(ids(gone)) == 3
-        marks = [one.segment.message_id for one in gone]
-        places = [MessageId(one.segment.id) for one in gone]
+        marks = [segment.segment.message_id for segment in gone]
+        places = [MessageId(segment.segment.id) for segment in gone]
         assert await store.tombstoned([*marks, *places]) == frozenset()
         assert (await store.stats()).tombstones == 0
         await _hold(store, model, *new)
@@ -345,7 +352,7 @@ async def withdrawn_segments_can_come_back(spaces: Spaces) -> None:
         assert written.stored == ids(gone)
         assert set(written.known) == set(ids(new)) - set(ids(gone))
         waiting = await store.unembedded(EMBEDDER, limit=99)
-        assert {one.segment for one in waiting} == set(ids(gone)), "its vector is gone"
+        assert {passage.segment for passage in waiting} == set(ids(gone)), "its vector is gone"
         await _hold(store, model, *new)
         await store.write(Batch(at=LATER, vectors=(vectors(gone),)))
         model.write(Batch(at=LATER, vectors=(vectors(gone),)))
@@ -364,9 +371,9 @@ async def withdrawing_leaves_all_else(spaces: Spaces) -> None:
     after = await contents(store, "mine", "other")
     for kept in ("facts", "jobs", "queue", "stored", "turns"):
         assert after[kept] == before[kept], kept
-    hashes = [one.hash for one in mine.pieces]
+    hashes = [piece.hash for piece in mine.pieces]
     assert set(await store.pieces(hashes)) == set(hashes)
-    assert [one.session for one in await store.sessions()] == ["other"]
+    assert [session.session for session in await store.sessions()] == ["other"]
     assert [row.segment for row in await store.page()] == [new.segment for new in other.segments]
     assert await store.page(session="mine") == ()
     query = CandidateQuery(words=other.segments[1].passages[0].words[:1], session="other")
@@ -377,12 +384,16 @@ async def withdrawn_twin_stays_elsewhere(spaces: Spaces) -> None:
     """The same words in another session are another segment: they stay where they are."""
     store = await spaces.open()
     texts = ["the door is red", "so it is"]
-    one, two = conversation(texts, session="one"), conversation(texts, session="two")
-    batch = Batch(at=START, segments=(*one, *two), vectors=(vectors((*one, *two)),))
+    new_segments, two = conversation(texts, session="one"), conversation(texts, session="two")
+    batch = Batch(
+        at=START, segments=(*new_segments, *two), vectors=(vectors((*new_segments, *two)),)
+    )
     model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
-    assert await store.withdraw(ids(one), at=LATER) == model.withdraw(ids(one)) == 2
+    assert (
+        await store.withdraw(ids(new_segments), at=LATER) == model.withdraw(ids(new_segments)) == 2
+    )
     await _hold(store, model, *two)
     assert [row.segment for row in await store.page(session="two")] == [new.segment for new in two]
 
@@ -412,7 +423,7 @@ _TOOLS = piece("[]", kind="tools")
 
 
 def _hashes(pieces: Sequence[LedgerPiece]) -> tuple[PieceHash, ...]:
-    return tuple(one.hash for one in pieces)
+    return tuple(piece.hash for piece in pieces)
 
 
 def _turn(
@@ -451,8 +462,8 @@ async def pieces_are_stored_once(spaces: Spaces) -> None:
     stats = await store.stats()
     assert (stats.turns, stats.pieces) == (3, 5 + 3 + 2 + 1)
     wanted = (*_ROWS[:5], _SYSTEM, binary)
-    found = await store.pieces([*_hashes(wanted), PieceHash("0" * 32)])
-    assert dict(found) == {one.hash: one for one in wanted}
+    pieces = await store.pieces([*_hashes(wanted), PieceHash("0" * 32)])
+    assert dict(pieces) == {piece.hash: piece for piece in wanted}
     assert dict(await store.pieces([])) == {}
 
 

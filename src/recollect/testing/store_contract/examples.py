@@ -221,8 +221,8 @@ def fact_vectors(
 ) -> FactVectorSet:
     """A vector for each of these facts, made from its content."""
     made = tuple(
-        FactVector(fact=one.id, values=vector(embedder + one.content, dimensions=dimensions))
-        for one in given
+        FactVector(fact=fact.id, values=vector(embedder + fact.content, dimensions=dimensions))
+        for fact in given
     )
     return FactVectorSet(embedder=embedder, dimensions=dimensions, vectors=made)
 
@@ -254,14 +254,15 @@ def full_batch(
     """A batch with something of every kind, which shares nothing with other numbers."""
     new = segments(count, first=number * 1_000, session=session, said_at=START + number * 100)
     rows = tuple(
-        piece(one.segment.text, kind="row", about=(one.segment.message_id,)) for one in new
+        piece(segment.segment.text, kind="row", about=(segment.segment.message_id,))
+        for segment in new
     )
     system = piece(f"system {number}", kind="system")
     return Batch(
         at=START + number * 100 + count,
         segments=new,
         vectors=(vectors(new, dimensions=dimensions),),
-        facts=(fact(f"fact-{number}", sources=[one.segment.id for one in new[:2]]),),
+        facts=(fact(f"fact-{number}", sources=[segment.segment.id for segment in new[:2]]),),
         jobs=(NewJob(kind="embed", key=f"batch-{number}", about=(new[0].segment.message_id,)),),
         session=session_write(new, turn=number + 1, session=session),
         pieces=(system, *rows),
@@ -279,7 +280,7 @@ def full_batch(
         compactions=(
             compaction(
                 number + 1,
-                [one.segment.message_id for one in new[:2]],
+                [segment.segment.message_id for segment in new[:2]],
                 session=session,
                 at=START + number * 100 + count,
             ),

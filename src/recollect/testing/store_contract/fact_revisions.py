@@ -122,14 +122,14 @@ async def stale_completion_keeps_the_job(spaces: Spaces) -> None:
     else:
         refused = False
     assert refused
-    assert [(one.kind, one.state) for one in await store.jobs()] == [("extract", "leased")]
-    assert [one.id for one in await store.facts()] == ["meanwhile"]
+    assert [(job.kind, job.state) for job in await store.jobs()] == [("extract", "leased")]
+    assert [fact.id for fact in await store.facts()] == ["meanwhile"]
     assert await store.extracted_to(SESSION) == 0
     assert await store.heartbeat(lease, expires_at=START + 90)
     now = replace(effect, facts_revision=await store.facts_revision())
     assert await store.complete(lease, now)
-    assert [one.id for one in await store.facts()] == ["effect", "meanwhile"]
-    assert [one.kind for one in await store.jobs()] == ["embed"]
+    assert [fact.id for fact in await store.facts()] == ["effect", "meanwhile"]
+    assert [job.kind for job in await store.jobs()] == ["embed"]
     assert not await store.complete(lease, now), "the lease is gone, which is no staleness"
 
 
@@ -149,7 +149,7 @@ async def one_of_two_decisions_holds(spaces: Spaces) -> None:
         )
         assert sorted(refused) == [False, True, True]
         (winner,) = (place for place, stale in enumerate(refused) if not stale)
-        written = [one.id for one in await stores[0].facts() if one.id.startswith(f"{turn}-")]
+        written = [fact.id for fact in await stores[0].facts() if fact.id.startswith(f"{turn}-")]
         assert written == [f"{turn}-{winner}"]
 
 
@@ -178,9 +178,9 @@ async def read_place_never_goes_back(spaces: Spaces) -> None:
 
 async def facts_of_another_space_are_not_met(spaces: Spaces) -> None:
     """Revision, places and candidates are a space's own."""
-    one, two = await spaces.open("one"), await spaces.open("two")
+    store, two = await spaces.open("one"), await spaces.open("two")
     marks = (ExtractedTo(session=SESSION, sequence=4),)
-    await one.write(Batch(at=START, facts=(fact("mine"),), extracted=marks))
+    await store.write(Batch(at=START, facts=(fact("mine"),), extracted=marks))
     assert await two.facts_revision() == 0
     assert await two.extracted_to(SESSION) == 0
     assert await two.unembedded_facts("e", limit=5) == ()
@@ -194,8 +194,8 @@ def _replaced(old: Fact, new: Fact) -> Fact:
     return replace(old, superseded_by=new.id, valid_to=new.at)
 
 
-def _saying(new: NewSegment, said: str) -> NewSegment:
-    return NewSegment(segment=replace(new.segment, text=said), passages=passages(said))
+def _saying(new: NewSegment, text: str) -> NewSegment:
+    return NewSegment(segment=replace(new.segment, text=text), passages=passages(text))
 
 
 async def _refused(store: Store, batch: Batch) -> bool:
@@ -249,11 +249,16 @@ async def changed_segments_make_decisions_stale(spaces: Spaces) -> None:
 async def nothing_is_closed_for_what_is_refused(spaces: Spaces) -> None:
     """A fact whose successor the batch may not write stays as it is, and a new one holds."""
     store = await spaces.open()
-    said = segments(2)
-    old, kept = fact("old", sources=ids(said[:1])), fact("kept", sources=ids(said[:1]))
-    await store.write(Batch(at=START, segments=said, facts=(old, kept)))
-    await store.forget(ForgetOrder(at=SOON, segments=ids(said[1:]), facts=(FactId("named"),)))
-    unsaid = fact("unsaid", at=SOON, sources=ids(said[1:]), change="supersede")
+    new_segments = segments(2)
+    old, kept = (
+        fact("old", sources=ids(new_segments[:1])),
+        fact("kept", sources=ids(new_segments[:1])),
+    )
+    await store.write(Batch(at=START, segments=new_segments, facts=(old, kept)))
+    await store.forget(
+        ForgetOrder(at=SOON, segments=ids(new_segments[1:]), facts=(FactId("named"),))
+    )
+    unsaid = fact("unsaid", at=SOON, sources=ids(new_segments[1:]), change="supersede")
     named = fact("named", at=SOON, change="supersede")
     fresh = fact("fresh", at=START + 1)
     batch = Batch(
@@ -268,12 +273,12 @@ async def nothing_is_closed_for_what_is_refused(spaces: Spaces) -> None:
     )
     for _ in range(2):
         await store.write(batch)
-        assert {one.id: one for one in await store.facts(superseded=True)} == {
+        assert {fact.id: fact for fact in await store.facts(superseded=True)} == {
             "old": old, "kept": kept, "fresh": fresh,
         }  # fmt: skip
     good = fact("good", at=SOON, change="supersede")
     await store.write(Batch(at=SOON, facts=(_replaced(old, good), good)))
-    assert [one.id for one in await store.facts()] == ["kept", "fresh", "good"]
+    assert [fact.id for fact in await store.facts()] == ["kept", "fresh", "good"]
 
 
 async def closing_outlives_its_successor(spaces: Spaces) -> None:
@@ -315,13 +320,13 @@ async def joint_fact_goes_with_any_source(spaces: Spaces) -> None:
     await store.write(Batch(at=START, segments=new, facts=facts))
     done = await store.forget(ForgetOrder(at=SOON, segments=ids(new[:1])))
     assert sorted(done.facts) == ["digest", "joint"]
-    left = {one.id: one for one in await store.facts(superseded=True)}
+    left = {fact.id: fact for fact in await store.facts(superseded=True)}
     assert sorted(left) == ["either", "joint elsewhere"]
     assert left[FactId("either")] == replace(
         facts[2], sources=ids(new[1:2]), evidence=facts[2].evidence[1:]
     ), "without the source and its span, as trusted as before"
     await store.write(Batch(at=SOON, facts=facts))
-    assert sorted(one.id for one in await store.facts()) == ["either", "joint elsewhere"]
+    assert sorted(fact.id for fact in await store.facts()) == ["either", "joint elsewhere"]
 
 
 async def evidence_counts_as_a_source(spaces: Spaces) -> None:
@@ -338,7 +343,7 @@ async def evidence_counts_as_a_source(spaces: Spaces) -> None:
     done = await store.forget(ForgetOrder(at=SOON, segments=ids(new[:1])))
     assert sorted(done.facts) == ["by span alone", "joint by spans"]
     for _ in range(2):
-        left = {one.id: (one.sources, one.evidence) for one in await store.facts()}
+        left = {fact.id: (fact.sources, fact.evidence) for fact in await store.facts()}
         assert left == {
             "by spans": ((), _spans(*new)[1:]),
             "by source and span": (ids(new[1:]), _spans(*new)[1:]),
@@ -367,8 +372,8 @@ async def forgotten_fact_stays_away(spaces: Spaces) -> None:
     order = ForgetOrder(at=SOON, facts=(named[0].id, named[1].id))
     done = await store.forget(order)
     assert done.facts == ("going",)
-    identities = {fact_identity(one.id) for one in named[:2]}
-    assert await store.tombstoned(fact_identity(one.id) for one in named) == identities
+    identities = {fact_identity(fact.id) for fact in named[:2]}
+    assert await store.tombstoned(fact_identity(fact.id) for fact in named) == identities
     revision = await store.facts_revision()
     vectors = (fact_vectors(named),)
     changed = replace(named[0], content="told otherwise", at=SOON)
@@ -377,10 +382,13 @@ async def forgotten_fact_stays_away(spaces: Spaces) -> None:
         Batch(at=SOON, facts=(changed,), facts_revision=revision),
     ):
         await store.write(batch)
-        assert [one.id for one in await store.facts(superseded=True)] == ["staying"]
+        assert [fact.id for fact in await store.facts(superseded=True)] == ["staying"]
     assert await store.facts_revision() == revision
-    found = await store.fact_candidates(FactQuery(words=("fact",)))
-    assert ([one.fact.id for one in found.facts], found.documents) == (["staying"], 1)
+    candidates = await store.fact_candidates(FactQuery(words=("fact",)))
+    assert ([candidate.fact.id for candidate in candidates.facts], candidates.documents) == (
+        ["staying"],
+        1,
+    )
 
 
 async def forgotten_facts_are_found_no_more(spaces: Spaces) -> None:
@@ -400,13 +408,13 @@ async def forgotten_facts_are_found_no_more(spaces: Spaces) -> None:
     await store.forget(ForgetOrder(at=SOON, segments=ids(new[:1])))
     after = await store.fact_candidates(query)
     assert after.document_frequencies == {"zanzibar": 0, "port": 1}
-    assert [one.fact.id for one in after.facts] == ["staying"]
+    assert [candidate.fact.id for candidate in after.facts] == ["staying"]
     assert after.facts[0].similarities[0] is not None
     unknown = Batch(at=SOON, fact_vectors=(fact_vectors(facts, embedder="late"),))
     await store.write(unknown)
     late = asked("x", embedder="late")
-    found = await store.fact_candidates(FactQuery(vectors=(late,)))
-    assert [one.fact.id for one in found.facts] == ["staying"]
+    candidates = await store.fact_candidates(FactQuery(vectors=(late,)))
+    assert [candidate.fact.id for candidate in candidates.facts] == ["staying"]
 
 
 async def sources_that_are_unknown_do_no_harm(spaces: Spaces) -> None:

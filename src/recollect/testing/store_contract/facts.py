@@ -29,7 +29,7 @@ from recollect.values.segment import SegmentId
 
 def _plain(facts: tuple[Fact, ...]) -> list[Fact]:
     """Words are a bag: their order means nothing."""
-    return [replace(one, words=tuple(sorted(one.words))) for one in facts]
+    return [replace(fact, words=tuple(sorted(fact.words))) for fact in facts]
 
 
 async def facts_come_back(spaces: Spaces) -> None:
@@ -78,7 +78,7 @@ async def superseded_facts_come_on_request(spaces: Spaces) -> None:
     assert _plain(every) == _plain((new, ended, old))
     assert _plain(await store.facts([new.id, ended.id, old.id])) == _plain((new,))
     await store.write(Batch(at=START, facts=(replace(old, superseded_by=None),)))
-    assert [one.id for one in await store.facts()] == ["old", "new"]
+    assert [fact.id for fact in await store.facts()] == ["old", "new"]
 
 
 async def old_versions_are_kept(spaces: Spaces) -> None:
@@ -100,9 +100,9 @@ async def old_versions_are_kept(spaces: Spaces) -> None:
     kept = await store.facts(superseded=True)
     assert _plain(kept) == _plain(chain)
     for place in range(3):
-        held = [one.id for one in kept if one.held_at(START + place + 0.5)]
-        assert held == [names[place]], place
-    assert [one.id for one in await store.facts()] == ["third"]
+        fact_ids = [fact.id for fact in kept if fact.held_at(START + place + 0.5)]
+        assert fact_ids == [names[place]], place
+    assert [fact.id for fact in await store.facts()] == ["third"]
 
 
 async def facts_are_ordered(spaces: Spaces) -> None:
@@ -112,9 +112,9 @@ async def facts_are_ordered(spaces: Spaces) -> None:
         fact(name, at=START + at) for name, at in (("d", 3), ("b", 1), ("c", 1), ("a", 2), ("e", 0))
     ]
     await store.write(Batch(at=START, facts=tuple(given)))
-    assert [one.id for one in await store.facts()] == ["e", "b", "c", "a", "d"]
+    assert [fact.id for fact in await store.facts()] == ["e", "b", "c", "a", "d"]
     wanted = [FactId(name) for name in ("d", "a", "unheard of", "b")]
-    assert [one.id for one in await store.facts(wanted)] == ["d", "a", "b"]
+    assert [fact.id for fact in await store.facts(wanted)] == ["d", "a", "b"]
     assert await store.facts([]) == ()
 
 
@@ -130,12 +130,12 @@ async def facts_of_subjects_are_read_alone(spaces: Spaces) -> None:
     for keys in (("port",), ("port", "host"), ("a\ud800b", "世界\x00"), ("",), ("nobody",), ()):
         for superseded in (False, True):
             every = await store.facts(superseded=superseded)
-            found = await store.facts(superseded=superseded, subjects=keys)
-            assert found == tuple(one for one in every if one.subject in keys), keys
+            facts = await store.facts(superseded=superseded, subjects=keys)
+            assert facts == tuple(fact for fact in every if fact.subject in keys), keys
     ids_ = [given[5].id, given[1].id, given[2].id]
-    assert [one.id for one in await store.facts(ids_, subjects={"port"})] == ["f5", "f1"]
+    assert [fact.id for fact in await store.facts(ids_, subjects={"port"})] == ["f5", "f1"]
     many = ("port", *(f"subject {number}" for number in range(1_200)))
-    assert [one.id for one in await store.facts(subjects=many)] == ["f5", "f1"]
+    assert [fact.id for fact in await store.facts(subjects=many)] == ["f5", "f1"]
 
 
 # What holds for finding facts: by rare words, by vector, pinned; only what is current.
@@ -153,11 +153,11 @@ async def facts_are_found_as_they_are(spaces: Spaces) -> None:
     one = fact("one", content="the port is 8080", subject="service", attribute="port")
     pinned = fact("kept", content="never push to main", pinned=True)
     await store.write(Batch(at=START, facts=(one, pinned)))
-    found = await store.fact_candidates(FactQuery(words=("port", "port", "absent")))
-    assert _found(found) == ["kept", "one"]
-    assert {each.fact for each in found.facts} == {one, pinned}
-    assert found.documents == 2
-    assert found.document_frequencies == {"port": 1, "absent": 0}
+    candidates = await store.fact_candidates(FactQuery(words=("port", "port", "absent")))
+    assert _found(candidates) == ["kept", "one"]
+    assert {each.fact for each in candidates.facts} == {one, pinned}
+    assert candidates.documents == 2
+    assert candidates.document_frequencies == {"port": 1, "absent": 0}
     assert _found(await store.fact_candidates(FactQuery())) == ["kept"]
     nothing = await store.fact_candidates(FactQuery(words=("port",), limit=0))
     assert _found(nothing) == ["kept"]
@@ -173,15 +173,15 @@ async def only_current_facts_are_found(spaces: Spaces) -> None:
     )
     await store.write(Batch(at=START, facts=given, fact_vectors=(fact_vectors(given),)))
     query = FactQuery(words=("port",), vectors=(asked("x"),))
-    found = await store.fact_candidates(query)
-    assert (_found(found), found.documents) == (["current"], 1)
-    assert found.document_frequencies == {"port": 1}
+    candidates = await store.fact_candidates(query)
+    assert (_found(candidates), candidates.documents) == (["current"], 1)
+    assert candidates.document_frequencies == {"port": 1}
     opened = replace(given[2], valid_to=None)
     closed = replace(given[0], valid_to=START + 2, superseded_by=opened.id)
     await store.write(Batch(at=START, facts=(opened, closed)))
-    found = await store.fact_candidates(query)
-    assert _found(found) == ["closed"]
-    assert found.facts[0].similarities == (None,), "a vector goes with its fact"
+    candidates = await store.fact_candidates(query)
+    assert _found(candidates) == ["closed"]
+    assert candidates.facts[0].similarities == (None,), "a vector goes with its fact"
 
 
 async def facts_are_found_in_their_session(spaces: Spaces) -> None:
@@ -200,11 +200,11 @@ async def facts_are_found_in_their_session(spaces: Spaces) -> None:
             FactQuery(words=("port",), session=session),
             FactQuery(vectors=(asked("x"),), session=session),
         ):
-            found = await store.fact_candidates(query)
+            candidates = await store.fact_candidates(query)
             expected = {f"{one}{kind}" for one in (place, 2) for kind in ("p", "w")}
-            wanted = expected if session is not None else {one.id for one in given}
-            assert set(_found(found)) == wanted
-            assert found.documents == len(given)
+            wanted = expected if session is not None else {fact.id for fact in given}
+            assert set(_found(candidates)) == wanted
+            assert candidates.documents == len(given)
     few = await store.fact_candidates(FactQuery(words=("port",), session="b", limit=2))
     assert set(_found(few)) == {"1p", "1w", "2p"}, "the filter comes before the limit"
 
@@ -248,8 +248,8 @@ async def rare_words_choose_and_ties_go_by_id(spaces: Spaces) -> None:
         await store.write(Batch(at=START, facts=(one,)))
     for limit in (1, 2, 4, 6, 50):
         query = FactQuery(words=("common", "rare"), limit=limit)
-        found = await store.fact_candidates(query)
-        assert set(_found(found)) == _expected(given, query, {}), limit
+        candidates = await store.fact_candidates(query)
+        assert set(_found(candidates)) == _expected(given, query, {}), limit
 
 
 async def nearest_facts_are_found(spaces: Spaces) -> None:
@@ -267,19 +267,19 @@ async def nearest_facts_are_found(spaces: Spaces) -> None:
     )
     for limit in (1, 3, 5, 30):
         query = FactQuery(vectors=questions, limit=limit)
-        found = await store.fact_candidates(query)
-        assert set(_found(found)) == _expected(given, query, held), limit
-        for one in found.facts:
-            for near, question in zip(one.similarities, questions, strict=True):
-                values = held.get((question.embedder, one.fact.id))
+        candidates = await store.fact_candidates(query)
+        assert set(_found(candidates)) == _expected(given, query, held), limit
+        for candidate in candidates.facts:
+            for near, question in zip(candidate.similarities, questions, strict=True):
+                values = held.get((question.embedder, candidate.fact.id))
                 if values is None:
                     assert near is None
                 else:
                     assert near is not None
                     assert abs(near - _cosine(question.values, values)) < 1e-6
     zero = AskedVector(embedder=EMBEDDER, values=bytes(4 * 256))
-    found = await store.fact_candidates(FactQuery(words=("3",), vectors=(zero,)))
-    assert {one.similarities for one in found.facts} == {(None,)}
+    candidates = await store.fact_candidates(FactQuery(words=("3",), vectors=(zero,)))
+    assert {candidate.similarities for candidate in candidates.facts} == {(None,)}
 
 
 async def facts_without_vectors_are_told(spaces: Spaces) -> None:
@@ -288,13 +288,13 @@ async def facts_without_vectors_are_told(spaces: Spaces) -> None:
     given = tuple(fact(f"f{number}") for number in range(5))
     closed = fact("closed", valid_to=START + 1)
     await store.write(Batch(at=START, facts=(*given, closed)))
-    assert [one.fact for one in await store.unembedded_facts("e", limit=3)] == ["f0", "f1", "f2"]
-    texts = {one.fact: one.text for one in await store.unembedded_facts("e", limit=50)}
-    assert texts == {one.id: one.content for one in given}
+    assert [text.fact for text in await store.unembedded_facts("e", limit=3)] == ["f0", "f1", "f2"]
+    texts = {text.fact: text.text for text in await store.unembedded_facts("e", limit=50)}
+    assert texts == {other.id: other.content for other in given}
     vectors = fact_vectors((*given[:3], closed, fact("unheard of")), embedder="e", dimensions=4)
     await store.write(Batch(at=START, fact_vectors=(vectors,)))
     assert await _waiting(store, "e") == ["f3", "f4"]
-    assert await _waiting(store, "another") == [one.id for one in given]
+    assert await _waiting(store, "another") == [fact.id for fact in given]
     changed = replace(given[0], content="told otherwise")
     await store.write(Batch(at=START, facts=(changed, given[1])))
     assert await _waiting(store, "e") == ["f0", "f3", "f4"], "its vector was made of other words"
@@ -308,8 +308,10 @@ async def facts_without_vectors_are_told(spaces: Spaces) -> None:
     )
     await store.write(Batch(at=START, fact_vectors=(again,)))
     question = AskedVector(embedder="e", values=vectors.vectors[1].values)
-    found = await store.fact_candidates(FactQuery(vectors=(question,), limit=1))
-    assert [(one.fact.id, one.similarities) for one in found.facts] == [("f1", (1.0,))]
+    candidates = await store.fact_candidates(FactQuery(vectors=(question,), limit=1))
+    assert [(candidate.fact.id, candidate.similarities) for candidate in candidates.facts] == [
+        ("f1", (1.0,))
+    ]
 
 
 async def fact_and_vector_come_in_one_batch(spaces: Spaces) -> None:
@@ -321,8 +323,8 @@ async def fact_and_vector_come_in_one_batch(spaces: Spaces) -> None:
     vectors = (fact_vectors((new, closed)),)
     await store.write(Batch(at=START, facts=(closed, new), fact_vectors=vectors))
     assert await _waiting(store, EMBEDDER) == []
-    found = await store.fact_candidates(FactQuery(vectors=(asked("x"),)))
-    assert _found(found) == ["new"]
+    candidates = await store.fact_candidates(FactQuery(vectors=(asked("x"),)))
+    assert _found(candidates) == ["new"]
 
 
 async def candidates_are_the_right_ones(spaces: Spaces) -> None:
@@ -371,13 +373,13 @@ async def candidates_are_the_right_ones(spaces: Spaces) -> None:
                 held.setdefault((EMBEDDER, new.id), sets[0].vectors[0].values)
         question = asked("q", dimensions=_SMALL)
         query = FactQuery(words=tuple(words), vectors=(question,), session=session, limit=limit)
-        found = await store.fact_candidates(query)
-        current = [one for one in kept.values() if one.valid_to is None]
-        assert {one.fact for one in found.facts} <= set(current)
-        assert set(_found(found)) == _expected(current, query, held)
-        assert found.documents == len(current)
-        assert found.document_frequencies == {
-            word: sum(word in one.words for one in current) for word in words
+        candidates = await store.fact_candidates(query)
+        current = [fact for fact in kept.values() if fact.valid_to is None]
+        assert {candidate.fact for candidate in candidates.facts} <= set(current)
+        assert set(_found(candidates)) == _expected(current, query, held)
+        assert candidates.documents == len(current)
+        assert candidates.document_frequencies == {
+            word: sum(word in fact.words for fact in current) for word in words
         }
         await spaces.finish(store)
 
@@ -388,20 +390,22 @@ def _one_vector(given: Fact, seed: str | None) -> tuple[FactVectorSet, ...]:
     if seed is None:
         return ()
     values = vector(seed, dimensions=_SMALL)
-    one = FactVector(fact=given.id, values=values)
-    return (FactVectorSet(embedder=EMBEDDER, dimensions=_SMALL, vectors=(one,)),)
+    fact_vector = FactVector(fact=given.id, values=values)
+    return (FactVectorSet(embedder=EMBEDDER, dimensions=_SMALL, vectors=(fact_vector,)),)
 
 
 async def _waiting(store: Any, embedder: str) -> list[str]:
-    return [one.fact for one in await store.unembedded_facts(embedder, limit=100)]
+    return [fact.fact for fact in await store.unembedded_facts(embedder, limit=100)]
 
 
 def _found(candidates: FactCandidates) -> list[str]:
-    return sorted(one.fact.id for one in candidates.facts)
+    return sorted(candidate.fact.id for candidate in candidates.facts)
 
 
 def _held(*sets: FactVectorSet) -> dict[tuple[str, FactId], bytes]:
-    return {(given.embedder, one.fact): one.values for given in sets for one in given.vectors}
+    return {
+        (given.embedder, vector.fact): vector.values for given in sets for vector in given.vectors
+    }
 
 
 def _cosine(one: bytes, other: bytes) -> float:
@@ -415,11 +419,11 @@ def _expected(
 ) -> set[FactId]:
     """Whom a store has to find among these facts, said in the plainest way."""
     allowed = [
-        one for one in current if query.session is None or one.session in (None, query.session)
+        fact for fact in current if query.session is None or fact.session in (None, query.session)
     ]
     worths = {
         word: inverse_document_frequency(
-            document_frequency=sum(word in one.words for one in current), documents=len(current)
+            document_frequency=sum(word in fact.words for fact in current), documents=len(current)
         )
         for word in query.words
     }
@@ -431,12 +435,12 @@ def _expected(
             for word in shared:
                 score += worths[word]
             scored.append((-score, one.id))
-    wanted = {one.id for one in allowed if one.pinned} | _first(scored, query.limit)
+    wanted = {fact.id for fact in allowed if fact.pinned} | _first(scored, query.limit)
     for question in query.vectors:
         near = [
-            (-_cosine(question.values, held[question.embedder, one.id]), one.id)
-            for one in allowed
-            if (question.embedder, one.id) in held
+            (-_cosine(question.values, held[question.embedder, fact.id]), fact.id)
+            for fact in allowed
+            if (question.embedder, fact.id) in held
         ]
         wanted |= _first(near, query.limit)
     return wanted

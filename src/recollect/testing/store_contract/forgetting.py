@@ -47,7 +47,7 @@ async def _hold(
 ) -> None:
     """The store has what the model has, and nothing of those that are gone."""
     words = tuple(
-        dict.fromkeys(word for one in gone for part in one.passages for word in part.words)
+        dict.fromkeys(word for segment in gone for part in segment.passages for word in part.words)
     )
     for cold in (False, True):
         query = CandidateQuery(
@@ -58,23 +58,23 @@ async def _hold(
     assert await store.segments(ids(gone)) == ()
     assert await store.known(ids(gone)) == frozenset()
     assert {row.segment.id for row in await store.page()} == set(model.segments)
-    held = {(one.segment, one.ordinal) for one in await store.vectors("e")}
+    held = {(vector.segment, vector.ordinal) for vector in await store.vectors("e")}
     assert held == set(model.vectors["e"])
-    identities = {one.segment.message_id for one in gone}
-    places = {MessageId(one.segment.id) for one in gone}
+    identities = {segment.segment.message_id for segment in gone}
+    places = {MessageId(segment.segment.id) for segment in gone}
     if by_place:
         assert await store.tombstoned(iter(identities | places)) == places
     else:
         assert identities <= await store.tombstoned(iter(identities | places))
-    for one in gone:
-        assert await store.passages(one.segment.id) == ()
+    for new_segment in gone:
+        assert await store.passages(new_segment.segment.id) == ()
     again = await store.write(
         Batch(at=LATER + 1, segments=gone, vectors=(vectors(gone, embedder="e"),))
     )
     assert (again.stored, again.known) == ((), ())
     assert sorted(again.forgotten) == sorted(ids(gone))
     assert {row.segment.id for row in await store.page()} == set(model.segments)
-    assert {(one.segment, one.ordinal) for one in await store.vectors("e")} == held
+    assert {(vector.segment, vector.ordinal) for vector in await store.vectors("e")} == held
 
 
 async def segments_can_be_forgotten(spaces: Spaces) -> None:
@@ -88,7 +88,7 @@ async def segments_can_be_forgotten(spaces: Spaces) -> None:
     model.forget(ids(gone))
     done = await store.forget(ForgetOrder(at=LATER, segments=(*ids(gone), SegmentId("0" * 32))))
     assert sorted(done.segments) == sorted(ids(gone))
-    assert {one.segment.message_id for one in gone} <= set(done.message_ids)
+    assert {segment.segment.message_id for segment in gone} <= set(done.message_ids)
     assert (done.passages, done.vectors) == (3, 3)
     assert (await store.stats()).tombstones == 3
     store = await spaces.reopen(store)
@@ -98,16 +98,16 @@ async def segments_can_be_forgotten(spaces: Spaces) -> None:
 async def identity_is_forgotten_wherever_it_was_said(spaces: Spaces) -> None:
     """Forgetting a message id takes its segments of every session and place."""
     store = await spaces.open()
-    said = "the secret is bazarka"
-    one = conversation(["before", "between", said, "answer", said], session="one")
-    two = conversation([said, "other"], session="two")
-    model = await _filled(store, (*one, *two))
-    gone = (one[2], one[4], two[0])
+    text = "the secret is bazarka"
+    new_segments = conversation(["before", "between", text, "answer", text], session="one")
+    two = conversation([text, "other"], session="two")
+    model = await _filled(store, (*new_segments, *two))
+    gone = (new_segments[2], new_segments[4], two[0])
     model.forget(ids(gone))
-    done = await store.forget(ForgetOrder(at=LATER, message_ids=(message_id(said),)))
+    done = await store.forget(ForgetOrder(at=LATER, message_ids=(message_id(text),)))
     assert sorted(done.segments) == sorted(ids(gone))
     await _hold(store, model, gone)
-    elsewhere = segment(said, session="three")
+    elsewhere = segment(text, session="three")
     written = await store.write(Batch(at=LATER, segments=(elsewhere,)))
     assert written.forgotten == ids([elsewhere])
     assert await store.page(session="three") == ()
@@ -116,26 +116,26 @@ async def identity_is_forgotten_wherever_it_was_said(spaces: Spaces) -> None:
 async def forgotten_segment_takes_its_twins(spaces: Spaces) -> None:
     """A segment that is named means what it says: its words go wherever they were said."""
     store = await spaces.open()
-    said = "the same words again"
-    one, two = segment(said, session="one"), segment(said, session="two", said_at=START + 1)
-    model = await _filled(store, (one, two, segment("other words", session="two")))
-    model.forget(ids((one, two)))
-    done = await store.forget(ForgetOrder(at=LATER, segments=ids([one])))
-    assert sorted(done.segments) == sorted(ids((one, two)))
-    await _hold(store, model, (one, two))
+    text = "the same words again"
+    new_segment, two = segment(text, session="one"), segment(text, session="two", said_at=START + 1)
+    model = await _filled(store, (new_segment, two, segment("other words", session="two")))
+    model.forget(ids((new_segment, two)))
+    done = await store.forget(ForgetOrder(at=LATER, segments=ids([new_segment])))
+    assert sorted(done.segments) == sorted(ids((new_segment, two)))
+    await _hold(store, model, (new_segment, two))
 
 
 async def sessions_can_be_forgotten(spaces: Spaces) -> None:
     """Forgetting a session takes all its segments, noise too, and leaves the others."""
     store = await spaces.open()
-    one, two = segments(5, session="one"), segments(5, first=50, session="two")
-    noise = segment("hm", session="one", parent=one[-1].segment.key, noise="filler")
-    model = await _filled(store, (*one, noise, *two))
-    model.forget(ids((*one, noise)), by_place=True)
+    new_segments, two = segments(5, session="one"), segments(5, first=50, session="two")
+    noise = segment("hm", session="one", parent=new_segments[-1].segment.key, noise="filler")
+    model = await _filled(store, (*new_segments, noise, *two))
+    model.forget(ids((*new_segments, noise)), by_place=True)
     done = await store.forget(ForgetOrder(at=LATER, sessions=("one", "unheard of")))
-    assert sorted(done.segments) == sorted(ids((*one, noise)))
+    assert sorted(done.segments) == sorted(ids((*new_segments, noise)))
     assert done.message_ids == ()
-    await _hold(store, model, (*one, noise), by_place=True)
+    await _hold(store, model, (*new_segments, noise), by_place=True)
     assert [summary.session for summary in await store.sessions()] == ["two"]
 
 
@@ -168,7 +168,7 @@ async def identity_that_is_not_stored_gets_a_tombstone(spaces: Spaces) -> None:
     )
     assert written.forgotten == ids(new[1:2])
     assert written.stored == ids((new[0], new[2]))
-    assert {one.segment for one in await store.vectors("e")} == set(written.stored)
+    assert {vector.segment for vector in await store.vectors("e")} == set(written.stored)
 
 
 async def forgetting_twice_is_fine(spaces: Spaces) -> None:
@@ -205,7 +205,7 @@ async def facts_go_with_their_last_source(spaces: Spaces) -> None:
     await store.write(Batch(at=START, segments=new, facts=facts))
     done = await store.forget(ForgetOrder(at=LATER, segments=(first, second)))
     assert sorted(done.facts) == ["alone", "both forgotten"]
-    left = {one.id: one.sources for one in await store.facts(superseded=True)}
+    left = {fact.id: fact.sources for fact in await store.facts(superseded=True)}
     assert left == {"shared": (third,), "others": (third,), "no source": ()}
 
 
@@ -217,8 +217,8 @@ async def jobs_about_it_are_dropped(spaces: Spaces) -> None:
     for key, about in (("leased", (one,)), ("dead", (two, one))):
         await store.write(Batch(at=START, jobs=(NewJob(kind="work", key=key, about=about),)))
     leases = await store.claim(now=LATER, lease_seconds=60, kinds=("work",), limit=9)
-    held = {lease.key: lease for lease in leases}
-    await store.fail(held["dead"], reason="no", retry_at=None)
+    stored_leases = {lease.key: lease for lease in leases}
+    await store.fail(stored_leases["dead"], reason="no", retry_at=None)
     jobs = (
         NewJob(kind="work", key="waiting", about=(one,)),
         NewJob(kind="work", key="both", about=(two, one)),
@@ -229,7 +229,7 @@ async def jobs_about_it_are_dropped(spaces: Spaces) -> None:
     done = await store.forget(ForgetOrder(at=LATER, message_ids=(one,)))
     assert done.jobs == 4
     assert {record.key for record in await store.jobs()} == {"other", "about nobody"}
-    assert not await store.complete(held["leased"], Batch(at=LATER, facts=(fact("late"),)))
+    assert not await store.complete(stored_leases["leased"], Batch(at=LATER, facts=(fact("late"),)))
     assert await store.facts() == ()
     again = NewJob(kind="work", key="resent", about=(one,))
     await store.write(Batch(at=LATER, segments=new[:1], jobs=(again,)))
@@ -341,7 +341,7 @@ async def later_batch_rests_on_no_refused_segment(spaces: Spaces) -> None:
     assert written.forgotten == (gone.id,)
     facts = (fact("alone", sources=[gone.id]), fact("shared", sources=[gone.id, stays.id]))
     await store.write(Batch(at=LATER, facts=facts))
-    assert {one.id: one.sources for one in await store.facts()} == {"shared": (stays.id,)}
+    assert {fact.id: fact.sources for fact in await store.facts()} == {"shared": (stays.id,)}
 
 
 async def nothing_rests_on_a_forgotten_segment(spaces: Spaces) -> None:
@@ -362,8 +362,8 @@ async def nothing_rests_on_a_forgotten_segment(spaces: Spaces) -> None:
     for _ in range(2):
         written = await store.write(batch)
         assert written.forgotten == (gone.id,)
-        assert [one.segment for one in await store.vectors("e")] == [stays.id]
-        assert {one.id: one.sources for one in await store.facts()} == {"shared": (stays.id,)}
+        assert [vector.segment for vector in await store.vectors("e")] == [stays.id]
+        assert {fact.id: fact.sources for fact in await store.facts()} == {"shared": (stays.id,)}
         assert [record.key for record in await store.jobs()] == ["o"]
         assert set(await store.pieces([quotes.hash, other.hash])) == {other.hash}
 
@@ -390,10 +390,14 @@ async def pieces_that_hold_a_text_go(spaces: Spaces) -> None:
     await store.write(Batch(at=START, segments=new, pieces=pieces))
     done = await store.forget(ForgetOrder(at=LATER, matching=MARK.lower()))
     assert done.pieces == len(gone) + 1
-    assert set(await store.pieces([one.hash for one in pieces])) == {one.hash for one in stays}
+    assert set(await store.pieces([piece.hash for piece in pieces])) == {
+        piece.hash for piece in stays
+    }
     assert (done.segments, done.message_ids, len(await store.page())) == ((), (), 2)
     await store.write(Batch(at=LATER, pieces=pieces))  # a system prompt comes with each request
-    assert set(await store.pieces([one.hash for one in pieces])) == {one.hash for one in stays}
+    assert set(await store.pieces([ledger_piece.hash for ledger_piece in pieces])) == {
+        ledger_piece.hash for ledger_piece in stays
+    }
     quoted = piece(json.dumps('say "hi" to C:\\temp'), kind="rest")
     await store.write(Batch(at=START, pieces=(quoted,)))
     assert (await store.forget(ForgetOrder(at=LATER, matching='"HI" to c:\\'))).pieces == 1
@@ -411,8 +415,8 @@ async def jobs_that_hold_a_text_go(spaces: Spaces) -> None:
     await store.write(Batch(at=START, jobs=jobs))
     leases = await store.claim(now=LATER, lease_seconds=60, kinds=("fail",), limit=9)
     for lease in leases:
-        told = f"it said {MARK}" if lease.key == "reason" else "no"
-        await store.fail(lease, reason=told, retry_at=None if lease.key == "dead" else LATER)
+        text = f"it said {MARK}" if lease.key == "reason" else "no"
+        await store.fail(lease, reason=text, retry_at=None if lease.key == "dead" else LATER)
     done = await store.forget(ForgetOrder(at=LATER, matching=MARK.upper()))
     assert done.jobs == 3
     assert [record.key for record in await store.jobs()] == ["other"]
@@ -455,7 +459,7 @@ async def facts_can_be_forgotten_by_id(spaces: Spaces) -> None:
     named = (FactId("going"), FactId("unheard of"))
     done = await store.forget(ForgetOrder(at=LATER, facts=named))
     assert done.facts == ("going",)
-    assert [one.id for one in await store.facts(superseded=True)] == ["staying"]
+    assert [fact.id for fact in await store.facts(superseded=True)] == ["staying"]
     assert (await store.stats()).segments == 2
     before = await contents(store, SESSION)
     assert (await store.forget(ForgetOrder(at=LATER, facts=named))).facts == ()

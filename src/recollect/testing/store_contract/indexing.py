@@ -54,13 +54,15 @@ async def passages_can_be_replaced(spaces: Spaces) -> None:
     model.write(replace(batch, segments=(replace(long, passages=new), *others)))
     del model.vectors["e"][long.segment.id, 1]
     await _ask(store, model, "alpha", "beta", "renewed", "joined", "line3", "line0")
-    assert [(one.start, one.end) for one in await store.passages(long.segment.id)] == [
-        (one.start, one.end) for one in new
+    assert [(passage.start, passage.end) for passage in await store.passages(long.segment.id)] == [
+        (passage.start, passage.end) for passage in new
     ]
     waiting = await store.unembedded("e", limit=10)
-    assert [(one.segment, one.ordinal) for one in waiting] == [(long.segment.id, 1)]
+    assert [(passage.segment, passage.ordinal) for passage in waiting] == [(long.segment.id, 1)]
     assert waiting[0].text == long.segment.text[new[1].start : new[1].end]
-    stored = {(one.segment, one.ordinal): one.values for one in await store.vectors("e")}
+    stored = {
+        (vector.segment, vector.ordinal): vector.values for vector in await store.vectors("e")
+    }
     assert stored == model.vectors["e"]
     (kept,) = await store.segments([long.segment.id])
     assert kept.segment == long.segment
@@ -106,12 +108,12 @@ async def unembedded_passages_are_found(spaces: Spaces) -> None:
     await store.write(Batch(at=START, segments=(*new, plain)))
     assert len(await store.unembedded("e", limit=3)) == 3
     waiting = await store.unembedded("e", limit=100)
-    assert {(one.segment, one.ordinal, one.text) for one in waiting} == {
-        (one.segment.id, 0, one.segment.text) for one in new
+    assert {(passage.segment, passage.ordinal, passage.text) for passage in waiting} == {
+        (segment.segment.id, 0, segment.segment.text) for segment in new
     }
     for _ in range(4):
-        some = {one.segment for one in await store.unembedded("e", limit=2)}
-        given = [one for one in new if one.segment.id in some]
+        some = {passage.segment for passage in await store.unembedded("e", limit=2)}
+        given = [segment for segment in new if segment.segment.id in some]
         await store.write(Batch(at=START, vectors=(vectors(given, embedder="e"),)))
     assert await store.unembedded("e", limit=100) == ()
     assert len(await store.unembedded("another", limit=100)) == 7
@@ -162,24 +164,26 @@ async def vector_of_an_old_span_is_left_out(spaces: Spaces) -> None:
     long = _long()
     await store.write(Batch(at=START, segments=(long,)))
     waiting = await store.unembedded("e", limit=100)
-    assert [(one.start, one.end) for one in waiting] == [(p.start, p.end) for p in long.passages]
+    assert [(passage.start, passage.end) for passage in waiting] == [
+        (p.start, p.end) for p in long.passages
+    ]
     old = long.passages
     new = (old[0], NewPassage(start=old[1].start, end=old[2].end, words=("joined",)))
     await store.replace_passages({long.segment.id: new}, at=START + 5)
     made = tuple(
         Vector(
-            segment=one.segment,
-            ordinal=one.ordinal,
-            values=vector(one.text),
-            span=(one.start, one.end),
+            segment=passage.segment,
+            ordinal=passage.ordinal,
+            values=vector(passage.text),
+            span=(passage.start, passage.end),
         )
-        for one in waiting
+        for passage in waiting
     )
     late = VectorSet(embedder="e", dimensions=256, vectors=made)
     await store.write(Batch(at=START, vectors=(late,)))
-    held = await store.vectors("e")
-    assert [(one.ordinal, one.values) for one in held] == [(0, made[0].values)]
-    assert [one.ordinal for one in await store.unembedded("e", limit=100)] == [1]
+    stored_vectors = await store.vectors("e")
+    assert [(vector.ordinal, vector.values) for vector in stored_vectors] == [(0, made[0].values)]
+    assert [passage.ordinal for passage in await store.unembedded("e", limit=100)] == [1]
 
 
 async def sets_of_one_embedder_add_up(spaces: Spaces) -> None:
@@ -189,7 +193,7 @@ async def sets_of_one_embedder_add_up(spaces: Spaces) -> None:
     given = vectors(new, embedder="e")
     halves = (replace(given, vectors=given.vectors[:3]), replace(given, vectors=given.vectors[3:]))
     await store.write(Batch(at=START, segments=new, vectors=halves))
-    assert {one.segment for one in await store.vectors("e")} == set(ids(new))
+    assert {vector.segment for vector in await store.vectors("e")} == set(ids(new))
     model = ReferenceModel()
     model.write(Batch(at=START, segments=new, vectors=halves))
     await _ask(store, model, *new[0].passages[0].words[:2])
@@ -206,7 +210,7 @@ async def warmed_passages_wait_for_their_vector(spaces: Spaces) -> None:
     assert await store.unembedded("e", limit=100) == ()
     await store.warm(ids(new[:2]))
     waiting = await store.unembedded("e", limit=100)
-    assert {one.segment for one in waiting} == set(ids(new[:2]))
+    assert {passage.segment for passage in waiting} == set(ids(new[:2]))
 
 
 async def vector_of_wrong_length_does_no_harm(spaces: Spaces) -> None:
@@ -258,7 +262,11 @@ async def _look(
 
 
 def _distances(answer: Surroundings, of: SegmentId) -> dict[SegmentId, int]:
-    return {one.segment: one.distance for one in answer.neighbours if one.of == of}
+    return {
+        neighbour.segment: neighbour.distance
+        for neighbour in answer.neighbours
+        if neighbour.of == of
+    }
 
 
 async def neighbours_are_counted_in_places(spaces: Spaces) -> None:
@@ -287,8 +295,8 @@ async def neighbours_are_of_the_same_session(spaces: Spaces) -> None:
     model = await _filled(store, *chain.from_iterable(zip(*talks, strict=True)))
     for talk in talks:
         answer = await _look(store, model, ids(talk)[2:3])
-        assert {one.segment for one in answer.neighbours} <= set(ids(talk))
-        assert {one.session for one in answer.passages} == {talk[0].segment.session}
+        assert {neighbour.segment for neighbour in answer.neighbours} <= set(ids(talk))
+        assert {candidate.session for candidate in answer.passages} == {talk[0].segment.session}
         for place in (0, 5):
             await _look(store, model, (ids(talk)[place],))
     both = (ids(talks[0])[3], ids(talks[1])[3])
@@ -356,7 +364,7 @@ async def asked_ones_are_neighbours_too(spaces: Spaces) -> None:
     answer = await _look(store, model, (named[3], named[4]))
     assert _distances(answer, named[3])[named[4]] == 1
     assert _distances(answer, named[4])[named[3]] == -1
-    assert {one.segment for one in answer.passages} == set(named[1:3] + named[5:7])
+    assert {candidate.segment for candidate in answer.passages} == set(named[1:3] + named[5:7])
     assert (await _look(store, model, named)).passages == ()
 
 
@@ -392,16 +400,19 @@ async def surroundings_are_described_like_candidates(spaces: Spaces) -> None:
         vector_limit=500,
     )  # fmt: skip
     query = replace(query, words=tuple(dict.fromkeys(query.words)))
-    said = {(one.segment, one.ordinal): one for one in (await store.candidates(query)).passages}
+    candidates = {
+        (candidate.segment, candidate.ordinal): candidate
+        for candidate in (await store.candidates(query)).passages
+    }
     seen = 0
     for place in (0, 1, 3, 6):
         for most in (0, 1, 3, 99):
             asked_for = (rest[place].segment.id,)
             answer = await _look(store, model, asked_for, query, passages_each=most)
             assert bool(answer.passages) == bool(most)
-            for one in answer.passages:
-                same = said.get((one.segment, one.ordinal))
-                assert same is None or _plain(one) == _plain(same)
+            for candidate in answer.passages:
+                same = candidates.get((candidate.segment, candidate.ordinal))
+                assert same is None or _plain(candidate) == _plain(same)
                 seen += same is not None
     assert seen
     # Asked again after something was written, it is what is known now.
@@ -413,8 +424,10 @@ async def surroundings_are_described_like_candidates(spaces: Spaces) -> None:
         await _look(store, model, ids(bare)[1:], replace(query, words=asked_words))
 
 
-def _plain(one: Candidate) -> Candidate:
-    return replace(one, counts={word: count for word, count in one.counts.items() if count})
+def _plain(candidate: Candidate) -> Candidate:
+    return replace(
+        candidate, counts={word: count for word, count in candidate.counts.items() if count}
+    )
 
 
 async def surroundings_of_a_wrong_length_are_refused(spaces: Spaces) -> None:
@@ -450,12 +463,12 @@ def _queries(new: tuple[NewSegment, ...]) -> tuple[CandidateQuery, ...]:
 
 async def _hold(store: Store, model: ReferenceModel, new: tuple[NewSegment, ...]) -> None:
     for query in _queries(new):
-        found = await store.candidates(query)
-        model.expect(query, found)
+        candidates = await store.candidates(query)
+        model.expect(query, candidates)
         if query.cold:
-            assert bool(found.cold_searched) == bool(model.cold)
+            assert bool(candidates.cold_searched) == bool(model.cold)
     page = await store.page()
-    assert [row.segment for row in page] == [one.segment for one in new]
+    assert [row.segment for row in page] == [segment.segment for segment in new]
     assert {row.segment.id for row in page if row.cold} == model.cold
     assert {row.segment.id for row in await store.segments(ids(new)) if row.cold} == model.cold
     assert (await store.stats()).cold == len(model.cold)
@@ -545,7 +558,7 @@ async def cold_passages_wait_for_no_vector(spaces: Spaces) -> None:
     await store.write(Batch(at=START, segments=new))
     await store.evict(max_segments=3, said_before=None)
     waiting = await store.unembedded("e", limit=100)
-    assert {one.segment for one in waiting} == set(ids(new[5:]))
+    assert {passage.segment for passage in waiting} == set(ids(new[5:]))
     await store.write(Batch(at=START, vectors=(vectors(new, embedder="e"),)))
     assert await store.unembedded("e", limit=100) == ()
     assert len(await store.vectors("e")) == 8

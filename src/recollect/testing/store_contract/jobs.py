@@ -45,12 +45,12 @@ async def job_is_handed_out_as_written(spaces: Spaces) -> None:
 async def waiting_job_is_not_enqueued_twice(spaces: Spaces) -> None:
     """Two jobs of one kind and key are one while it waits; a leased one does not count."""
     store = await spaces.open()
-    one, other = NewJob(kind="work", key="same"), NewJob(kind="rest", key="same")
-    await _enqueue(store, one, one, other)
-    await _enqueue(store, one)
+    job, other = NewJob(kind="work", key="same"), NewJob(kind="rest", key="same")
+    await _enqueue(store, job, job, other)
+    await _enqueue(store, job)
     assert (await store.queue()).waiting == 2
     (lease,) = await _claim(store)
-    await _enqueue(store, one)
+    await _enqueue(store, job)
     state = await store.queue()
     assert (state.waiting, state.leased) == (2, 1)
     (second,) = await _claim(store)
@@ -95,7 +95,7 @@ async def job_given_back_joins_its_twin(spaces: Spaces) -> None:
     await _enqueue(store, job)
     leases = await _claim(store, now=SOON + 1_000)  # its lease expired, and a twin waits
     assert leases
-    assert len({one.token for one in leases}) == len(leases)
+    assert len({lease.token for lease in leases}) == len(leases)
 
 
 async def oldest_due_job_comes_first(spaces: Spaces) -> None:
@@ -198,7 +198,7 @@ async def one_of_many_completions_counts(spaces: Spaces) -> None:
         )
     )
     assert sum(outcomes) == 1
-    assert [one.id for one in await stores[0].facts()] == [f"by-{outcomes.index(True)}"]
+    assert [fact.id for fact in await stores[0].facts()] == [f"by-{outcomes.index(True)}"]
 
 
 async def failed_job_waits_for_its_retry(spaces: Spaces) -> None:
@@ -286,14 +286,14 @@ async def paused_kinds_are_not_handed_out(spaces: Spaces) -> None:
 async def model_use_adds_up_by_day_and_purpose(spaces: Spaces) -> None:
     """What was asked of models is counted exactly, also by many at once, and by its own space."""
     store, other = await spaces.open(), await spaces.open("other")
-    one = ModelUse(purpose="extraction", calls=1, input_tokens=700, output_tokens=30)
-    await store.add_model_use(one, day="2026-01-01")
-    await asyncio.gather(*(store.add_model_use(one, day="2026-01-02") for _ in range(8)))
-    await store.add_model_use(replace(one, purpose="summary"), day="2026-01-02")
+    model_use = ModelUse(purpose="extraction", calls=1, input_tokens=700, output_tokens=30)
+    await store.add_model_use(model_use, day="2026-01-01")
+    await asyncio.gather(*(store.add_model_use(model_use, day="2026-01-02") for _ in range(8)))
+    await store.add_model_use(replace(model_use, purpose="summary"), day="2026-01-02")
     store = await spaces.reopen(store)
     assert await store.model_use(since="2026-01-02") == (
-        replace(one, calls=8, input_tokens=5600, output_tokens=240),
-        replace(one, purpose="summary"),
+        replace(model_use, calls=8, input_tokens=5600, output_tokens=240),
+        replace(model_use, purpose="summary"),
     )
     assert sum(use.calls for use in await store.model_use()) == 10
     assert await store.model_use(since="2026-01-03") == ()
@@ -400,7 +400,7 @@ async def any_claims_stay_within_the_budget(spaces: Spaces) -> None:
         )
         await store.write(Batch(at=START, jobs=jobs))
         now, spent = START, 0
-        held: dict[str, Lease] = {}
+        stored_leases: dict[str, Lease] = {}
         for limit, fate, later in turns:
             leases = await store.claim(
                 now=now, lease_seconds=10, kinds=("work",), limit=limit, day="d",
@@ -408,14 +408,14 @@ async def any_claims_stay_within_the_budget(spaces: Spaces) -> None:
             )  # fmt: skip
             assert len(leases) <= limit
             for lease in leases:
-                before = held.get(lease.id)
+                before = stored_leases.get(lease.id)
                 assert before is None or before.expires_at <= now, "two hold one job"
-                held[lease.id] = lease
+                stored_leases[lease.id] = lease
                 spent += lease.cost_tokens
             assert (await store.queue(day="d")).spent_tokens_today == spent <= budget
             for lease in leases[:fate]:
                 assert await store.fail(lease, reason="no", retry_at=now)
-                held[lease.id] = replace(lease, expires_at=now)
+                stored_leases[lease.id] = replace(lease, expires_at=now)
             now += later
         left = [record.cost_tokens for record in await store.jobs(limit=1_000)]
         assert sorted(left) == sorted(costs), "a job was lost"

@@ -60,10 +60,10 @@ class ReferenceModel:
                 stored.append(kept.id)
         for given in batch.vectors:
             held = self.vectors.setdefault(given.embedder, {})
-            for one in given.vectors:
-                new_segment = self.segments.get(one.segment)
-                if new_segment is not None and one.ordinal < len(new_segment.passages):
-                    held[one.segment, one.ordinal] = one.values
+            for vector in given.vectors:
+                new_segment = self.segments.get(vector.segment)
+                if new_segment is not None and vector.ordinal < len(new_segment.passages):
+                    held[vector.segment, vector.ordinal] = vector.values
         for record in batch.compactions:
             self._write_compaction(record, batch)
         return tuple(stored)
@@ -87,14 +87,14 @@ class ReferenceModel:
                 self.gone_from.add(gone.segment.message_id)
             else:
                 self.tombstones.add(gone.segment.message_id)
-        said = {new.segment.message_id for new in self.segments.values()}
-        unsaid = {gone.segment.message_id for gone in removed} - said
+        message_ids = {new.segment.message_id for new in self.segments.values()}
+        unsaid = {gone.segment.message_id for gone in removed} - message_ids
         places = {(gone.segment.session, gone.segment.message_id) for gone in removed}
         rests = [
             place
             for place, record in self.compactions.items()
             if not unsaid.isdisjoint(record.about)
-            or any((record.session, one) in places for one in record.about)
+            or any((record.session, message_id) in places for message_id in record.about)
         ]
         self.withdrawn += [self.compactions.pop(place) for place in rests]
         return len(rests)
@@ -105,15 +105,15 @@ class ReferenceModel:
 
     def _remove(self, ids: Iterable[SegmentId]) -> list[NewSegment]:
         removed: list[NewSegment] = []
-        for one in ids:
-            gone = self.segments.pop(one, None)
+        for segment_id in ids:
+            gone = self.segments.pop(segment_id, None)
             if gone is None:
                 continue
             removed.append(gone)
-            self.cold.discard(one)
-            for held in self.vectors.values():
+            self.cold.discard(segment_id)
+            for vector in self.vectors.values():
                 for ordinal in range(len(gone.passages)):
-                    held.pop((one, ordinal), None)
+                    vector.pop((segment_id, ordinal), None)
         return removed
 
     def evict_to(self, max_segments: int) -> int:
@@ -149,11 +149,13 @@ class ReferenceModel:
         }
         for word in query.words:
             assert answer.document_frequencies.get(word, 0) == frequencies[word], word
-        found = {(one.segment, one.ordinal): one for one in answer.passages}
-        assert len(found) == len(answer.passages), "a passage stands twice in the answer"
+        candidates = {
+            (candidate.segment, candidate.ordinal): candidate for candidate in answer.passages
+        }
+        assert len(candidates) == len(answer.passages), "a passage stands twice in the answer"
         if not query.cold:
             most = query.lexical_limit + query.vector_limit * len(query.vectors)
-            assert len(found) <= most
+            assert len(candidates) <= most
             assert answer.cold_searched == 0
         scores: dict[Place, float] = {}
         similarities: list[dict[Place, float]] = [{} for _ in query.vectors]
@@ -173,17 +175,17 @@ class ReferenceModel:
             if counts:
                 scores[place] = score
             cosines = self._similarities(place, query)
-            for held, cosine_ in zip(similarities, cosines, strict=True):
+            for similarity, cosine_ in zip(similarities, cosines, strict=True):
                 if cosine_ is not None:
-                    held[place] = cosine_
-            if (candidate := found.pop(place, None)) is not None:
+                    similarity[place] = cosine_
+            if (candidate := candidates.pop(place, None)) is not None:
                 _compare(candidate, new, passage, counts, cosines)
                 assert candidate.cold == (new.segment.id in self.cold)
-        assert not found, "passages that the query does not ask for"
-        places = {(one.segment, one.ordinal) for one in answer.passages}
+        assert not candidates, "passages that the query does not ask for"
+        places = {(candidate.segment, candidate.ordinal) for candidate in answer.passages}
         _holds_best(places, scores, query.lexical_limit, _SCORE_TOLERANCE)
-        for held in similarities:
-            _holds_best(places, held, query.vector_limit, SIMILARITY_TOLERANCE)
+        for similarity in similarities:
+            _holds_best(places, similarity, query.vector_limit, SIMILARITY_TOLERANCE)
 
     def expect_around(
         self,
@@ -196,27 +198,31 @@ class ReferenceModel:
     ) -> None:
         """Hold what a store says of the surroundings of segments against what is known here."""
         neighbours: dict[tuple[SegmentId, SegmentId], int] = {}
-        for one in dict.fromkeys(ids):
-            if one in self.segments:
-                behind, before = self._walks(one, query)
+        for segment_id in dict.fromkeys(ids):
+            if segment_id in self.segments:
+                behind, before = self._walks(segment_id, query)
                 for distance, near in enumerate(behind[:reach], 1):
-                    neighbours[near, one] = distance
+                    neighbours[near, segment_id] = distance
                 for distance, near in enumerate(before[:reach], 1):
-                    neighbours[near, one] = -distance
-        told = {(one.segment, one.of): one.distance for one in answer.neighbours}
+                    neighbours[near, segment_id] = -distance
+        told = {
+            (neighbour.segment, neighbour.of): neighbour.distance for neighbour in answer.neighbours
+        }
         assert len(told) == len(answer.neighbours), "a neighbour is told twice"
         assert told == neighbours
-        found = {(one.segment, one.ordinal): one for one in answer.passages}
-        assert len(found) == len(answer.passages), "a passage stands twice in the answer"
+        candidates = {
+            (candidate.segment, candidate.ordinal): candidate for candidate in answer.passages
+        }
+        assert len(candidates) == len(answer.passages), "a passage stands twice in the answer"
         for near in {near for near, _ in neighbours}.difference(ids):
             new = self.segments[near]
             for ordinal, passage in enumerate(new.passages[:passages_each]):
-                candidate = found.pop((near, ordinal), None)
+                candidate = candidates.pop((near, ordinal), None)
                 assert candidate is not None, "a passage of a neighbour is missing"
                 cosines = self._similarities((near, ordinal), query)
                 _compare(candidate, new, passage, _counts(passage, query), cosines)
                 assert not candidate.cold
-        assert not found, "passages that are no neighbour's first ones"
+        assert not candidates, "passages that are no neighbour's first ones"
 
     def _walks(
         self, start: SegmentId, query: CandidateQuery
@@ -317,6 +323,6 @@ def _holds_best(
 
 async def ask(store: Store, model: ReferenceModel, query: CandidateQuery) -> Candidates:
     """What the store answers, which has to be what the model says."""
-    found = await store.candidates(query)
-    model.expect(query, found)
-    return found
+    candidates = await store.candidates(query)
+    model.expect(query, candidates)
+    return candidates

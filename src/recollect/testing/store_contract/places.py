@@ -31,7 +31,7 @@ STOCK = "please continue"
 
 def _marks(*new: NewSegment) -> set[MessageId]:
     """Their ids as `tombstoned` is asked for them."""
-    return {MessageId(one.segment.id) for one in new}
+    return {MessageId(segment.segment.id) for segment in new}
 
 
 def _quote(new: NewSegment) -> Shorten:
@@ -47,7 +47,7 @@ async def words_said_elsewhere_stay(spaces: Spaces) -> None:
         ("time", ForgetOrder(at=LATER, said_before=START + 50)),
     ):
         store = await spaces.open(name)
-        one = conversation(["a private matter", "noted", STOCK], session="one")
+        new_segments = conversation(["a private matter", "noted", STOCK], session="one")
         two = conversation(["the weather", "mild", STOCK], session="two", said_at=START + 100)
         identity = message_id(STOCK)
         quote = piece("a row of it", about=(identity,))
@@ -55,7 +55,7 @@ async def words_said_elsewhere_stay(spaces: Spaces) -> None:
         state = session_write(
             two, turn=1, session="two", edits=(_quote(two[2]),), about=(identity,)
         )
-        await store.write(Batch(at=START, segments=one))
+        await store.write(Batch(at=START, segments=new_segments))
         await store.write(
             Batch(
                 at=START,
@@ -68,7 +68,7 @@ async def words_said_elsewhere_stay(spaces: Spaces) -> None:
             )
         )
         done = await store.forget(order)
-        assert sorted(done.segments) == sorted(ids(one))
+        assert sorted(done.segments) == sorted(ids(new_segments))
         assert identity not in done.message_ids
         assert (done.pieces, done.jobs, done.session_states) == (0, 0, 0)
         assert [row.segment for row in await store.page()] == [new.segment for new in two]
@@ -79,23 +79,23 @@ async def words_said_elsewhere_stay(spaces: Spaces) -> None:
         assert stored is not None
         assert stored.state == state.state
         assert await store.tombstoned([identity]) == frozenset()
-        assert await store.tombstoned(_marks(*one, *two)) == _marks(*one)
+        assert await store.tombstoned(_marks(*new_segments, *two)) == _marks(*new_segments)
         later = segment(STOCK, session="three", said_at=START + 1)
-        written = await store.write(Batch(at=LATER, segments=(*one, later)))
-        assert written.forgotten == ids(one)
+        written = await store.write(Batch(at=LATER, segments=(*new_segments, later)))
+        assert written.forgotten == ids(new_segments)
         assert written.stored == ids([later])
 
 
 async def places_narrow_each_other(spaces: Spaces) -> None:
     """Sessions and a time together mean what those sessions said before it, and no more."""
     store = await spaces.open()
-    one, two = segments(6, session="one"), segments(6, first=50, session="two")
-    state = session_write(one, turn=1, session="one")
-    await store.write(Batch(at=START, segments=(*one, *two), session=state))
+    new_segments, two = segments(6, session="one"), segments(6, first=50, session="two")
+    state = session_write(new_segments, turn=1, session="one")
+    await store.write(Batch(at=START, segments=(*new_segments, *two), session=state))
     order = ForgetOrder(at=LATER, sessions=("one", "unheard of"), said_before=START + 2.5)
     done = await store.forget(order)
-    assert sorted(done.segments) == sorted(ids(one[:3]))
-    assert {row.segment.id for row in await store.page()} == set(ids((*one[3:], *two)))
+    assert sorted(done.segments) == sorted(ids(new_segments[:3]))
+    assert {row.segment.id for row in await store.page()} == set(ids((*new_segments[3:], *two)))
     stored = await store.session("one")
     assert stored is not None, "only a part of the session was forgotten"
     assert stored.path == state.path
@@ -103,35 +103,35 @@ async def places_narrow_each_other(spaces: Spaces) -> None:
         at=LATER,
         sessions=("two",),
         said_before=START + 0.5,
-        message_ids=(one[5].segment.message_id,),
+        message_ids=(new_segments[5].segment.message_id,),
     )
     done = await store.forget(content)
-    assert sorted(done.segments) == sorted(ids((two[0], one[5])))
-    assert done.message_ids == (one[5].segment.message_id,)
+    assert sorted(done.segments) == sorted(ids((two[0], new_segments[5])))
+    assert done.message_ids == (new_segments[5].segment.message_id,)
 
 
 async def nothing_quotes_what_is_said_nowhere(spaces: Spaces) -> None:
     """With the last place that said it, all that quotes a message goes, in other sessions too."""
     store = await spaces.open()
-    one = conversation(["a private matter", "noted", STOCK], session="one")
+    new_segments = conversation(["a private matter", "noted", STOCK], session="one")
     two = conversation(["the weather", "mild", STOCK], session="two")
-    private, stock = one[0].segment.message_id, message_id(STOCK)
+    private, stock = new_segments[0].segment.message_id, message_id(STOCK)
     quotes = (piece("private", about=(private,)), piece("both", about=(stock, private)))
     stays = piece("stock", about=(stock,))
-    rows = tuple(one.hash for one in (*quotes, stays))
+    rows = tuple(ledger_piece.hash for ledger_piece in (*quotes, stays))
     turn = TurnRecord(session="two", number=1, at=LATER, format="pi", rows=rows)
     state = session_write(
-        (one[0], *two),
+        (new_segments[0], *two),
         turn=1,
         session="two",
-        edits=(_quote(one[0]), replace(_quote(two[2]), text="of stock")),
+        edits=(_quote(new_segments[0]), replace(_quote(two[2]), text="of stock")),
         about=(private, stock),
     )
     jobs = (
         NewJob(kind="work", key="private", about=(private,)),
         NewJob(kind="work", key="stock", about=(stock,)),
     )
-    await store.write(Batch(at=START, segments=one))
+    await store.write(Batch(at=START, segments=new_segments))
     await store.write(
         Batch(at=START, segments=two, session=state, jobs=jobs, pieces=(*quotes, stays),
               turns=(turn,))
@@ -150,22 +150,22 @@ async def nothing_quotes_what_is_said_nowhere(spaces: Spaces) -> None:
 async def facts_rest_on_words_said_elsewhere(spaces: Spaces) -> None:
     """A fact of a forgotten place stays while its words are said elsewhere, and rests on those."""
     store = await spaces.open()
-    one = conversation(["a private matter", "noted", STOCK], session="one")
+    new_segments = conversation(["a private matter", "noted", STOCK], session="one")
     two = conversation(["the weather"], session="two", said_at=START + 9)
     facts = (
-        fact("private", sources=[one[0].segment.id]),
-        fact("stock", sources=[one[2].segment.id]),
-        fact("both", sources=[one[0].segment.id, two[0].segment.id]),
+        fact("private", sources=[new_segments[0].segment.id]),
+        fact("stock", sources=[new_segments[2].segment.id]),
+        fact("both", sources=[new_segments[0].segment.id, two[0].segment.id]),
     )
     twin = segment(STOCK, session="two", parent=two[0].segment.key, said_at=START + 9)
-    await store.write(Batch(at=START, segments=(*one, two[0], twin), facts=facts))
+    await store.write(Batch(at=START, segments=(*new_segments, two[0], twin), facts=facts))
     done = await store.forget(ForgetOrder(at=LATER, sessions=("one",)))
     assert done.facts == ("private",)
-    left = {one.id: one.sources for one in await store.facts()}
+    left = {fact.id: fact.sources for fact in await store.facts()}
     assert left == {"stock": (twin.segment.id,), "both": (two[0].segment.id,)}
-    again = await store.write(Batch(at=LATER, segments=one, facts=facts))
-    assert sorted(again.forgotten) == sorted(ids(one))
-    assert {one.id: one.sources for one in await store.facts()} == left
+    again = await store.write(Batch(at=LATER, segments=new_segments, facts=facts))
+    assert sorted(again.forgotten) == sorted(ids(new_segments))
+    assert {fact.id: fact.sources for fact in await store.facts()} == left
     done = await store.forget(ForgetOrder(at=LATER, segments=ids([twin])))
     assert done.facts == ("stock",)
 
@@ -173,9 +173,9 @@ async def facts_rest_on_words_said_elsewhere(spaces: Spaces) -> None:
 async def forgotten_session_is_remembered_no_more(spaces: Spaces) -> None:
     """A forgotten session's state, path and turns go, with the pieces no other turn names."""
     store = await spaces.open()
-    one, two = segments(4, session="one"), segments(2, first=50, session="two")
+    new_segments, two = segments(4, session="one"), segments(2, first=50, session="two")
     shared, own = piece("system of both", kind="system"), piece("system of one", kind="system")
-    row = piece("row of one", about=(one[0].segment.message_id,))
+    row = piece("row of one", about=(new_segments[0].segment.message_id,))
     turns = (
         TurnRecord(session="one", number=1, at=START, format="pi", system=shared.hash,
                    rows=(row.hash,)),
@@ -183,7 +183,8 @@ async def forgotten_session_is_remembered_no_more(spaces: Spaces) -> None:
         TurnRecord(session="two", number=1, at=START, format="pi", system=shared.hash),
     )  # fmt: skip
     await store.write(
-        Batch(at=START, segments=one, session=session_write(one, turn=1, session="one"),
+        Batch(at=START, segments=new_segments,
+              session=session_write(new_segments, turn=1, session="one"),
               pieces=(shared, own, row), turns=turns)
     )  # fmt: skip
     kept = session_write(two, turn=1, session="two")
@@ -203,7 +204,7 @@ async def forgotten_session_is_remembered_no_more(spaces: Spaces) -> None:
     assert stored.path == kept.path
     stats = await store.stats()
     assert (stats.sessions, stats.turns, stats.pieces, stats.segments) == (1, 1, 1, 2)
-    late = session_write(one[3:], turn=2, session="one", path_from=3)
+    late = session_write(new_segments[3:], turn=2, session="one", path_from=3)
     assert (await store.write(Batch(at=LATER, session=late))).session_stale
     anew = conversation(["another beginning"], session="one")
     fresh = session_write(anew, turn=3, session="one")
@@ -234,8 +235,8 @@ async def batch_of_a_forgotten_place_is_kept_out(spaces: Spaces) -> None:
     for _ in range(2):
         written = await store.write(batch)
         assert written.forgotten == (gone.id,)
-        assert {one.segment for one in await store.vectors("e")} == set(ids(new[1:]))
-        assert {one.id: one.sources for one in await store.facts()} == {"shared": (stays.id,)}
+        assert {vector.segment for vector in await store.vectors("e")} == set(ids(new[1:]))
+        assert {fact.id: fact.sources for fact in await store.facts()} == {"shared": (stays.id,)}
         assert [record.key for record in await store.jobs()] == ["o"]
         assert set(await store.pieces([quote.hash, other.hash])) == {other.hash}
         stored = await store.session("one")

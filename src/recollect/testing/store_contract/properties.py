@@ -134,10 +134,12 @@ class _Pair:
 
     async def forget(self, places: Sequence[int]) -> None:
         gone = ids(_SEGMENTS[place] for place in places)
-        held = [one for one in dict.fromkeys(gone) if one in self.model.segments]
+        segment_ids = [
+            segment_id for segment_id in dict.fromkeys(gone) if segment_id in self.model.segments
+        ]
         compactions = self.model.forget(gone)
         done = await self.store.forget(ForgetOrder(at=START, segments=gone))
-        assert sorted(done.segments) == sorted(held)
+        assert sorted(done.segments) == sorted(segment_ids)
         assert done.compactions == compactions
 
     async def leave(self, drawn: tuple[str | None, int]) -> None:
@@ -145,8 +147,8 @@ class _Pair:
         session, place = drawn
         bound = START + place / 2 - 0.5
         gone = [
-            one
-            for one, new in self.model.segments.items()
+            segment_id
+            for segment_id, new in self.model.segments.items()
             if new.segment.said_at < bound and session in (None, new.segment.session)
         ]
         compactions = self.model.forget(gone, by_place=True)
@@ -181,8 +183,12 @@ class _Pair:
         query = CandidateQuery(
             words=words, vectors=_vectors(places[0]), leave_out=_left_out(left_out)
         )
-        found = await self.store.around(near, query, reach=reach, passages_each=passages_each)
-        self.model.expect_around(near, query, found, reach=reach, passages_each=passages_each)
+        surroundings = await self.store.around(
+            near, query, reach=reach, passages_each=passages_each
+        )
+        self.model.expect_around(
+            near, query, surroundings, reach=reach, passages_each=passages_each
+        )
 
     async def ask(self, drawn: tuple[Any, ...]) -> None:
         words, near, lexical_limit, vector_limit, session, cold, left_out = drawn
@@ -203,7 +209,7 @@ class _Pair:
         assert {row.segment.id for row in page if row.cold} == self.model.cold
         for embedder in ("e", "f"):
             vectors_ = await self.store.vectors(embedder)
-            held = {(one.segment, one.ordinal): one.values for one in vectors_}
+            held = {(vector.segment, vector.ordinal): vector.values for vector in vectors_}
             assert held == self.model.vectors.get(embedder, {})
         for session in _SESSIONS:
             records = await self.store.compactions(session)
@@ -254,14 +260,16 @@ async def any_text_is_stored_once(spaces: Spaces) -> None:
         for texts, session in histories:
             new = conversation(texts, session=f"s{session}")
             written = await store.write(Batch(at=START, segments=new))
-            fresh = [one for one in new if one.segment.id not in expected]
+            fresh = [segment for segment in new if segment.segment.id not in expected]
             assert written.stored == ids(fresh)
-            expected |= {one.segment.id: one.segment.text for one in new}
+            expected |= {segment.segment.id: segment.segment.text for segment in new}
         page = await store.page()
         assert {row.segment.id: row.segment.text for row in page} == expected
         for row in page:
             spans = await store.passages(row.segment.id)
-            assert all(0 <= one.start < one.end <= len(row.segment.text) for one in spans)
+            assert all(
+                0 <= passage.start < passage.end <= len(row.segment.text) for passage in spans
+            )
         await spaces.finish(store)
 
     await for_every(_histories, hold)

@@ -54,7 +54,9 @@ async def statistics_are_those_of_the_space(spaces: Spaces) -> None:
     store = await spaces.open()
     model = ReferenceModel()
     new = segments(120, words=12)
-    words = tuple(dict.fromkeys(word for one in new[::20] for word in one.passages[0].words))
+    words = tuple(
+        dict.fromkeys(word for segment in new[::20] for word in segment.passages[0].words)
+    )
     for first in range(0, 120, 15):
         batch = Batch(at=START, segments=new[max(0, first - 5) : first + 15])
         model.write(batch)
@@ -101,9 +103,9 @@ async def odd_words_are_words(spaces: Spaces) -> None:
     model = await _filled(store, *new)
     for word in ODD_WORDS:
         query = CandidateQuery(words=(word,))
-        found = await store.candidates(query)
-        assert any(one.counts.get(word) for one in found.passages), word
-        model.expect(query, found)
+        candidates = await store.candidates(query)
+        assert any(candidate.counts.get(word) for candidate in candidates.passages), word
+        model.expect(query, candidates)
     await ask(store, model, CandidateQuery(words=ODD_WORDS, lexical_limit=200))
 
 
@@ -116,9 +118,9 @@ async def _vectors_of(spaces: Spaces, dimensions: int) -> None:
         for limit in (1, 10, 60):
             near = asked(f"q{place}", embedder="e", dimensions=dimensions, like=like)
             query = CandidateQuery(vectors=(near,), vector_limit=limit)
-            found = await store.candidates(query)
-            model.expect(query, found)
-            best = max(found.passages, key=lambda one: one.similarities[0] or -1.0)
+            candidates = await store.candidates(query)
+            model.expect(query, candidates)
+            best = max(candidates.passages, key=lambda candidate: candidate.similarities[0] or -1.0)
             assert best.segment == new[place].segment.id
 
 
@@ -153,12 +155,14 @@ async def both_ways_carry_both_scores(spaces: Spaces) -> None:
         lexical_limit=6,
         vector_limit=6,
     )
-    found = await store.candidates(query)
-    model.expect(query, found)
-    with_vector = [one for one in found.passages if one.similarities != (None,)]
-    assert len(with_vector) < len(found.passages)
-    assert any(not one.counts for one in with_vector)
-    assert any(one.counts for one in with_vector)
+    candidates = await store.candidates(query)
+    model.expect(query, candidates)
+    with_vector = [
+        candidate for candidate in candidates.passages if candidate.similarities != (None,)
+    ]
+    assert len(with_vector) < len(candidates.passages)
+    assert any(not candidate.counts for candidate in with_vector)
+    assert any(candidate.counts for candidate in with_vector)
 
 
 async def filters_come_before_limits(spaces: Spaces) -> None:
@@ -240,8 +244,8 @@ async def similarity_is_a_cosine(spaces: Spaces) -> None:
     new = segments(30)
     given = vectors(new, embedder="e")
     scaled = tuple(
-        replace(one, values=_times(one.values, 0.25 + number % 7))
-        for number, one in enumerate(given.vectors)
+        replace(vector, values=_times(vector.values, 0.25 + number % 7))
+        for number, vector in enumerate(given.vectors)
     )
     batch = Batch(at=START, segments=new, vectors=(replace(given, vectors=scaled),))
     model = ReferenceModel()
@@ -265,26 +269,26 @@ async def empty_query_finds_nothing(spaces: Spaces) -> None:
     for query in (CandidateQuery(), CandidateQuery(words=("any",), vectors=(asked("q"),))):
         await ask(store, model, query)
     model = await _filled(store, *segments(5))
-    found = await store.candidates(CandidateQuery())
-    assert found.passages == ()
-    assert found.documents == 5
-    model.expect(CandidateQuery(), found)
+    candidates = await store.candidates(CandidateQuery())
+    assert candidates.passages == ()
+    assert candidates.documents == 5
+    model.expect(CandidateQuery(), candidates)
     await ask(store, model, CandidateQuery(words=("unheard",)))
 
 
 async def long_text_is_found_by_each_passage(spaces: Spaces) -> None:
     """A long message is found by each of its passages, with its span."""
     store = await spaces.open()
-    said = "\n".join(f"needle{number} " + "hay stack " * 40 for number in range(12))
-    new = segment(said)
+    text = "\n".join(f"needle{number} " + "hay stack " * 40 for number in range(12))
+    new = segment(text)
     model = await _filled(store, new, *segments(10, session="other"), e=256)
     assert len(new.passages) >= 12
     for number in range(12):
         query = CandidateQuery(words=(f"needle{number}",), lexical_limit=3)
-        found = await store.candidates(query)
-        model.expect(query, found)
-        (one,) = found.passages
-        assert f"needle{number} " in said[one.start : one.end]
+        candidates = await store.candidates(query)
+        model.expect(query, candidates)
+        (candidate,) = candidates.passages
+        assert f"needle{number} " in text[candidate.start : candidate.end]
 
 
 # What holds for candidates of several embedders at once, and for what a query leaves out.
@@ -314,15 +318,23 @@ async def several_embedders_are_asked_at_once(spaces: Spaces) -> None:
         query = CandidateQuery(
             words=words, vectors=(small, large), lexical_limit=limits[0], vector_limit=limits[1]
         )
-        found = await ask(store, model, query)
+        candidates = await ask(store, model, query)
         turned = await ask(store, model, replace(query, vectors=(large, small)))
-        by_place = {(one.segment, one.ordinal): one.similarities for one in turned.passages}
+        by_place = {
+            (candidate.segment, candidate.ordinal): candidate.similarities
+            for candidate in turned.passages
+        }
         assert {
-            (one.segment, one.ordinal): one.similarities[::-1] for one in found.passages
+            (candidate.segment, candidate.ordinal): candidate.similarities[::-1]
+            for candidate in candidates.passages
         } == by_place
-    found = await ask(store, model, CandidateQuery(vectors=(small, large), vector_limit=1))
-    assert {one.segment for one in found.passages} == set(ids((new[3], new[77])))
-    assert [one.similarities[1] for one in found.passages if one.segment == ids(new)[3]] == [None]
+    candidates = await ask(store, model, CandidateQuery(vectors=(small, large), vector_limit=1))
+    assert {candidate.segment for candidate in candidates.passages} == set(ids((new[3], new[77])))
+    assert [
+        candidate.similarities[1]
+        for candidate in candidates.passages
+        if candidate.segment == ids(new)[3]
+    ] == [None]
 
 
 async def unknown_embedder_beside_a_known_one(spaces: Spaces) -> None:
@@ -334,10 +346,10 @@ async def unknown_embedder_beside_a_known_one(spaces: Spaces) -> None:
     words = new[50].passages[0].words[:1]
     for vectors_ in ((stranger, small), (small, stranger), (stranger,)):
         query = CandidateQuery(words=words, vectors=vectors_, vector_limit=5)
-        found = await ask(store, model, query)
+        candidates = await ask(store, model, query)
         at = vectors_.index(stranger)
-        assert found.passages
-        assert all(one.similarities[at] is None for one in found.passages)
+        assert candidates.passages
+        assert all(candidate.similarities[at] is None for candidate in candidates.passages)
 
 
 async def wrong_length_names_its_embedder(spaces: Spaces) -> None:

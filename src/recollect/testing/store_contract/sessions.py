@@ -61,8 +61,8 @@ async def path_grows(spaces: Spaces) -> None:
     stored = await store.session(SESSION)
     assert stored is not None
     assert (stored.session, stored.turn) == (SESSION, 4)
-    assert stored.path == tuple(one.segment.key for one in new)
-    assert stored.ids == tuple(one.segment.message_id for one in new)
+    assert stored.path == tuple(segment.segment.key for segment in new)
+    assert stored.ids == tuple(segment.segment.message_id for segment in new)
 
 
 async def path_branches(spaces: Spaces) -> None:
@@ -74,8 +74,8 @@ async def path_branches(spaces: Spaces) -> None:
     await store.write(Batch(at=START, session=session_write(branch, turn=2, path_from=2)))
     stored = await store.session(SESSION)
     assert stored is not None
-    assert stored.path == tuple(one.segment.key for one in (*new[:2], *branch))
-    assert stored.ids == tuple(one.segment.message_id for one in (*new[:2], *branch))
+    assert stored.path == tuple(segment.segment.key for segment in (*new[:2], *branch))
+    assert stored.ids == tuple(segment.segment.message_id for segment in (*new[:2], *branch))
     await store.write(Batch(at=START, session=session_write(new, turn=3, path_from=0)))
     await store.write(Batch(at=START, session=session_write((), turn=4, path_from=1)))
     stored = await store.session(SESSION)
@@ -193,8 +193,8 @@ async def session_state_comes_back(spaces: Spaces) -> None:
     """A state that was taken apart for the store is the same state when put together again."""
     store = await spaces.open()
     new = segments(5)
-    keys = tuple(one.segment.key for one in new)
-    identities = tuple(one.segment.message_id for one in new)
+    keys = tuple(segment.segment.key for segment in new)
+    identities = tuple(segment.segment.message_id for segment in new)
     state = SessionState(
         turn=3,
         path=keys,
@@ -229,8 +229,8 @@ async def session_state_comes_back(spaces: Spaces) -> None:
 async def sessions_do_not_touch_each_other(spaces: Spaces) -> None:
     """Writing one session leaves another as it was."""
     store = await spaces.open()
-    one, two = segments(4, session="one"), segments(6, session="two")
-    await store.write(Batch(at=START, session=session_write(one, turn=9, session="one")))
+    new_segments, two = segments(4, session="one"), segments(6, session="two")
+    await store.write(Batch(at=START, session=session_write(new_segments, turn=9, session="one")))
     await store.write(Batch(at=START, session=session_write(two, turn=1, session="two")))
     await store.write(
         Batch(at=START, session=session_write(two[:1], turn=2, session="two", path_from=3))
@@ -252,8 +252,12 @@ async def sessions_are_listed(spaces: Spaces) -> None:
         await store.write(Batch(at=START, segments=new))
     await store.write(Batch(at=START, session=session_write((), turn=1, session="only a state")))
     listed = await store.sessions()
-    assert [(one.session, one.segments) for one in listed] == [("b", 1), ("a", 2), ("c", 3)]
-    assert [(one.first_said_at, one.last_said_at) for one in listed] == [
+    assert [(session.session, session.segments) for session in listed] == [
+        ("b", 1),
+        ("a", 2),
+        ("c", 3),
+    ]
+    assert [(session.first_said_at, session.last_said_at) for session in listed] == [
         (START, START),
         (START + 1_000, START + 1_001),
         (START + 2_000, START + 2_002),
@@ -287,10 +291,12 @@ async def any_name_can_be_a_job(spaces: Spaces) -> None:
         jobs = (_reading(name), job, job)
         assert (await store.write(Batch(at=START, segments=(new,), jobs=jobs))).stored
         await store.write(Batch(at=START, jobs=(job,)))
-    assert {one.key for one in await store.jobs() if one.kind == "work"} == set(ODD_NAMES)
+    assert {
+        job_record.key for job_record in await store.jobs() if job_record.kind == "work"
+    } == set(ODD_NAMES)
     assert (await store.queue()).waiting == 2 * len(ODD_NAMES)
     leases = await store.claim(now=SOON, lease_seconds=9, kinds=("work",), limit=99)
-    assert {one.key: one.payload for one in leases} == {
+    assert {lease.key: lease.payload for lease in leases} == {
         name: name.encode("utf-8", "surrogatepass") for name in ODD_NAMES
     }
     assert await store.fail(leases[0], reason="odd", retry_at=SOON)
@@ -306,11 +312,11 @@ async def jobs_of_a_forgotten_session_go(spaces: Spaces) -> None:
     for place, name in enumerate(("private", *ODD_NAMES[:2])):
         for by_time in (False, True):
             store = await spaces.open(f"{place}-{by_time}")
-            said = tuple(segment(f"hello {one}", session=one) for one in (name, "other"))
+            new_segments = tuple(segment(f"hello {one}", session=one) for one in (name, "other"))
             later = segment("later", session="other", said_at=SOON)
             mine = (_reading(name), _reading(name, left=True), _digesting(name))
             rest = (_reading("other"), _digesting("other"), _digesting(None))
-            await store.write(Batch(at=START, segments=(*said, later), jobs=mine))
+            await store.write(Batch(at=START, segments=(*new_segments, later), jobs=mine))
             taken = await store.claim(
                 now=START, lease_seconds=60, kinds=(EXTRACT_JOB, DIGEST_JOB), limit=9
             )
@@ -322,7 +328,7 @@ async def jobs_of_a_forgotten_session_go(spaces: Spaces) -> None:
             done = await store.forget(order)
             assert done.jobs == 6
             left = await store.jobs()
-            assert sorted(one.key for one in left) == sorted(one.key for one in rest)
+            assert sorted(job.key for job in left) == sorted(job.key for job in rest)
             effect = Batch(at=SOON, jobs=(_reading(name),), facts=(fact("late"),))
             for lease in taken:
                 assert not await store.complete(lease, effect)
@@ -352,17 +358,17 @@ async def no_fact_names_a_forgotten_session(spaces: Spaces) -> None:
     await store.forget(ForgetOrder(at=SOON, sessions=("gone",)))
     expected = [
         replace(facts[0], sources=ids((there,)), session=None),
-        *(replace(one, session=None) for one in facts[1:3]),
+        *(replace(fact, session=None) for fact in facts[1:3]),
         *facts[3:],
     ]
     assert list(await store.facts(superseded=True)) == expected
     assert await store.facts_revision() > revision
-    found = await store.fact_candidates(FactQuery(words=("fact",), session="elsewhere"))
-    assert {one.fact.id for one in found.facts} == {"twin", "by hand", "of all"}
+    candidates = await store.fact_candidates(FactQuery(words=("fact",), session="elsewhere"))
+    assert {candidate.fact.id for candidate in candidates.facts} == {"twin", "by hand", "of all"}
     await store.forget(ForgetOrder(at=SOON, said_before=SOON))
-    assert [one.session for one in await store.facts([facts[3].id])] == ["stays"]
+    assert [fact.session for fact in await store.facts([facts[3].id])] == ["stays"]
     await store.forget(ForgetOrder(at=SOON, said_after=SOON))
-    assert [one.session for one in await store.facts([facts[3].id])] == [None]
+    assert [fact.session for fact in await store.facts([facts[3].id])] == [None]
 
 
 # Searching one session and the memory files beside it
@@ -409,13 +415,13 @@ async def files_are_searched_beside_a_session(spaces: Spaces) -> None:
     for session in ("talk", "unheard of", "file", "files", "file:MEMORY.md", "file:unheard of"):
         for query in _ways(replace(_asking(new[0]), session=session)):
             alone = await ask(store, model, query)
-            assert {one.session for one in alone.passages} <= {session}
-            found = await ask(store, model, replace(query, with_files=True))
+            assert {candidate.session for candidate in alone.passages} <= {session}
+            candidates = await ask(store, model, replace(query, with_files=True))
             expected = {*_FILES, session}.intersection(names)
-            assert {one.session for one in found.passages} == expected
+            assert {candidate.session for candidate in candidates.passages} == expected
     for query in _ways(_asking(new[0])):
         everything = await ask(store, model, replace(query, with_files=True))
-        assert {one.session for one in everything.passages} == set(names)
+        assert {candidate.session for candidate in everything.passages} == set(names)
 
 
 async def files_are_let_through_before_limits(spaces: Spaces) -> None:
@@ -451,9 +457,9 @@ async def files_are_let_through_before_limits(spaces: Spaces) -> None:
         )
         for way in _ways(query):
             await ask(store, model, way)
-    found = await ask(store, model, replace(base, vectors=(), with_files=True))
-    assert len(found.passages) == 5
-    assert set(ids(noted[:3])) < {one.segment for one in found.passages}
+    candidates = await ask(store, model, replace(base, vectors=(), with_files=True))
+    assert len(candidates.passages) == 5
+    assert set(ids(noted[:3])) < {candidate.segment for candidate in candidates.passages}
 
 
 async def files_are_searched_as_they_are_now(spaces: Spaces) -> None:
@@ -500,7 +506,11 @@ async def files_are_searched_as_they_are_now(spaces: Spaces) -> None:
     await store.replace_passages({notes[6].segment.id: (anew,)}, at=START)
     model.segments[notes[6].segment.id] = replace(notes[6], passages=(anew,))
     await hold(found=8)
-    left = tuple(one for one, new in model.segments.items() if new.segment.session == "file:1.md")
+    left = tuple(
+        segment_id
+        for segment_id, new in model.segments.items()
+        if new.segment.session == "file:1.md"
+    )
     model.forget(left, by_place=True)
     done = await other.forget(ForgetOrder(at=START, sessions=("file:1.md",)))
     assert sorted(done.segments) == sorted(left)

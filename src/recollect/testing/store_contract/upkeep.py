@@ -43,18 +43,18 @@ from recollect.values.upkeep import ROOMS, ForgetOrder, NewBody, RewriteOrder, R
 
 async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
     """Two spaces with the same sessions, texts and ids share nothing, statistics included."""
-    one, two = await spaces.open("one"), await spaces.open("two")
-    await one.write(full_batch(0))
+    store, two = await spaces.open("one"), await spaces.open("two")
+    await store.write(full_batch(0))
     assert (await contents(two, SESSION))["page"] == ()
     written = await two.write(full_batch(0))
     assert written.stored == ids(full_batch(0).segments)
     before = await contents(two, SESSION)
-    await one.write(full_batch(1))
-    await one.evict(max_segments=3, said_before=None)
-    await one.pause("embed")
-    await one.write(Batch(at=START, facts=(fact("fact-0", content="otherwise"),)))
-    await one.forget(ForgetOrder(at=START, sessions=(SESSION,)))
-    await one.expire(before=START + 1e6)
+    await store.write(full_batch(1))
+    await store.evict(max_segments=3, said_before=None)
+    await store.pause("embed")
+    await store.write(Batch(at=START, facts=(fact("fact-0", content="otherwise"),)))
+    await store.forget(ForgetOrder(at=START, sessions=(SESSION,)))
+    await store.expire(before=START + 1e6)
     assert await contents(two, SESSION) == before
     words = tuple(dict.fromkeys(full_batch(0).segments[0].passages[0].words))
     model = ReferenceModel()
@@ -63,10 +63,10 @@ async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
     model.expect(query, await two.candidates(query))
     places = [MessageId(new.segment.id) for new in full_batch(0).segments]
     assert await two.tombstoned(places) == frozenset()
-    assert await one.tombstoned(places) == frozenset(places)
+    assert await store.tombstoned(places) == frozenset(places)
     (mine,) = await two.claim(now=START + 1e6, lease_seconds=9, kinds=("embed",), limit=9)
-    assert not await one.heartbeat(mine, expires_at=START + 2e6)
-    assert not await one.complete(mine, Batch(at=START))
+    assert not await store.heartbeat(mine, expires_at=START + 2e6)
+    assert not await store.complete(mine, Batch(at=START))
     assert await two.complete(mine, Batch(at=START))
 
 
@@ -82,10 +82,10 @@ async def unreadable_record_hides_no_other(spaces: Spaces) -> None:
     assert [row.segment for row in stored] == [new.segment for new in good]
     words = tuple(dict.fromkeys(word for new in good for word in new.passages[0].words))
     query = CandidateQuery(words=words, vectors=(asked("q"),))
-    found = {one.segment for one in (await store.candidates(query)).passages}
-    assert found - {bad.segment.id} == set(ids(good))
-    assert [one.session for one in await store.sessions()] == [SESSION]
-    waiting = {one.segment for one in await store.unembedded("another", limit=5)}
+    segment_ids = {candidate.segment for candidate in (await store.candidates(query)).passages}
+    assert segment_ids - {bad.segment.id} == set(ids(good))
+    assert [session.session for session in await store.sessions()] == [SESSION]
+    waiting = {passage.segment for passage in await store.unembedded("another", limit=5)}
     assert waiting == set(ids(good)), "a limit counts what can be read"
     problems = (await store.check()).problems
     assert problems
@@ -114,10 +114,10 @@ async def unreadable_fact_hides_no_other(spaces: Spaces) -> None:
         await store.write(batch)
         store = await spaces.damage_fact(store, facts[0].id)
         assert await store.facts() == facts[1:]
-        assert await store.facts([one.id for one in facts]) == facts[1:]
+        assert await store.facts([fact.id for fact in facts]) == facts[1:]
         query = FactQuery(words=("fact",), vectors=(asked("q"),))
-        found = await store.fact_candidates(query)
-        assert [one.fact.id for one in found.facts] == ["f1", "f2", "f3"]
+        candidates = await store.fact_candidates(query)
+        assert [candidate.fact.id for candidate in candidates.facts] == ["f1", "f2", "f3"]
         assert any("fact" in problem for problem in (await store.check()).problems)
         more = fact("more", at=START + 9)
         await store.write(Batch(at=START, facts=(more,), fact_vectors=(fact_vectors((more,)),)))
@@ -132,7 +132,7 @@ async def unreadable_fact_hides_no_other(spaces: Spaces) -> None:
             done = await store.forget(ForgetOrder(at=START, segments=ids(new[:1])))
             assert done.facts == ("f0", "f2")
         assert (await store.check()).problems == ()
-        assert "f0" not in {one.id for one in await store.facts()}
+        assert "f0" not in {fact.id for fact in await store.facts()}
 
 
 async def unreadable_fact_can_be_written_again(spaces: Spaces) -> None:
@@ -231,9 +231,9 @@ async def closed_store_says_so(spaces: Spaces) -> None:
 
 async def closing_leaves_others_open(spaces: Spaces) -> None:
     """Closing a store closes no other: of the same memory, or of another space."""
-    one, same, other = await spaces.open(), await spaces.open(), await spaces.open("other")
-    await one.write(full_batch(0))
-    await spaces.close(one)
+    store, same, other = await spaces.open(), await spaces.open(), await spaces.open("other")
+    await store.write(full_batch(0))
+    await spaces.close(store)
     await same.write(full_batch(1))
     await other.write(full_batch(2))
     assert len(await same.page()) == 8
@@ -250,9 +250,11 @@ async def many_callers_at_once(spaces: Spaces) -> None:
     query = CandidateQuery(words=words, vectors=(asked("q"),), lexical_limit=20, vector_limit=20)
 
     async def look(store: Store) -> None:
-        found = await store.candidates(query)
-        assert found.documents % 4 == 0, "half a batch was seen"
-        assert len({(one.segment, one.ordinal) for one in found.passages}) == len(found.passages)
+        candidates = await store.candidates(query)
+        assert candidates.documents % 4 == 0, "half a batch was seen"
+        assert len(
+            {(candidate.segment, candidate.ordinal) for candidate in candidates.passages}
+        ) == len(candidates.passages)
         page = await store.page(limit=1_000)
         assert len(page) % 4 == 0
 
@@ -284,19 +286,19 @@ async def writes_and_forgetting_at_once(spaces: Spaces) -> None:
         )
         for first in range(0, 20, 5)
     ]
-    identities = tuple(one.segment.message_id for one in new[::2])
+    identities = tuple(segment.segment.message_id for segment in new[::2])
     calls = [stores[number % 2].write(batch) for number, batch in enumerate(batches * 2)]
     await asyncio.gather(*calls, stores[0].forget(ForgetOrder(at=START, message_ids=identities)))
     await stores[1].forget(ForgetOrder(at=START, message_ids=identities))
     assert {row.segment.id for row in await stores[0].page()} == set(ids(new[1::2]))
-    assert {one.segment for one in await stores[1].vectors(EMBEDDER)} == set(ids(new[1::2]))
+    assert {vector.segment for vector in await stores[1].vectors(EMBEDDER)} == set(ids(new[1::2]))
 
 
 # What a store says of a session's write that quotes what was forgotten meanwhile.
 
 
 def _said(new: tuple[NewSegment, ...]) -> tuple[MessageId, ...]:
-    return tuple(one.segment.message_id for one in new)
+    return tuple(segment.segment.message_id for segment in new)
 
 
 def _cut(new: tuple[NewSegment, ...], covered: int, *, number: int = 1) -> Cut:
@@ -316,8 +318,8 @@ async def write_that_quotes_the_forgotten_is_told(spaces: Spaces) -> None:
     out = LeaveOut(anchor=new[599].segment.key, part=None, stage="trim", reason=NOT_RUN, turn=1)
     edits: tuple[Edit, ...] = (_cut(new, 2), _cut(new, 590, number=2), out)
     resting = (_cut(new, 300, number=3), 1)
-    held = SessionState(turn=1, edits=edits, dormant=(resting,))
-    write = replace(session_write(new, turn=1, about=_said(new[:590])), state=split_state(held))
+    state = SessionState(turn=1, edits=edits, dormant=(resting,))
+    write = replace(session_write(new, turn=1, about=_said(new[:590])), state=split_state(state))
     assert _told(await store.write(Batch(at=START, segments=new, session=write))) == (False, False)
     for turn, gone in ((2, 400), (3, 1)):  # covered by the newest alone, and by all
         await store.forget(ForgetOrder(at=LATER, segments=ids(new[gone : gone + 1])))
@@ -433,21 +435,21 @@ async def refused_compaction_of_a_place_cleans_the_session(spaces: Spaces) -> No
 TOLD = "xyzzyplover"
 
 
-def _saying(new: NewSegment, said: str) -> NewSegment:
+def _saying(new: NewSegment, text: str) -> NewSegment:
     """The same segment with another text."""
-    kept = replace(new.segment, text=said, topics=("changed",), foreign=None)
-    return NewSegment(segment=kept, passages=passages(said))
+    kept = replace(new.segment, text=text, topics=("changed",), foreign=None)
+    return NewSegment(segment=kept, passages=passages(text))
 
 
 async def _held(store: Store, room: Room, *, limit: int = 3) -> list[StoredBody]:
-    found: list[StoredBody] = []
+    bodies: list[StoredBody] = []
     after: str | None = None
     while page := await store.held(room, after=after, limit=limit):
         assert len(page) <= limit
-        assert all(one.room == room for one in page)
-        found += page
+        assert all(body.room == room for body in page)
+        bodies += page
         after = page[-1].id
-    return found
+    return bodies
 
 
 async def rewritten_segments_are_found_by_their_new_words_alone(spaces: Spaces) -> None:
@@ -455,8 +457,8 @@ async def rewritten_segments_are_found_by_their_new_words_alone(spaces: Spaces) 
     store, model = await spaces.open(), ReferenceModel()
     old = segments(6, words=40)
     telling = tuple(
-        _saying(one, f"{one.segment.text} the word is {TOLD}") if number % 2 else one
-        for number, one in enumerate(old)
+        _saying(segment, f"{segment.segment.text} the word is {TOLD}") if number % 2 else segment
+        for number, segment in enumerate(old)
     )
     noise = segment("hm", session="noise", noise="filler", said_at=START + 100)
     batch = Batch(at=START, segments=(*telling, noise), vectors=(vectors(telling),))
@@ -465,29 +467,38 @@ async def rewritten_segments_are_found_by_their_new_words_alone(spaces: Spaces) 
     before = {row.segment.id: row.sequence for row in await store.page(limit=100)}
     cold = {row.segment.id for row in await store.page(limit=100) if row.cold}
     assert cold, "some went cold"
-    quiet = tuple(_saying(one, one.segment.text.replace(TOLD, "withheld")) for one in telling[1::2])
+    quiet = tuple(
+        _saying(new_segment, new_segment.segment.text.replace(TOLD, "withheld"))
+        for new_segment in telling[1::2]
+    )
     unknown = segment("nobody knows this one", session="elsewhere")
     done = await store.rewrite(RewriteOrder(at=LATER, segments=(*quiet, unknown)))
     assert done.segments == ids(quiet)
-    assert done.vectors == sum(len(one.passages) for one in quiet)
-    now = {one.segment.id: one for one in quiet}
-    told = tuple(now.get(one.segment.id, one) for one in telling)
-    model.write(Batch(at=START, segments=(*told, noise), vectors=(vectors(telling[::2]),)))
+    assert done.vectors == sum(len(segment.passages) for segment in quiet)
+    now = {segment.segment.id: segment for segment in quiet}
+    new_segments = tuple(now.get(segment.segment.id, segment) for segment in telling)
+    model.write(Batch(at=START, segments=(*new_segments, noise), vectors=(vectors(telling[::2]),)))
     model.cold |= cold
     for query in (
         CandidateQuery(words=(TOLD, "withheld"), vectors=(asked("q"),), cold=True),
-        CandidateQuery(words=tuple(dict.fromkeys(told[1].passages[0].words)), lexical_limit=99),
+        CandidateQuery(
+            words=tuple(dict.fromkeys(new_segments[1].passages[0].words)), lexical_limit=99
+        ),
     ):
         model.expect(query, await store.candidates(query))
     page = await store.page(limit=100)
     assert {row.segment.id: row.sequence for row in page} == before
-    assert [row.segment for row in page] == [one.segment for one in (*told, noise)]
-    kept = {(one.segment, one.ordinal): one.values for one in await store.vectors(EMBEDDER)}
+    assert [row.segment for row in page] == [segment.segment for segment in (*new_segments, noise)]
+    kept = {
+        (vector.segment, vector.ordinal): vector.values for vector in await store.vectors(EMBEDDER)
+    }
     assert kept == model.vectors.get(EMBEDDER, {})
     stats = await store.stats()
-    assert stats.passages == sum(len(one.passages) for one in told)
+    assert stats.passages == sum(len(segment.passages) for segment in new_segments)
     unembedded = await store.unembedded(EMBEDDER, limit=99)
-    assert {one.segment for one in unembedded} == set(ids(quiet)) - cold, "to be embedded anew"
+    assert {passage.segment for passage in unembedded} == set(ids(quiet)) - cold, (
+        "to be embedded anew"
+    )
 
 
 async def rewritten_segments_stay_known(spaces: Spaces) -> None:
@@ -499,8 +510,8 @@ async def rewritten_segments_stay_known(spaces: Spaces) -> None:
     await store.rewrite(RewriteOrder(at=LATER, segments=(quiet,)))
     again = await store.write(Batch(at=LATER, segments=new))
     assert again.known == ids(new)
-    (held,) = await store.segments(ids(new[1:2]))
-    assert held.segment == quiet.segment
+    (stored_segment,) = await store.segments(ids(new[1:2]))
+    assert stored_segment.segment == quiet.segment
 
 
 async def every_room_is_read_in_pages(spaces: Spaces) -> None:
@@ -509,12 +520,12 @@ async def every_room_is_read_in_pages(spaces: Spaces) -> None:
     bodies = [f'{{"said": {number}}}' for number in range(8)]
     await store.write(full_batch(1))
     before = {room: len(await _held(store, room)) for room in ROOMS}
-    jobs = tuple(NewJob(kind="k", key=one, payload=one.encode(), run_at=START) for one in bodies)
+    jobs = tuple(NewJob(kind="k", key=body, payload=body.encode(), run_at=START) for body in bodies)
     await store.write(
         Batch(
             at=START,
             jobs=jobs,
-            pieces=tuple(piece(one) for one in bodies),
+            pieces=tuple(piece(body) for body in bodies),
             compactions=tuple(
                 compaction(at % 4 + 10, session=f"s{at // 4}", body=one)
                 for at, one in enumerate(bodies)
@@ -522,12 +533,12 @@ async def every_room_is_read_in_pages(spaces: Spaces) -> None:
         )
     )
     for room in ("pieces", "jobs", "compactions"):
-        found = await _held(store, room)
-        assert len(found) == before[room] + len(bodies)
-        assert len({one.id for one in found}) == len(found)
-        assert {one.encode() for one in bodies} <= {one.body for one in found}
-        assert found == await _held(store, room, limit=100)
-    named = {one.session for one in await _held(store, "compactions")}
+        stored_bodies = await _held(store, room)
+        assert len(stored_bodies) == before[room] + len(bodies)
+        assert len({body.id for body in stored_bodies}) == len(stored_bodies)
+        assert {body.encode() for body in bodies} <= {body.body for body in stored_bodies}
+        assert stored_bodies == await _held(store, room, limit=100)
+    named = {body.session for body in await _held(store, "compactions")}
     assert {"s0", "s1"} <= named
     (state,) = await _held(store, "states")
     stored = await store.session(SESSION)
@@ -546,20 +557,22 @@ async def rewritten_bodies_are_read_back(spaces: Spaces) -> None:
     (lease,) = await store.claim(now=START, lease_seconds=9, kinds=("k",))
     assert await store.fail(lease, reason=f"because of {TOLD}", retry_at=None)
     for room in ROOMS:
-        held = await _held(store, room)
-        assert held, room
+        bodies = await _held(store, room)
+        assert bodies, room
         changed = [
-            NewBody(room=room, id=one.id, was=one.body, body=one.body + b" ") for one in held
+            NewBody(room=room, id=body.id, was=body.body, body=body.body + b" ") for body in bodies
         ]
         done = await store.rewrite(RewriteOrder(at=LATER, bodies=tuple(changed)))
-        assert done.bodies == len(held)
-        assert [one.body for one in await _held(store, room)] == [one.body for one in changed]
-    pieces = await store.pieces([one.hash for one in batch.pieces])
-    assert [pieces[one.hash].body for one in batch.pieces] == [
-        one.body + b" " for one in batch.pieces
+        assert done.bodies == len(bodies)
+        assert [body.body for body in await _held(store, room)] == [
+            new_body.body for new_body in changed
+        ]
+    pieces = await store.pieces([piece.hash for piece in batch.pieces])
+    assert [pieces[piece.hash].body for piece in batch.pieces] == [
+        piece.body + b" " for piece in batch.pieces
     ]
-    assert not any(one.exact for one in pieces.values())
-    assert [one.reason for one in await store.jobs() if one.state == "dead"] == [
+    assert not any(piece.exact for piece in pieces.values())
+    assert [job.reason for job in await store.jobs() if job.state == "dead"] == [
         f"because of {TOLD} "
     ]
 
@@ -570,9 +583,9 @@ async def what_changed_meanwhile_is_left(spaces: Spaces) -> None:
     await store.write(full_batch(3))
     before = await contents(store, SESSION)
     stale = [
-        NewBody(room=room, id=one.id, was=one.body + b"?", body=b"{}")
+        NewBody(room=room, id=body.id, was=body.body + b"?", body=b"{}")
         for room in ROOMS
-        for one in await _held(store, room)
+        for body in await _held(store, room)
     ]
     unknown = NewBody(room="pieces", id="0" * 32, was=b"{}", body=b"{}")
     done = await store.rewrite(RewriteOrder(at=LATER, bodies=(*stale, unknown)))
@@ -601,6 +614,6 @@ async def forgotten_from_a_moment_on(spaces: Spaces) -> None:
             )
         )  # fmt: skip
         await store.forget(order)
-        said = [row.segment.text[-1] for row in await store.page(limit=100)]
-        assert "".join(said) == left
-        assert {one.session for one in await store.sessions()} == {"one", "two"}
+        texts = [row.segment.text[-1] for row in await store.page(limit=100)]
+        assert "".join(texts) == left
+        assert {session.session for session in await store.sessions()} == {"one", "two"}

@@ -161,7 +161,7 @@ async def concurrent_writers_store_once(spaces: Spaces) -> None:
         for first in (0, 4, 8, 12)
     ]
     written = await asyncio.gather(*(store.write(batch) for store in stores for batch in batches))
-    stored = [one for outcome in written for one in outcome.stored]
+    stored = [segment_id for outcome in written for segment_id in outcome.stored]
     assert sorted(stored) == sorted(ids(new))
     page = await stores[0].page()
     assert sorted(row.segment.id for row in page) == sorted(ids(new))
@@ -249,8 +249,8 @@ _NO_TIMES = (math.nan, math.inf, -math.inf)
 def _without_time(batch: Batch) -> Iterator[tuple[str, Batch]]:
     last = batch.segments[-1]
     for bad in _NO_TIMES:
-        said = replace(last, segment=replace(last.segment, said_at=bad))
-        yield f"said at {bad}", replace(batch, segments=(*batch.segments[:-1], said))
+        new_segment = replace(last, segment=replace(last.segment, said_at=bad))
+        yield f"said at {bad}", replace(batch, segments=(*batch.segments[:-1], new_segment))
         yield f"batch at {bad}", replace(batch, at=bad)
         yield f"fact at {bad}", replace(batch, facts=(*batch.facts, fact("bad", at=bad)))
         first = batch.facts[0]
@@ -361,8 +361,8 @@ async def pages_join_into_all(spaces: Spaces) -> None:
 async def pages_of_a_session_hold_only_it(spaces: Spaces) -> None:
     """A page of one session leaves out the others, in both directions."""
     store = await spaces.open()
-    one, two = segments(8, session="one"), segments(8, first=100, session="two")
-    for pair in zip(one, two, strict=True):
+    new_segments, two = segments(8, session="one"), segments(8, first=100, session="two")
+    for pair in zip(new_segments, two, strict=True):
         await store.write(Batch(at=START, segments=pair))
     everything = await store.page()
     wanted = [row for row in everything if row.segment.session == "two"]
@@ -397,7 +397,9 @@ async def segments_come_in_the_order_asked(spaces: Spaces) -> None:
     assert [row.segment.id for row in stored] == wanted
     assert await store.segments([]) == ()
     assert await store.segments([unknown]) == ()
-    assert await store.known(one for one in (*ids(new)[:2], unknown)) == frozenset(ids(new)[:2])
+    assert await store.known(segment_id for segment_id in (*ids(new)[:2], unknown)) == frozenset(
+        ids(new)[:2]
+    )
     assert await store.known([]) == frozenset()
 
 
@@ -421,27 +423,29 @@ async def any_text_comes_back(spaces: Spaces) -> None:
     written = await store.write(Batch(at=START, segments=new))
     assert written.stored == ids(new)
     stored = await store.segments(ids(new))
-    assert [row.segment for row in stored] == [one.segment for one in new]
+    assert [row.segment for row in stored] == [segment.segment for segment in new]
     assert [row.segment for row in await store.page(session=ODD_TEXTS[4])] == [new[-1].segment]
 
 
 async def passages_are_spans_of_characters(spaces: Spaces) -> None:
     """Passages come back as written, and their texts are cut by characters, not bytes."""
     store = await spaces.open()
-    said = "👩‍👩‍👧‍👦 " + "数据库连接失败。请重试🙂 e\u0301 " * 120
-    new = segment(said)
+    text = "👩‍👩‍👧‍👦 " + "数据库连接失败。请重试🙂 e\u0301 " * 120
+    new = segment(text)
     marked = tuple(
-        replace(one, embedded=ordinal != 1) for ordinal, one in enumerate(passages(said))
+        replace(passage, embedded=ordinal != 1) for ordinal, passage in enumerate(passages(text))
     )
     assert len(marked) > 3
     await store.write(Batch(at=START, segments=(replace(new, passages=marked),)))
     stored = await store.passages(new.segment.id)
-    assert [(one.start, one.end, one.embedded) for one in stored] == [
-        (one.start, one.end, one.embedded) for one in marked
+    assert [(passage.start, passage.end, passage.embedded) for passage in stored] == [
+        (passage.start, passage.end, passage.embedded) for passage in marked
     ]
     waiting = await store.unembedded("example-256", limit=100)
-    assert {one.ordinal: one.text for one in waiting} == {
-        ordinal: said[one.start : one.end] for ordinal, one in enumerate(marked) if one.embedded
+    assert {passage.ordinal: passage.text for passage in waiting} == {
+        ordinal: text[passage.start : passage.end]
+        for ordinal, passage in enumerate(marked)
+        if passage.embedded
     }
     assert await store.passages(SegmentId("0" * 32)) == ()
 
@@ -455,13 +459,15 @@ async def noise_is_kept_and_not_indexed(spaces: Spaces) -> None:
     new = (empty, noisy, heard)
     written = await store.write(Batch(at=START, segments=new))
     assert written.stored == ids(new)
-    assert [row.segment for row in await store.page()] == [one.segment for one in new]
-    found = await store.candidates(CandidateQuery(words=heard.passages[0].words))
-    assert {one.segment for one in found.passages} == {heard.segment.id}
-    assert found.documents == 1
+    assert [row.segment for row in await store.page()] == [segment.segment for segment in new]
+    candidates = await store.candidates(CandidateQuery(words=heard.passages[0].words))
+    assert {candidate.segment for candidate in candidates.passages} == {heard.segment.id}
+    assert candidates.documents == 1
     stats = await store.stats()
     assert (stats.segments, stats.noise, stats.passages) == (3, 2, 1)
-    assert {one.segment for one in await store.unembedded("e", limit=9)} == {heard.segment.id}
+    assert {passage.segment for passage in await store.unembedded("e", limit=9)} == {
+        heard.segment.id
+    }
 
 
 # What holds for much at once: batches of an import, answers over thousands of passages.
@@ -510,8 +516,8 @@ async def many_small_writes_add_up(spaces: Spaces) -> None:
     store = await spaces.open()
     model = ReferenceModel()
     new = segments(150, words=15)
-    for number, one in enumerate(new):
-        batch = Batch(at=START, segments=(one,), vectors=(vectors((one,)),))
+    for number, new_segment in enumerate(new):
+        batch = Batch(at=START, segments=(new_segment,), vectors=(vectors((new_segment,)),))
         model.write(batch)
         await store.write(batch)
         if number % 30 == 29:
@@ -530,13 +536,13 @@ async def ties_are_broken_by_id(spaces: Spaces) -> None:
         embedder="e",
         dimensions=256,
         vectors=tuple(
-            Vector(segment=one.segment.id, ordinal=0, values=vector("same")) for one in new
+            Vector(segment=segment.segment.id, ordinal=0, values=vector("same")) for segment in new
         ),
     )
     await store.write(Batch(at=START, segments=new, vectors=(equal,)))
     first = sorted(ids(new))[:10]
     near = asked("q", embedder="e")
     by_vector = await store.candidates(CandidateQuery(vectors=(near,), vector_limit=10))
-    assert sorted(one.segment for one in by_vector.passages) == first
+    assert sorted(candidate.segment for candidate in by_vector.passages) == first
     by_words = await store.candidates(CandidateQuery(words=("same",), lexical_limit=10))
-    assert sorted(one.segment for one in by_words.passages) == first
+    assert sorted(candidate.segment for candidate in by_words.passages) == first

@@ -138,7 +138,7 @@ def export(*, folder: Path | None, force: bool, url: str | None, space: str, as_
 
     facts, changed = with_facts(url, space, work)
     if folder is None:
-        print_json({"facts": [fact_as_json(one) for one in facts]})
+        print_json({"facts": [fact_as_json(fact) for fact in facts]})
     elif as_json:
         print_json({"folder": str(folder), "facts": len(facts), "files_changed": changed})
     else:
@@ -248,7 +248,7 @@ def written_as_json(written: FactWritten) -> dict[str, object]:
     return {
         "outcome": written.outcome,
         "fact": None if written.fact is None else fact_as_json(written.fact),
-        "replaced": [one.id for one in written.replaced],
+        "replaced": [fact.id for fact in written.replaced],
         "reason": written.reason,
     }
 
@@ -258,7 +258,7 @@ def said_of(written: FactWritten) -> str:
     fact = written.fact
     named = "" if fact is None else f" {shown_id(fact.id)}"
     if written.outcome == "replaced" and written.replaced:
-        return f"replaced {', '.join(shown_id(one.id) for one in written.replaced)}, now{named}"
+        return f"replaced {', '.join(shown_id(fact.id) for fact in written.replaced)}, now{named}"
     if written.outcome in ("added", "replaced"):
         before = fact is not None and is_past(fact)
         return f"added{named}" + (" as what held before" if before else "")
@@ -273,8 +273,8 @@ def _draw_written(written: FactWritten) -> None:
     if written.fact is not None:
         out.print(told(written.fact), soft_wrap=True)
         out.print(f"     {statement(written.fact)}", soft_wrap=True)
-    for one in written.replaced:
-        out.print(f"     before: {statement(one)}", style="dim", soft_wrap=True)
+    for fact in written.replaced:
+        out.print(f"     before: {statement(fact)}", style="dim", soft_wrap=True)
 
 
 # `recollect facts forget`: remove facts for good, on request with the messages they rest on
@@ -346,8 +346,8 @@ async def forget_facts(
             return None
         done = None
         if order.segments:  # files first: by then the archive still knows the words
-            said = {one.segment.text for one in meant.stored}
-            said |= {one.text for one in meant.spooled}
+            said = {segment.segment.text for segment in meant.stored}
+            said |= {segment.text for segment in meant.spooled}
             files = FilesOrder(
                 order=order, said=tuple(said), all_said=tuple(said), workspace=workspace
             )
@@ -397,9 +397,9 @@ def _confirmed(meant: Meant, *, draw: bool) -> bool:
     for fact in meant.facts[:_LISTED]:
         out.print(told(fact), soft_wrap=True)
         out.print(f"     {statement(fact)[:_EXCERPT_CHARS]}", soft_wrap=True)
-    for one in meant.stored[:_LISTED]:
-        out.print(heading(one), soft_wrap=True)
-        out.print(f"     {plain_line(one.segment.text)[:_EXCERPT_CHARS]}", soft_wrap=True)
+    for segment in meant.stored[:_LISTED]:
+        out.print(heading(segment), soft_wrap=True)
+        out.print(f"     {plain_line(segment.segment.text)[:_EXCERPT_CHARS]}", soft_wrap=True)
     left = max(len(meant.facts) - _LISTED, 0) + max(meant.messages - _LISTED, 0)
     if left:
         out.print(f"… and {left:,} more")

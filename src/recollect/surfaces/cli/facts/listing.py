@@ -59,10 +59,10 @@ class FactCounts:
 
     def hear(self, line: str) -> int:
         """Count one line; returns how many facts it told of."""
-        said, _, note = line.partition("; ")
-        found = sum(int(count) for count in _NEW.findall(said))
+        text, _, note = line.partition("; ")
+        found = sum(int(count) for count in _NEW.findall(text))
         self.facts += found
-        self.messages += sum(int(count) for count in _READ.findall(said))
+        self.messages += sum(int(count) for count in _READ.findall(text))
         if note and note not in self.notes:
             self.notes.append(note)
         return found
@@ -100,7 +100,7 @@ def book_of(store: Store, place: Place) -> FactBook:
     from recollect.engine.facts.book import FactBook as Book
     from recollect.wiring.models import choose_embedders
 
-    names = [one.name for one in choose_embedders(place.settings).used]
+    names = [embedder.name for embedder in choose_embedders(place.settings).used]
     return Book(store, place.settings, SystemClock(), embedders=names)
 
 
@@ -217,7 +217,8 @@ def fact_as_json(fact: Fact) -> dict[str, Any]:
         "pinned": fact.pinned,
         "sources": list(fact.sources),
         "evidence": [
-            {"segment": one.segment, "start": one.start, "end": one.end} for one in fact.evidence
+            {"segment": span.segment, "start": span.start, "end": span.end}
+            for span in fact.evidence
         ],
     }
 
@@ -238,19 +239,19 @@ def history(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
     async def work(store: Store, place: Place) -> FactHistory:
         return await book_of(store, place).history(id_)
 
-    found = with_facts(url, space, work)
+    fact_history = with_facts(url, space, work)
     if as_json:
-        versions = [_version_as_json(one) for one in found.versions]
-        print_json({"asked": found.asked.id, "versions": versions})
+        versions = [_version_as_json(version) for version in fact_history.versions]
+        print_json({"asked": fact_history.asked.id, "versions": versions})
         return
     out = console()
-    for one in found.versions:
-        if one.fact is None:
+    for version in fact_history.versions:
+        if version.fact is None:
             out.print("┊ a version that was forgotten", style="dim", soft_wrap=True)
             continue
-        asked = one.fact.id == found.asked.id
-        out.print(_heading(one.fact, one.until, asked=asked), soft_wrap=True)
-        out.print(f"│    {statement(one.fact)}", soft_wrap=True)
+        asked = version.fact.id == fact_history.asked.id
+        out.print(_heading(version.fact, version.until, asked=asked), soft_wrap=True)
+        out.print(f"│    {statement(version.fact)}", soft_wrap=True)
 
 
 def _version_as_json(version: FactVersion) -> dict[str, Any]:
@@ -293,10 +294,10 @@ async def sessions_waiting(store: Store) -> int:
     session was read meanwhile, and finds nothing to do.
     """
     jobs = await store.jobs(limit=_MOST_JOBS)
-    waiting = {one.key for one in jobs if one.kind == EXTRACT_JOB and one.state != "dead"}
+    waiting = {job.key for job in jobs if job.kind == EXTRACT_JOB and job.state != "dead"}
     if not waiting:
         return 0
-    names = [one.session for one in await store.sessions()]
+    names = [session.session for session in await store.sessions()]
     queued = [
         name
         for name in names
@@ -394,9 +395,9 @@ def list_facts(
     async def work(store: Store, place: Place) -> Listed:
         book = book_of(store, place)
         every = await book.list(FactFilter(superseded=True))
-        found = await book.list(_with_id_of_key(asked, place.space))
-        waiting = 0 if found else await sessions_waiting(store)
-        return Listed(found=found, every=every, waiting=waiting)
+        facts = await book.list(_with_id_of_key(asked, place.space))
+        waiting = 0 if facts else await sessions_waiting(store)
+        return Listed(found=facts, every=every, waiting=waiting)
 
     listed = None if is_unused(url, space) else with_store(url, space, work)
     if as_json:
@@ -423,8 +424,8 @@ def _tell(listed: Listed, limit: int | None) -> None:
         shown = _newest(listed.found, limit)
         _draw(shown, short_ids(listed.every))
         if left := len(listed.found) - len(shown):
-            said = f"… and {left:,} older ones: --limit {len(listed.found)} shows all"
-            click.echo(said, err=not console().is_terminal)
+            text = f"… and {left:,} older ones: --limit {len(listed.found)} shows all"
+            click.echo(text, err=not console().is_terminal)
         return
     if listed.every:
         click.echo(_NONE_LIKE_THAT)
@@ -434,12 +435,12 @@ def _tell(listed: Listed, limit: int | None) -> None:
         click.echo(said_waiting(listed.waiting))
 
 
-def _newest(found: Sequence[Fact], limit: int | None) -> Sequence[Fact]:
+def _newest(facts: Sequence[Fact], limit: int | None) -> Sequence[Fact]:
     """What is pinned, and the newest of the others, in the order they came."""
-    if limit is None or len(found) <= limit:
-        return found
-    pinned = [one for one in found if one.pinned]
-    others = [one for one in found if not one.pinned]
+    if limit is None or len(facts) <= limit:
+        return facts
+    pinned = [fact for fact in facts if fact.pinned]
+    others = [fact for fact in facts if not fact.pinned]
     room = max(limit - len(pinned), 0)
     return [*pinned[:limit], *others[len(others) - room :]]
 
@@ -455,27 +456,27 @@ def _with_id_of_key(asked: FactFilter, space: str) -> FactFilter:
     return replace(asked, session=sessions_named(space, [asked.session])[-1])
 
 
-def _print_json(asked: FactFilter, found: Sequence[Fact]) -> None:
+def _print_json(asked: FactFilter, facts: Sequence[Fact]) -> None:
     from recollect.surfaces.cli.store_options import instant
 
-    print_json({"as_of": instant(asked.as_of), "facts": [fact_as_json(one) for one in found]})
+    print_json({"as_of": instant(asked.as_of), "facts": [fact_as_json(fact) for fact in facts]})
 
 
-def _draw(found: Sequence[Fact], ids: Mapping[FactId, str]) -> None:
+def _draw(facts: Sequence[Fact], ids: Mapping[FactId, str]) -> None:
     from rich.text import Text as RichText
 
     out = console()
     ids = {id_: shown_id(short) for id_, short in ids.items()}
-    width = max(LEAST_ID_CHARS, *(len(ids[one.id]) for one in found))
-    kinds = max(len("type"), *(len(one.type) for one in found))
-    said = max(len("said by"), *(len(speaker(one)) for one in found))
-    how = max(len("made"), *(len(MAKERS[one.made_by]) for one in found))
+    width = max(LEAST_ID_CHARS, *(len(ids[fact.id]) for fact in facts))
+    kinds = max(len("type"), *(len(fact.type) for fact in facts))
+    said = max(len("said by"), *(len(speaker(fact)) for fact in facts))
+    how = max(len("made"), *(len(MAKERS[fact.made_by]) for fact in facts))
     header = (
         f"  {'id':{width}}  {'since':{_DATE_CHARS}}  {'type':{kinds}}  {'said by':{said}}  "
         f"{'made':{how}}  statement"
     )
     out.print(RichText(header, style="dim"), soft_wrap=True)
-    for fact in found:
+    for fact in facts:
         line = RichText.assemble((PINNED if fact.pinned else " ", "bold magenta"))
         line.append(f" {ids[fact.id]:{width}}  ", style="bold")
         line.append(f"{when(fact.at)[:_DATE_CHARS]:{_DATE_CHARS}}  ", style="dim")
@@ -494,16 +495,16 @@ def _with_end(fact: Fact) -> str:
     return f"{statement(fact)}  (until {when(fact.valid_to)[:_DATE_CHARS]})"
 
 
-def _print_row(out: Console, line: Text, said: str) -> None:
+def _print_row(out: Console, line: Text, text: str) -> None:
     """The statement last: wrapped beside the others on a screen, whole in a pipe."""
     from rich.text import Text as RichText
 
     room = out.width - line.cell_len
     if not out.is_terminal or room < _LEAST_STATEMENT_CELLS:
-        line.append(said)
+        line.append(text)
         out.print(line, soft_wrap=True)
         return
-    first, *more = (one.plain.rstrip() for one in RichText(said).wrap(out, room))
+    first, *more = (other.plain.rstrip() for other in RichText(text).wrap(out, room))
     out.print(RichText.assemble(line, first), soft_wrap=True)
     for one in more:
         out.print(" " * line.cell_len + one, soft_wrap=True)

@@ -87,11 +87,11 @@ def _in_transcript(path: Path, segment: Segment) -> TranscriptLine:
         data = path.read_bytes()
     except OSError as error:
         return TranscriptLine(reason=f"{path.name} cannot be read: {error.strerror}")
-    found = [entry for entry in read_session(data).entries if _says(entry, segment.text)]
-    if not found:
+    entries = [entry for entry in read_session(data).entries if _says(entry, segment.text)]
+    if not entries:
         return TranscriptLine(reason=f"not in {path.name}: it was changed or forgotten there")
     # The same words may stand there twice; the one said nearest to then is meant.
-    nearest = min(found, key=lambda one: abs(one.milliseconds / _MS - segment.said_at))
+    nearest = min(entries, key=lambda pi_entry: abs(pi_entry.milliseconds / _MS - segment.said_at))
     return TranscriptLine(place=f"{path}:{nearest.number}")
 
 
@@ -130,28 +130,30 @@ def why(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
 
     async def work(store: Store, place: Place) -> tuple[FactWhy, list[Shown]]:
 
-        found = await book_of(store, place).why(id_)
+        fact_why = await book_of(store, place).why(id_)
         shown = [
             Shown(
-                source=one,
-                line=None if one.stored is None else find_line(place.space, one.stored.segment),
+                source=source,
+                line=None
+                if source.stored is None
+                else find_line(place.space, source.stored.segment),
             )
-            for one in found.sources
+            for source in fact_why.sources
         ]
-        return found, shown
+        return fact_why, shown
 
-    found, shown = with_facts(url, space, work)
+    fact_why, shown = with_facts(url, space, work)
     if as_json:
-        print_json(_as_json(found, shown))
+        print_json(_as_json(fact_why, shown))
     else:
-        _draw(found, shown)
+        _draw(fact_why, shown)
 
 
-def _as_json(found: FactWhy, shown: list[Shown]) -> dict[str, Any]:
+def _as_json(fact_why: FactWhy, shown: list[Shown]) -> dict[str, Any]:
     return {
-        "fact": fact_as_json(found.fact),
-        "rests_on": None if found.rests_on is None else fact_as_json(found.rests_on),
-        "sources": [_source_as_json(one) for one in shown],
+        "fact": fact_as_json(fact_why.fact),
+        "rests_on": None if fact_why.rests_on is None else fact_as_json(fact_why.rests_on),
+        "sources": [_source_as_json(other) for other in shown],
     }
 
 
@@ -171,28 +173,28 @@ def _source_as_json(shown: Shown) -> dict[str, Any]:
         "place": shown.line.place,
         "no_place": shown.line.reason,
         "spans": [
-            {"start": one.start, "end": one.end, "text": segment.text[one.start : one.end]}
-            for one in source.spans
+            {"start": span.start, "end": span.end, "text": segment.text[span.start : span.end]}
+            for span in source.spans
         ],
         "lost_spans": source.lost_spans,
     }
 
 
-def _draw(found: FactWhy, shown: list[Shown]) -> None:
+def _draw(fact_why: FactWhy, shown: list[Shown]) -> None:
     out = console()
-    out.print(statement(found.fact), style="bold", soft_wrap=True)
-    out.print(told(found.fact), soft_wrap=True)
-    out.print(_how_it_came(found), style="dim", soft_wrap=True)
+    out.print(statement(fact_why.fact), style="bold", soft_wrap=True)
+    out.print(told(fact_why.fact), soft_wrap=True)
+    out.print(_how_it_came(fact_why), style="dim", soft_wrap=True)
     for one in shown:
         out.print()
         _draw_source(out, one)
 
 
-def _how_it_came(found: FactWhy) -> str:
-    fact = found.fact
-    if found.rests_on is not None:
+def _how_it_came(fact_why: FactWhy) -> str:
+    fact = fact_why.fact
+    if fact_why.rests_on is not None:
         return (
-            f"You wrote it in these words; it replaced {shown_id(found.rests_on.id)}, which "
+            f"You wrote it in these words; it replaced {shown_id(fact_why.rests_on.id)}, which "
             "rests on what follows."
         )
     if not fact.sources:
@@ -291,14 +293,14 @@ async def _read(store: Store, place: Place, session: str | None, progress: Shown
         raise RecollectError("facts.enabled is off: switch it on to have sessions read")
     names = await _sessions(store, place, session)
     now = time.time()
-    jobs = tuple(extract_job(one, run_at=now, left=True) for one in names)
+    jobs = tuple(extract_job(name, run_at=now, left=True) for name in names)
     await store.write(Batch(at=now, jobs=jobs))
-    found = FactCounts()
-    total = sum(one.segments for one in await store.sessions() if one.session in names)
+    counts = FactCounts()
+    total = sum(session.segments for session in await store.sessions() if session.session in names)
 
     def told(line: str) -> None:
-        found.hear(line)
-        progress.show("reading messages for facts", found.messages, total)
+        counts.hear(line)
+        progress.show("reading messages for facts", counts.messages, total)
 
     reader = choose_model(place.settings, "extraction")
     try:
@@ -307,14 +309,14 @@ async def _read(store: Store, place: Place, session: str | None, progress: Shown
         if reader is not None:
             await reader.close()
     return Read(
-        sessions=len(names), found=found, result=result, waiting=await sessions_waiting(store)
+        sessions=len(names), found=counts, result=result, waiting=await sessions_waiting(store)
     )
 
 
 async def _sessions(store: Store, place: Place, session: str | None) -> list[str]:
     from recollect.session.forget_files import sessions_named
 
-    held = [one.session for one in await store.sessions()]
+    held = [session_summary.session for session_summary in await store.sessions()]
     if session is None:
         return held
     named = set(sessions_named(place.space, [session]))
@@ -326,7 +328,7 @@ async def _sessions(store: Store, place: Place, session: str | None) -> list[str
     return found
 
 
-def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> JobRunner:
+def _runner(store: Store, place: Place, reader: Model | None, notify: Told) -> JobRunner:
     """A worker that does nothing else: embedding and digests are left to `recollect worker`."""
     from recollect.boundary import SystemClock
     from recollect.engine.background import metered
@@ -341,10 +343,10 @@ def _runner(store: Store, place: Place, reader: Model | None, told: Told) -> Job
         settings=settings,
         clock=clock,
         model=None if reader is None else metered(reader, store, clock),
-        embedders=tuple(one.name for one in choose_embedders(settings).used),
+        embedders=tuple(embedder.name for embedder in choose_embedders(settings).used),
         max_attempts=settings.jobs.max_attempts,
         at_once=True,
-        told=told,
+        told=notify,
     )
     return Runner(
         store,

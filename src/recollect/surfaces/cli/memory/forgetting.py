@@ -81,7 +81,7 @@ def forget(
     """
     order = ForgetOrder(
         at=time.time(),
-        segments=tuple(SegmentId(one) for one in segments),
+        segments=tuple(SegmentId(segment) for segment in segments),
         sessions=sessions,
         said_before=None if before is None else moment_from(before, option="--before"),
         said_after=None if since is None else moment_from(since, option="--since"),
@@ -156,12 +156,12 @@ async def _forget(
 def _files_order(meant: Meant, order: ForgetOrder, workspace: Path | None) -> FilesOrder:
     from recollect.session.forget_files import FilesOrder
 
-    segments = [*(one.segment for one in meant.stored), *meant.spooled]
+    segments = [*(segment.segment for segment in meant.stored), *meant.spooled]
     named = frozenset(order.segments)
     return FilesOrder(
         order=order,
-        said=tuple({one.text for one in segments if one.id in named}),
-        all_said=tuple({one.text for one in segments}) if workspace is not None else (),
+        said=tuple({segment.text for segment in segments if segment.id in named}),
+        all_said=tuple({segment.text for segment in segments}) if workspace is not None else (),
         workspace=workspace,
     )
 
@@ -173,8 +173,10 @@ def _confirmed(meant: Meant, files: FilesForgotten, order: ForgetOrder, *, draw:
             "asked here"
         )
     out = console()
-    shown = [(heading(one), one.segment.text) for one in meant.stored[:_LISTED]]
-    shown += [(heading_of(one), one.text) for one in meant.spooled[: _LISTED - len(shown)]]
+    shown = [(heading(segment), segment.segment.text) for segment in meant.stored[:_LISTED]]
+    shown += [
+        (heading_of(segment), segment.text) for segment in meant.spooled[: _LISTED - len(shown)]
+    ]
     for line, text in shown:
         out.print(line, soft_wrap=True)
         out.print(f"     {plain_line(text)[:_EXCERPT_CHARS]}", soft_wrap=True)
@@ -200,18 +202,18 @@ def _time_of(order: ForgetOrder) -> str:
 def _counted(meant: Meant, files: FilesForgotten) -> str:
     from recollect.upkeep.certificates import counted
 
-    said = counted(meant.messages, "messages")
+    text = counted(meant.messages, "messages")
     if meant.spooled:
-        said += f" ({len(meant.spooled):,} of them in the spool)"
+        text += f" ({len(meant.spooled):,} of them in the spool)"
     digests = sum(fact.type == "digest" for fact in meant.facts)
     if len(meant.facts) > digests:
-        said += f", {counted(len(meant.facts) - digests, 'facts')}"
+        text += f", {counted(len(meant.facts) - digests, 'facts')}"
     if digests:
-        said += f", {counted(digests, 'digests')}"
+        text += f", {counted(digests, 'digests')}"
     if meant.records:
-        said += f", {counted(meant.records, 'records in ledger, jobs and session states')}"
+        text += f", {counted(meant.records, 'records in ledger, jobs and session states')}"
     also = "".join(f", {counted(count, what)}" for what, count in files.counts.items() if count)
-    return f"{said}{also}"
+    return f"{text}{also}"
 
 
 def _say_nothing_matches(cannot: Sequence[str]) -> None:

@@ -98,11 +98,11 @@ def embed(*, url: str | None, space: str, as_json: bool) -> None:
                 await _embed_all(store, embedder, progress)
             after = (await store.stats()).vectors
             return {
-                one.name: {
-                    "made": after.get(one.name, 0) - before.get(one.name, 0),
-                    "vectors": after.get(one.name, 0),
+                embedder.name: {
+                    "made": after.get(embedder.name, 0) - before.get(embedder.name, 0),
+                    "vectors": after.get(embedder.name, 0),
                 }
-                for one in chosen.used
+                for embedder in chosen.used
             }
 
         made = with_store(url, space, work)
@@ -195,7 +195,7 @@ def index(
     else:
         for one in looked:
             _tell(one, several=len(looked) > 1, dry_run=dry_run)
-    if any(one.look.skipped and not one.look.files for one in looked):
+    if any(look.look.skipped and not look.look.files for look in looked):
         raise SystemExit(1)
 
 
@@ -228,7 +228,7 @@ def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
             secret=place.secret,
             redaction=settings.redaction,
             weigher=Weigher(settings.tokens.counter),
-            embedders=tuple(one.name for one in vectors.used),
+            embedders=tuple(embedder.name for embedder in vectors.used),
         ),
     )
 
@@ -236,12 +236,12 @@ def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
 def _as_json(looked: list[_Looked], *, dry_run: bool) -> dict[str, Any]:
     return {
         "dry_run": dry_run,
-        "folders": [{"folder": one.folder, **asdict(one.look)} for one in looked],
+        "folders": [{"folder": look.folder, **asdict(look.look)} for look in looked],
         "totals": {
-            **{kind: sum(one.look.count(kind) for one in looked) for kind in _OUTCOMES},
-            "skipped": sum(len(one.look.skipped) for one in looked),
-            "forgotten": sum(len(one.look.forgotten) for one in looked),
-            "redacted": sum(one.look.redacted for one in looked),
+            **{kind: sum(look.look.count(kind) for look in looked) for kind in _OUTCOMES},
+            "skipped": sum(len(look.look.skipped) for look in looked),
+            "forgotten": sum(len(look.look.forgotten) for look in looked),
+            "redacted": sum(look.look.redacted for look in looked),
         },
     }
 

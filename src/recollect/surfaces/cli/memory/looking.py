@@ -119,9 +119,9 @@ def show(*, what: str, around: int, limit: int, url: str | None, space: str, as_
     async def work(store: Store, place: Place) -> tuple[StoredSegment | None, list[StoredSegment]]:
         del place
         if _ID.fullmatch(what):
-            found = await store.segments([SegmentId(what)])
-            if found:
-                return found[0], await _around(store, found[0], max(around, 0))
+            segments = await store.segments([SegmentId(what)])
+            if segments:
+                return segments[0], await _around(store, segments[0], max(around, 0))
         newest = await store.page(session=what, limit=max(limit, 1), descending=True)
         return None, list(reversed(newest))
 
@@ -132,29 +132,29 @@ def show(*, what: str, around: int, limit: int, url: str | None, space: str, as_
             "`recollect memory sessions` lists the sessions, `search` finds segments"
         )
     if as_json:
-        told = [segment_as_json(one) for one in shown]
+        told = [segment_as_json(segment) for segment in shown]
         print_json({"asked": None if asked is None else asked.segment.id, "segments": told})
     else:
         _draw_segments(asked, shown)
 
 
-async def _around(store: Store, found: StoredSegment, each_side: int) -> list[StoredSegment]:
+async def _around(store: Store, segment: StoredSegment, each_side: int) -> list[StoredSegment]:
     if not each_side:
-        return [found]
-    session = found.segment.session
+        return [segment]
+    session = segment.segment.session
     before = await store.page(
-        after=found.sequence, limit=each_side, session=session, descending=True
+        after=segment.sequence, limit=each_side, session=session, descending=True
     )
-    after = await store.page(after=found.sequence, limit=each_side, session=session)
-    return [*reversed(before), found, *after]
+    after = await store.page(after=segment.sequence, limit=each_side, session=session)
+    return [*reversed(before), segment, *after]
 
 
 def _draw_segments(asked: StoredSegment | None, shown: list[StoredSegment]) -> None:
     out = console()
-    for one in shown:
-        whole = asked is not None and one.segment.id == asked.segment.id
-        out.print(heading(one), soft_wrap=True)
-        text = plain_text(one.segment.text).strip("\n")
+    for segment in shown:
+        whole = asked is not None and segment.segment.id == asked.segment.id
+        out.print(heading(segment), soft_wrap=True)
+        text = plain_text(segment.segment.text).strip("\n")
         if not whole and len(text) > _EXCERPT_CHARS:
             left = len(text) - _EXCERPT_CHARS
             text = f"{text[:_EXCERPT_CHARS].rstrip()}… ({left:,} more characters)"
@@ -174,16 +174,16 @@ def stats(*, url: str | None, space: str, as_json: bool) -> None:
     """Show how much a space holds, and of what."""
 
     async def work(store: Store, place: Place) -> tuple[Stats, set[str], ModelUses, int]:
-        held = await store.stats()
-        waiting = {name for name in held.vectors if await store.unembedded(name, limit=1)}
-        return held, waiting, await model_uses(store), place.spool_waiting
+        stored_stats = await store.stats()
+        waiting = {name for name in stored_stats.vectors if await store.unembedded(name, limit=1)}
+        return stored_stats, waiting, await model_uses(store), place.spool_waiting
 
-    found, waiting, uses, spooled = with_store(url, space, work, spool="told")
+    found_stats, waiting, uses, spooled = with_store(url, space, work, spool="told")
     if as_json:
         more = {"vectors_waiting": sorted(waiting), "spool_waiting": spooled}
-        print_json({**asdict(found), **more, "model_use": uses_as_json(uses)})
+        print_json({**asdict(found_stats), **more, "model_use": uses_as_json(uses)})
     else:
-        _draw(found, waiting, uses)
+        _draw(found_stats, waiting, uses)
 
 
 async def model_uses(store: Store) -> ModelUses:
@@ -198,14 +198,14 @@ def uses_as_json(uses: ModelUses) -> dict[str, dict[str, dict[str, int]]]:
     """Calls and tokens by purpose, today and in total."""
     return {
         when: {
-            one.purpose: {
-                "calls": one.calls,
-                "input_tokens": one.input_tokens,
-                "output_tokens": one.output_tokens,
+            use.purpose: {
+                "calls": use.calls,
+                "input_tokens": use.input_tokens,
+                "output_tokens": use.output_tokens,
             }
-            for one in found
+            for use in model_uses
         }
-        for when, found in uses.items()
+        for when, model_uses in uses.items()
     }
 
 
@@ -216,64 +216,66 @@ def said_of_uses(uses: ModelUses) -> str:
     return "; ".join(f"{when}: {_said_of(uses[when])}" for when in ("today", "total"))
 
 
-def _said_of(found: Sequence[ModelUse]) -> str:
-    if not found:
+def _said_of(uses: Sequence[ModelUse]) -> str:
+    if not uses:
         return "nothing"
     calls, read, written = (
         sum(numbers)
         for numbers in zip(
-            *((one.calls, one.input_tokens, one.output_tokens) for one in found), strict=True
+            *((use.calls, use.input_tokens, use.output_tokens) for use in uses), strict=True
         )
     )
-    purposes = ", ".join(f"{one.purpose} {one.calls:,}" for one in found)
+    purposes = ", ".join(f"{use.purpose} {use.calls:,}" for use in uses)
     count = "1 call" if calls == 1 else f"{calls:,} calls"
     return f"{count} ({purposes}), {read:,} tokens in, {written:,} out"
 
 
-def _draw(found: Stats, waiting: set[str], uses: ModelUses) -> None:
+def _draw(found_stats: Stats, waiting: set[str], uses: ModelUses) -> None:
     from rich.table import Table
     from rich.text import Text
 
     out = console()
-    out.print(Text.assemble((plain_line(found.space), "bold"), ("  " + found.engine, "dim")))
-    indexed = max(found.segments - found.noise - found.cold, 0)
-    shares = {"indexed": indexed, "noise": found.noise, "cold": found.cold}
-    if found.segments:
+    out.print(
+        Text.assemble((plain_line(found_stats.space), "bold"), ("  " + found_stats.engine, "dim"))
+    )
+    indexed = max(found_stats.segments - found_stats.noise - found_stats.cold, 0)
+    shares = {"indexed": indexed, "noise": found_stats.noise, "cold": found_stats.cold}
+    if found_stats.segments:
         out.print(_bar(shares))
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold", style="dim")
-    for name, count, said in _rows(found):
-        table.add_row(name, f"{count:,}", said)
-    for embedder, count in sorted(found.vectors.items()):
-        share = count / found.passages if found.passages else 0.0
+    for name, count, text in _rows(found_stats):
+        table.add_row(name, f"{count:,}", text)
+    for embedder, count in sorted(found_stats.vectors.items()):
+        share = count / found_stats.passages if found_stats.passages else 0.0
         # the middles of long tool results get none, so all that are made may be fewer than passages
-        said = _share_bar(share) if embedder in waiting else "complete"
-        table.add_row("vectors", f"{count:,}", f"{plain_line(embedder)}  {said}")
-    if found.bytes_on_disk is not None:
-        table.add_row("on disk", _size(found.bytes_on_disk), "")
+        text = _share_bar(share) if embedder in waiting else "complete"
+        table.add_row("vectors", f"{count:,}", f"{plain_line(embedder)}  {text}")
+    if found_stats.bytes_on_disk is not None:
+        table.add_row("on disk", _size(found_stats.bytes_on_disk), "")
     if uses["total"]:
         for name in ("today", "total"):
-            calls = sum(one.calls for one in uses[name])
+            calls = sum(use.calls for use in uses[name])
             table.add_row(f"model calls, {name}", f"{calls:,}", _said_of(uses[name]))
     out.print(table)
 
 
-def _rows(found: Stats) -> list[tuple[str, int, str]]:
+def _rows(found_stats: Stats) -> list[tuple[str, int, str]]:
     rows = [
-        ("segments", found.segments, f"{found.tokens:,} tokens"),
-        ("sessions", found.sessions, ""),
-        ("passages", found.passages, "pieces of segments, warm and cold"),
-        ("facts", found.facts, ""),
-        ("turns", found.turns, f"in the ledger, {found.pieces:,} pieces"),
-        ("forgotten", found.tombstones, "identities that stay out"),
-        ("jobs", found.jobs_waiting, "waiting"),
+        ("segments", found_stats.segments, f"{found_stats.tokens:,} tokens"),
+        ("sessions", found_stats.sessions, ""),
+        ("passages", found_stats.passages, "pieces of segments, warm and cold"),
+        ("facts", found_stats.facts, ""),
+        ("turns", found_stats.turns, f"in the ledger, {found_stats.pieces:,} pieces"),
+        ("forgotten", found_stats.tombstones, "identities that stay out"),
+        ("jobs", found_stats.jobs_waiting, "waiting"),
     ]
-    if found.compactions:
-        rows.insert(5, ("compactions", found.compactions, "with summary and receipt"))
-    if found.jobs_dead:
-        rows.append(("", found.jobs_dead, "dead: `recollect memory jobs` says why"))
+    if found_stats.compactions:
+        rows.insert(5, ("compactions", found_stats.compactions, "with summary and receipt"))
+    if found_stats.jobs_dead:
+        rows.append(("", found_stats.jobs_dead, "dead: `recollect memory jobs` says why"))
     return rows
 
 
@@ -316,26 +318,28 @@ def sessions(*, url: str | None, space: str, as_json: bool) -> None:
         del place
         return await store.sessions()
 
-    found = with_store(url, space, work, spool="told")
+    session_summaries = with_store(url, space, work, spool="told")
     if as_json:
-        print_json({"sessions": [_as_json(one) for one in found]})
+        print_json({"sessions": [_as_json(session) for session in session_summaries]})
         return
-    if not found:
+    if not session_summaries:
         click.echo("No session has said anything in this space yet.")
         return
     # A line a session, its name last and whole: it is what people copy, and grep for.
-    width = max(len(f"{one.segments:,}") for one in found)
+    width = max(len(f"{session.segments:,}") for session in session_summaries)
     width = max(width, len("segments"))
     click.echo(f"{'first':16}  {'last':16}  {'segments':>{width}}  session")
-    for one in found:
-        first, last = when(one.first_said_at), when(one.last_said_at)
-        click.echo(f"{first:16}  {last:16}  {one.segments:>{width},}  {plain_line(one.session)}")
+    for session in session_summaries:
+        first, last = when(session.first_said_at), when(session.last_said_at)
+        click.echo(
+            f"{first:16}  {last:16}  {session.segments:>{width},}  {plain_line(session.session)}"
+        )
 
 
-def _as_json(one: SessionSummary) -> dict[str, object]:
+def _as_json(session: SessionSummary) -> dict[str, object]:
     return {
-        "session": one.session,
-        "segments": one.segments,
-        "first_said_at": instant(one.first_said_at),
-        "last_said_at": instant(one.last_said_at),
+        "session": session.session,
+        "segments": session.segments,
+        "first_said_at": instant(session.first_said_at),
+        "last_said_at": instant(session.last_said_at),
     }

@@ -153,9 +153,9 @@ async def _search(
     for hit in recalled.hits:
         best.setdefault(hit.passage.segment, hit)
     chosen = dict(list(best.items())[:limit])
-    stored = {one.segment.id: one for one in await store.segments(list(chosen))}
+    stored = {segment.segment.id: segment for segment in await store.segments(list(chosen))}
     words = frozenset(tokenize(asked))
-    found = tuple(
+    hits = tuple(
         FoundMessage(stored=stored[id_], hit=hit, words=words)
         for id_, hit in chosen.items()
         if id_ in stored
@@ -163,7 +163,7 @@ async def _search(
     facts = await _facts(store, request, vectors)
     gate = turn.gate or recalled.gate
     return SearchAnswer(
-        found=found,
+        found=hits,
         facts=facts,
         recalled=replace(recalled, notes=notes, gate=gate),
         embedders=embedders,
@@ -202,8 +202,10 @@ async def _facts(
 
     words = tuple(dict.fromkeys(tokenize(request.query)))
     session = request.session if request.scope == "session" else None
-    found = await store.fact_candidates(FactQuery(words=words, vectors=vectors, session=session))
-    return tuple(one for one in rank_facts(words, found, vectors) if one.score > 0)
+    candidates = await store.fact_candidates(
+        FactQuery(words=words, vectors=vectors, session=session)
+    )
+    return tuple(ranked for ranked in rank_facts(words, candidates, vectors) if ranked.score > 0)
 
 
 async def _vectors(
@@ -219,7 +221,11 @@ async def _vectors(
     )
     await asking.load()
     vectors, notes = await asking.of(request, store)
-    waiting = [one.kind for one in embedders.used if await store.unembedded(one.name, limit=1)]
+    waiting = [
+        embedder.kind
+        for embedder in embedders.used
+        if await store.unembedded(embedder.name, limit=1)
+    ]
     if waiting:
         notes = (*notes, Reason(Cause.NOT_EMBEDDED, kinds=" and no ".join(waiting)))
     return vectors, notes, embedders.said
@@ -236,20 +242,23 @@ def _told(asked: str, answer: SearchAnswer, *, explain: bool) -> dict[str, Any]:
         "needed": None if gate is None else gate.threshold,
         "a_turn_would_recall": gate is not None and gate.open,
         "reason": "" if gate is None else str(gate.reason),
-        "facts": [{"score": round(one.score, 4), **fact_as_json(one.fact)} for one in answer.facts],
-        "hits": [_as_json(found, explain=explain) for found in answer.found],
+        "facts": [
+            {"score": round(ranked.score, 4), **fact_as_json(ranked.fact)}
+            for ranked in answer.facts
+        ],
+        "hits": [_as_json(hit, explain=explain) for hit in answer.found],
     }
 
 
-def _as_json(found: FoundMessage, *, explain: bool) -> dict[str, Any]:
-    passage = found.hit.passage
-    told = segment_as_json(found.stored)
+def _as_json(hit: FoundMessage, *, explain: bool) -> dict[str, Any]:
+    passage = hit.hit.passage
+    told = segment_as_json(hit.stored)
     told.pop("text")
-    shown = {"score": round(found.hit.score, 4), "passage": found.hit.text, "start": passage.start}
+    shown = {"score": round(hit.hit.score, 4), "passage": hit.hit.text, "start": passage.start}
     if explain:
         shown["parts"] = [
             {"name": part.name, "points": round(part.points, 4), "why": part.why}
-            for part in found.hit.parts
+            for part in hit.hit.parts
         ]
     return {**shown, **told}
 
@@ -260,19 +269,19 @@ def _draw(answer: SearchAnswer, *, explain: bool) -> None:
     out = console()
     if answer.facts:
         out.print("facts", style="bold")
-    for one in answer.facts:
-        line = RichText(f"     {one.score:.2f}  ", style="bold")
-        line.append_text(told(one.fact)).append(f"  {shown_id(one.fact.id)}", style="dim")
+    for ranked in answer.facts:
+        line = RichText(f"     {ranked.score:.2f}  ", style="bold")
+        line.append_text(told(ranked.fact)).append(f"  {shown_id(ranked.fact.id)}", style="dim")
         out.print(line, soft_wrap=True)
-        out.print(f"     {statement(one.fact)}", soft_wrap=True)
+        out.print(f"     {statement(ranked.fact)}", soft_wrap=True)
     if answer.facts and answer.found:
         out.print("\nmessages", style="bold")
-    for number, found in enumerate(answer.found, 1):
-        out.print(heading(found.stored, score=found.hit.score, number=number), soft_wrap=True)
-        out.print(_snippet(found), soft_wrap=True)
+    for number, hit in enumerate(answer.found, 1):
+        out.print(heading(hit.stored, score=hit.hit.score, number=number), soft_wrap=True)
+        out.print(_snippet(hit), soft_wrap=True)
         if explain:
-            for part in found.hit.parts:
-                out.print(_part_line(part, found.hit.score), soft_wrap=True)
+            for part in hit.hit.parts:
+                out.print(_part_line(part, hit.hit.score), soft_wrap=True)
     if explain:
         out.print(_verdict(answer), soft_wrap=True)
 
@@ -300,14 +309,12 @@ def _verdict(answer: SearchAnswer) -> str:
     return f"{asked} Vectors: {answer.embedders or 'none'}."
 
 
-def _snippet(found: FoundMessage) -> Text:
+def _snippet(hit: FoundMessage) -> Text:
     """The passage around its first match, matches marked."""
     from rich.text import Text as RichText
 
-    line = plain_line(found.hit.text)
-    spans = [
-        match.span() for match in _SHOWN_WORDS.finditer(line) if _matches(match[0], found.words)
-    ]
+    line = plain_line(hit.hit.text)
+    spans = [match.span() for match in _SHOWN_WORDS.finditer(line) if _matches(match[0], hit.words)]
     start = 0
     if len(line) > _SNIPPET_CHARS and spans:
         start = max(0, min(spans[0][0] - _BEFORE_MATCH_CHARS, len(line) - _SNIPPET_CHARS))

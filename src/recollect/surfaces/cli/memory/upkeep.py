@@ -148,47 +148,47 @@ def jobs(
             await store.resume(resume)
         revived = await store.revive(at=now) if revive else 0
         today = datetime.fromtimestamp(now, UTC).date().isoformat()
-        found = await store.jobs(limit=max(limit, 1))
-        return await store.queue(day=today), found, await _keys(store, found), revived
+        job_records = await store.jobs(limit=max(limit, 1))
+        return await store.queue(day=today), job_records, await _keys(store, job_records), revived
 
-    queue, found, shown, revived = with_store(url, space, work)
+    queue, job_records, shown, revived = with_store(url, space, work)
     if as_json:
-        listed = [{**asdict(job), "run_at": instant(job.run_at)} for job in found]
+        listed = [{**asdict(job), "run_at": instant(job.run_at)} for job in job_records]
         print_json({"queue": asdict(queue), "revived": revived, "jobs": listed})
         return
     if revive:
         click.echo(f"{revived:,} dead jobs wait again")
-    _draw(queue, found, shown)
+    _draw(queue, job_records, shown)
 
 
-async def _keys(store: Store, found: tuple[JobRecord, ...]) -> dict[JobId, str]:
+async def _keys(store: Store, job_records: tuple[JobRecord, ...]) -> dict[JobId, str]:
     """What jobs are about, for people: a session by its name, as far as it is known."""
     names: dict[str, str] = {}
-    if any(job.kind == EXTRACT_JOB for job in found):
-        for one in await store.sessions():
+    if any(job.kind == EXTRACT_JOB for job in job_records):
+        for session in await store.sessions():
             for left in (False, True):
-                names[extract_key(one.session, left=left)] = one.session
-    return {job.id: plain_line(names.get(job.key, job.key)) for job in found}
+                names[extract_key(session.session, left=left)] = session.session
+    return {job.id: plain_line(names.get(job.key, job.key)) for job in job_records}
 
 
-def _draw(queue: QueueState, found: tuple[JobRecord, ...], shown: dict[JobId, str]) -> None:
-    said = f"{queue.waiting:,} waiting, {queue.leased:,} running, {queue.dead:,} dead"
+def _draw(queue: QueueState, job_records: tuple[JobRecord, ...], shown: dict[JobId, str]) -> None:
+    text = f"{queue.waiting:,} waiting, {queue.leased:,} running, {queue.dead:,} dead"
     if queue.spent_tokens_today:
-        said += f", {queue.spent_tokens_today:,} tokens reserved today"
-    click.echo(said)
+        text += f", {queue.spent_tokens_today:,} tokens reserved today"
+    click.echo(text)
     if queue.paused:
         kinds = "all kinds" if _EVERY_KIND in queue.paused else ", ".join(queue.paused)
         click.echo(f"paused: {plain_line(kinds)}; `--resume {plain_line(queue.paused[0])}` goes on")
-    if not found:
+    if not job_records:
         return
     # A line a job, never wrapped: what is long stands last.
-    kind_chars = max(len("kind"), *(len(job.kind) for job in found))
-    key_chars = max(len("key"), *(min(len(shown[job.id]), _KEY_CHARS) for job in found))
+    kind_chars = max(len("kind"), *(len(job.kind) for job in job_records))
+    key_chars = max(len("key"), *(min(len(shown[job.id]), _KEY_CHARS) for job in job_records))
     click.echo(
         f"{'kind':{kind_chars}}  {'state':7}  {'tries':>5}  {'runs at':16}  "
         f"{'key':{key_chars}}  why"
     )
-    for job in found:
+    for job in job_records:
         line = (
             f"{job.kind:{kind_chars}}  {job.state:7}  {job.attempts:>5}  {when(job.run_at):16}  "
             f"{shown[job.id]:{key_chars}}  {plain_line(job.reason or '')}"
@@ -262,28 +262,28 @@ def check(*, url: str | None, space: str, as_json: bool) -> None:
     async def work(store: Store, place: Place) -> CheckResult:
         from recollect.wiring import spool_state
 
-        found = await store.check()
+        result = await store.check()
         key = place.settings.store.key
         waiting = await spool_state(place.url, space=place.space, key=key)
-        told = f"the spool of this machine: {waiting.waiting:,} batches wait"
+        text = f"the spool of this machine: {waiting.waiting:,} batches wait"
         return replace(
-            found,
-            checked=(*found.checked, told),
-            problems=(*found.problems, *problems_of(waiting)),
+            result,
+            checked=(*result.checked, text),
+            problems=(*result.problems, *problems_of(waiting)),
         )
 
-    found = with_store(url, space, work)
+    result = with_store(url, space, work)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(result))
     else:
-        for what in found.checked:
+        for what in result.checked:
             click.echo(f"checked  {plain_line(what)}")
-        for problem in found.problems:
+        for problem in result.problems:
             click.echo(f"PROBLEM  {plain_line(problem)}")
         click.echo(
-            f"{len(found.problems):,} problems" if found.problems else "Everything is in order."
+            f"{len(result.problems):,} problems" if result.problems else "Everything is in order."
         )
-    if found.problems:
+    if result.problems:
         raise SystemExit(1)
 
 
@@ -303,13 +303,13 @@ def scrub(*, url: str | None, space: str, as_json: bool, admin_url: str | None) 
         del place
         return await scrub_store(store, admin_url=admin_url)
 
-    found = with_store(url, space, work)
+    result = with_store(url, space, work)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(result))
         return
-    for what in found.done:
+    for what in result.done:
         click.echo(f"done    {plain_line(what)}")
-    for what in found.cannot:
+    for what in result.cannot:
         click.echo(f"cannot  {plain_line(what)}")
 
 
