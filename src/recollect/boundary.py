@@ -182,7 +182,7 @@ async def attempted(work: Awaitable[T]) -> T | Failure:
         return Failure(said=str(_reason_of(error)), error=type(error))
 
 
-class Patience:
+class AdaptiveDeadline:
     """How long the last answers to one kind of work took, and what the next may take."""
 
     def __init__(self, most_seconds: float) -> None:

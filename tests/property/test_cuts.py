@@ -25,7 +25,7 @@ from recollect.rules.calls import group
 from recollect.rules.identity import ROOT, chain
 from recollect.rules.tokens import Weigher
 from recollect.testing.provider_rules import violations
-from recollect.turn.align import Remembered, enter, read
+from recollect.turn.align import LastRequest, enter, read
 from recollect.turn.apply import apply
 from recollect.values.compaction import CutPlan, NoCut
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
@@ -48,7 +48,7 @@ class Story:
         self.codec = CODECS[format_name]
         self.body = body
         self.request = split_request(json.dumps(body).encode(), format_name)
-        done = read(self.request.messages, self.codec, b"k" * 32, WEIGHER, Remembered())
+        done = read(self.request.messages, self.codec, b"k" * 32, WEIGHER, LastRequest())
         key, entries = ROOT, list[Entry]()
         for reading in done.fresh:
             key = chain(key, reading.id)

@@ -273,7 +273,7 @@ _WORDS: Final = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryGround:
+class MemoryScope:
     """Whose memory it is."""
 
     engine: Engine
@@ -294,7 +294,7 @@ def recordable(argument: str) -> str:
     return f"{action} {rest}" if named else action
 
 
-async def answer_memory(argument: str, ground: MemoryGround) -> str:
+async def answer_memory(argument: str, ground: MemoryScope) -> str:
     """Carry the command out; what it answers."""
     action, rest = _read(argument)
     if action is None:
@@ -324,7 +324,7 @@ def _read(argument: str) -> tuple[MemoryAction | None, str]:
     return None, ""
 
 
-async def _listed(book: FactBook, search: str, ground: MemoryGround) -> str:
+async def _listed(book: FactBook, search: str, ground: MemoryScope) -> str:
     from recollect.facts.results import FactFilter
 
     facts = await book.list(FactFilter(search=search))
@@ -333,7 +333,7 @@ async def _listed(book: FactBook, search: str, ground: MemoryGround) -> str:
     return facts_text(facts, every, searched=bool(search), elsewhere=elsewhere)
 
 
-async def _forget(book: FactBook, id: str, ground: MemoryGround) -> str:  # noqa: A002
+async def _forget(book: FactBook, id: str, ground: MemoryScope) -> str:  # noqa: A002
     """Forget a fact in the store; what only a command can reach is named with that command."""
     from recollect.upkeep.forget import CANNOT
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from recollect.agent.commands import (
     Command,
-    MemoryGround,
+    MemoryScope,
     answer_memory,
     compaction_text,
     context_text,
@@ -34,8 +34,8 @@ from recollect.agent.conversation import Conversation
 from recollect.agent.durably import durably
 from recollect.agent.events import AgentEvent, CallBegan, CallEnded, Ended, Failed, Told
 from recollect.agent.prompt import OWN_WORDS
-from recollect.agent.steps import Step, Stepping
-from recollect.agent.tools.confine import Ground
+from recollect.agent.steps import Step, TurnSteps
+from recollect.agent.tools.confine import ToolScope
 from recollect.agent.tools.defaults import default_tools
 from recollect.agent.tools.outcome import CUT_OFF, Outputs, Tool, ToolOutcome, failed
 from recollect.boundary import Failure, SystemClock, attempted
@@ -59,7 +59,7 @@ AT_WORK = (
 )
 
 
-class Ticket:
+class RunHandle:
     """Names a run without holding it."""
 
     def __init__(self) -> None:
@@ -75,11 +75,11 @@ class Ticket:
         return None if self._events is None else self._events()
 
 
-class OneRun:
+class RunLock:
     """The run that is under way, if one is."""
 
     def __init__(self) -> None:
-        self._ticket: Ticket | None = None
+        self._ticket: RunHandle | None = None
         self._ended = asyncio.Event()
 
     @property
@@ -87,7 +87,7 @@ class OneRun:
         """Something was begun and has not ended."""
         return self._ticket is not None
 
-    async def begin(self, ticket: Ticket) -> None:
+    async def begin(self, ticket: RunHandle) -> None:
         """RuntimeError where another run is at work; waits for one that was left."""
         while self._ticket is not None:
             if self._ticket.events is not None:
@@ -115,7 +115,7 @@ class OneRun:
 # What an agent says of itself: `/status` and `/context`, from how it stands now.
 
 
-def status_of(stepping: Stepping, record: SessionRecord | None) -> str:
+def status_of(stepping: TurnSteps, record: SessionRecord | None) -> str:
     """What `/status` answers; `record` is the session's line of the index."""
     conversation = stepping.conversation
     return status_text(
@@ -128,7 +128,7 @@ def status_of(stepping: Stepping, record: SessionRecord | None) -> str:
     )
 
 
-def context_of(stepping: Stepping, *, detail: bool) -> str:
+def context_of(stepping: TurnSteps, *, detail: bool) -> str:
     """What `/context` answers; the workspace is read anew for it."""
     stepping.begin()
     messages = [item.message for item in stepping.conversation.shown()]
@@ -192,7 +192,7 @@ def _last_change(now: float, hour: int, tz: tzinfo | None) -> float:
 # The index of sessions
 
 
-class TellingIndex(SessionIndex):
+class ReportingIndex(SessionIndex):
     """An index that notes its failures."""
 
     def __init__(self, index: SessionIndex) -> None:
@@ -387,21 +387,21 @@ class Agent:
         self._outputs = Outputs(
             folder=outputs_folder(transcript.path), redaction=engine.settings.redaction
         )
-        ground = Ground(
+        ground = ToolScope(
             root=workspace,
             allow_outside=allow_outside,
             read_only=read_only,
             outputs=self._outputs,
         )
         self._clock = clock or SystemClock()
-        self._index = None if index is None else TellingIndex(index)
+        self._index = None if index is None else ReportingIndex(index)
         self._key = key
         self._open_session = open_session
         self._max_steps = max_steps
         chosen = default_tools(ground) if tools is None else tuple(tools)
         self._runner = CallRunner(chosen)
         self._engine = engine
-        self._stepping = Stepping(
+        self._stepping = TurnSteps(
             engine=engine,
             model=model,
             flush_model=flush_model or model,
@@ -416,7 +416,7 @@ class Agent:
             own_words=own_words,
             first_run=first_run,
         )
-        self._one = OneRun()
+        self._one = RunLock()
 
     @property
     def conversation(self) -> Conversation:
@@ -443,13 +443,13 @@ class Agent:
         Who leaves before that does so inside `contextlib.aclosing`, which aborts the turn. The
         next run waits for one that was left without it.
         """
-        ticket = Ticket()
+        ticket = RunHandle()
         events = self._run(text, images, ticket)
         ticket.give(events)
         return events
 
     async def _run(
-        self, text: str, images: Sequence[tuple[str, str]], ticket: Ticket
+        self, text: str, images: Sequence[tuple[str, str]], ticket: RunHandle
     ) -> AsyncGenerator[AgentEvent, None]:
         await self._one.begin(ticket)
         try:
@@ -549,8 +549,8 @@ class Agent:
             yield Told(text=context_of(self._stepping, detail=command.argument == "detail"))
         yield Ended(reason="command")
 
-    def _memory_ground(self) -> MemoryGround:
-        return MemoryGround(
+    def _memory_ground(self) -> MemoryScope:
+        return MemoryScope(
             engine=self._engine,
             session_id=self.conversation.session_id,
             workspace=self._stepping.ground.root,

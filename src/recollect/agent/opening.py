@@ -73,7 +73,7 @@ async def open_agent(
         models = _models(chosen, model, opened)
         chosen = await _with_window(chosen, models)
         index = SessionIndex.of_space(space, clock=clock)
-        shelf = _Shelf(
+        shelf = _TranscriptFolder(
             space=space, key=key, index=index, folder=folder, settings=chosen, clock=clock
         )
         first_run = not read_only and not answered_before(index, key)
@@ -111,7 +111,7 @@ async def open_agent(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shelf:
+class _TranscriptFolder:
     """Where the transcripts of a session key stand, one after the other."""
 
     space: str

@@ -34,7 +34,7 @@ from recollect.agent.events import (
 from recollect.agent.flush import FlushOrder, SilentFilter, flush
 from recollect.agent.prompt import is_answered, system_prompt
 from recollect.agent.request import Shape, request_body
-from recollect.agent.tools.confine import Ground
+from recollect.agent.tools.confine import ToolScope
 from recollect.agent.tools.outcome import Tool
 from recollect.engine.engine import Engine
 from recollect.engine.session import Context, Observation
@@ -70,7 +70,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentRequest:
     """The request that went out last."""
 
     request: Mapping[str, Any] = field(repr=False)
@@ -84,7 +84,7 @@ class Sent:
 _T = TypeVar("_T")
 
 
-class Waiting:
+class AbortableWork:
     """One piece of work at a time."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Hearing:
+class ReplyState:
     """How a reply came; filled in while it is listened to."""
 
     text: str = field(default="", repr=False)
@@ -136,12 +136,12 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
 
     def abort(self) -> None:
-        """Stop listening; what had come stays in the `Hearing`."""
+        """Stop listening; what had come stays in the `ReplyState`."""
         if self._task is not None:
             self._task.cancel()
 
     async def listen(
-        self, model: ChatModel, request: Mapping[str, Any], hearing: Hearing
+        self, model: ChatModel, request: Mapping[str, Any], hearing: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
         """What may be shown of the reply, as it comes."""
         queue: asyncio.Queue[ReplyEvent | None] = asyncio.Queue()
@@ -183,7 +183,7 @@ async def _pump(
             await close()
 
 
-def _conclude(task: asyncio.Task[None], hearing: Hearing) -> None:
+def _conclude(task: asyncio.Task[None], hearing: ReplyState) -> None:
     if task.cancelled():
         hearing.ended, hearing.aborted = True, hearing.done is None
         return
@@ -253,14 +253,14 @@ SHRUNK_RATIO = 0.9
 
 
 @dataclass(slots=True, kw_only=True)
-class Stepping:
+class TurnSteps:
     """What the steps of an agent share."""
 
     engine: Engine
     model: ChatModel
     flush_model: ChatModel
     conversation: Conversation
-    ground: Ground
+    ground: ToolScope
     tools: tuple[Tool, ...]
     clock: Clock
     tz: tzinfo | None
@@ -273,8 +273,8 @@ class Stepping:
     workspace: LoadedWorkspace = field(default_factory=LoadedWorkspace)
     shape: Shape = field(init=False)
     _listener: Listener = field(default_factory=Listener)
-    _sent: Sent | None = None
-    _waiting: Waiting = field(default_factory=Waiting)
+    _sent: SentRequest | None = None
+    _waiting: AbortableWork = field(default_factory=AbortableWork)
 
     def __post_init__(self) -> None:
         shown = self.conversation.shown()
@@ -335,7 +335,7 @@ class Stepping:
             step.aborted = self.aborted
             if step.aborted:
                 return
-            hearing = Hearing()
+            hearing = ReplyState()
             async with aclosing(self._heard(sent, hearing)) as words:
                 async for event in words:
                     yield event
@@ -354,7 +354,9 @@ class Stepping:
             yield Withdrawn(reason=trouble.reason)
             refused = context.report
 
-    async def _heard(self, sent: Sent, hearing: Hearing) -> AsyncGenerator[Said | Thought, None]:
+    async def _heard(
+        self, sent: SentRequest, hearing: ReplyState
+    ) -> AsyncGenerator[Said | Thought, None]:
         """What may be shown of a reply; one that breaks off is recorded as far as it came."""
         try:
             async with aclosing(self._listener.listen(self.model, sent.request, hearing)) as words:
@@ -399,7 +401,7 @@ class Stepping:
         """Compact as the user asked; None where they did not wait for it."""
         return await self._waiting.unless_aborted(self.compact("manual", instructions=instructions))
 
-    async def _ready(self, refused: Report | None) -> tuple[Context, Sent, Compacted | None]:
+    async def _ready(self, refused: Report | None) -> tuple[Context, SentRequest, Compacted | None]:
         """A request to send; behind one that was `refused` for its size, a smaller one.
 
         The engine has learned the window: preparing again shortens a result that is too long, and
@@ -412,12 +414,12 @@ class Stepping:
         context, sent = await self._prepare()
         return context, sent, made
 
-    async def _prepare(self) -> tuple[Context, Sent]:
+    async def _prepare(self) -> tuple[Context, SentRequest]:
         body, wire, _ = self._body()
         context = await self.engine.prepare(
             self.conversation.session_id, body, format=self.shape.speaker.format
         )
-        return context, Sent(request=context.request, wire_messages=len(wire.messages))
+        return context, SentRequest(request=context.request, wire_messages=len(wire.messages))
 
     def _body(self) -> tuple[dict[str, Any], WireHistory, tuple[PiShown, ...]]:
         shown = self.conversation.shown()
@@ -442,7 +444,7 @@ class Stepping:
         await durably(self.conversation.keep_usage, done.usage)
         return Replied(entry_id=entry_id, message=message, usage=done.usage, silent=silent)
 
-    async def _keep_broken(self, hearing: Hearing, reason: Any, error: str | None) -> None:
+    async def _keep_broken(self, hearing: ReplyState, reason: Any, error: str | None) -> None:
         """What had come; recorded as pi records it, never sent to a model again."""
         message = broken_off(
             hearing.text,

@@ -96,7 +96,7 @@ CountTokens: TypeAlias = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PromptTerms:
     """What every prompt of one compaction says besides its material."""
 
     summary_tokens: int
@@ -109,13 +109,13 @@ class Wanted:
         return 2 * self.summary_tokens
 
 
-def initial_prompt(conversation: str, wanted: Wanted) -> Prompt:
+def initial_prompt(conversation: str, wanted: PromptTerms) -> Prompt:
     """Notes of a conversation that has none yet."""
     task = f"Take notes of this conversation under these headings:\n\n{_SECTIONS}\n\n{_HONEST}"
     return _prompt([_tagged("conversation", conversation)], task, wanted)
 
 
-def update_prompt(conversation: str, previous: str, wanted: Wanted) -> Prompt:
+def update_prompt(conversation: str, previous: str, wanted: PromptTerms) -> Prompt:
     """Notes that go on from those before."""
     task = (
         "The notes under previous-summary cover what came before this conversation. Write them "
@@ -130,7 +130,7 @@ def update_prompt(conversation: str, previous: str, wanted: Wanted) -> Prompt:
     return _prompt(material, task, wanted)
 
 
-def merge_prompt(partials: Sequence[str], wanted: Wanted, kind: Kind = "history") -> Prompt:
+def merge_prompt(partials: Sequence[str], wanted: PromptTerms, kind: Kind = "history") -> Prompt:
     """One summary from those of consecutive parts."""
     count = len(partials)
     material = [
@@ -146,7 +146,7 @@ def merge_prompt(partials: Sequence[str], wanted: Wanted, kind: Kind = "history"
     return _prompt(material, task, wanted)
 
 
-def turn_prompt(conversation: str, wanted: Wanted, previous: str = "") -> Prompt:
+def turn_prompt(conversation: str, wanted: PromptTerms, previous: str = "") -> Prompt:
     """Notes of the beginning of a turn whose end stays readable, going on from those before."""
     held = [_tagged("previous-summary", defuse(previous))] if previous else []
     going_on = (
@@ -165,7 +165,7 @@ def turn_prompt(conversation: str, wanted: Wanted, previous: str = "") -> Prompt
     return _prompt([*held, _tagged("conversation", conversation)], task, wanted)
 
 
-def simple_prompt(material: str, previous: str, wanted: Wanted) -> Prompt:
+def simple_prompt(material: str, previous: str, wanted: PromptTerms) -> Prompt:
     """The least that can be asked for, for a model that could not do more."""
     held = [_tagged("previous-summary", defuse(previous))] if previous else []
     task = (
@@ -186,7 +186,7 @@ def audit_prompt(prompt: Prompt, missing: Sequence[str]) -> Prompt:
     )
 
 
-def _prompt(material: Sequence[str], task: str, wanted: Wanted) -> Prompt:
+def _prompt(material: Sequence[str], task: str, wanted: PromptTerms) -> Prompt:
     words = max(60, int(wanted.summary_tokens * WORDS_A_TOKEN))
     paragraphs = [*material, f"{task}\n\nAt most {words} words."]
     if wanted.focus:

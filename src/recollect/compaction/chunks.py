@@ -15,7 +15,7 @@ from math import ceil
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from recollect.compaction.ask import Kind, Wanted, turn_prompt, update_prompt
+from recollect.compaction.ask import Kind, PromptTerms, turn_prompt, update_prompt
 from recollect.compaction.render import HEADINGS, excerpt, render
 from recollect.rules.calls import group
 from recollect.values.history import Entry
@@ -335,12 +335,12 @@ class Sizes:
         """What is shown of the summary before: with what was pinned to it, it may be longer."""
         return 2 * self.summary_tokens
 
-    def wanted(self, kind: Kind) -> Wanted:
+    def wanted(self, kind: Kind) -> PromptTerms:
         """What a prompt of this kind asks for."""
         tokens = self.summary_tokens
         if kind == "turn":
             tokens = max(1, int(tokens * TURN_SHARE))
-        return Wanted(summary_tokens=tokens, focus=self.focus)
+        return PromptTerms(summary_tokens=tokens, focus=self.focus)
 
     def overhead_tokens(self, kind: Kind) -> int:
         """What a call needs besides its piece; the summary before fits into chunk's margin."""

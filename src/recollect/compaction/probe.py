@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Final
 
-from recollect.compaction.render import SaidText, Speaker, utterances
+from recollect.compaction.render import MessageText, Speaker, utterances
 from recollect.rules.text import SENTENCE_CHARS, bounded, one_line, sentence_spans
 from recollect.search.identifiers import exact_things
 from recollect.search.question import substance
@@ -165,7 +165,7 @@ class _ProbeCandidate:
 
     kind: ProbeKind
     text: str = field(repr=False)
-    utterance: SaidText = field(repr=False)
+    utterance: MessageText = field(repr=False)
     start: int
     end: int
     places: set[int]
@@ -201,7 +201,7 @@ def probe(
     return tuple(map(_probe_of, chosen))
 
 
-def _in_speech(said: SaidText) -> Iterator[_ProbeCandidate]:
+def _in_speech(said: MessageText) -> Iterator[_ProbeCandidate]:
     def made(kind: ProbeKind, text: str, start: int, end: int) -> _ProbeCandidate:
         return _ProbeCandidate(
             kind=kind, text=text, utterance=said, start=start, end=end, places={said.place}
@@ -227,7 +227,7 @@ def _in_speech(said: SaidText) -> Iterator[_ProbeCandidate]:
                 yield made(thing.kind, thing.text, start + thing.start, start + thing.end)
 
 
-def _worded(sentence: str, text: SaidText) -> ProbeKind | None:
+def _worded(sentence: str, text: MessageText) -> ProbeKind | None:
     """What a sentence settles; of a tool's, whether it tells an error."""
     if text.speaker == "call" or text.failed_call:
         return None

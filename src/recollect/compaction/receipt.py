@@ -292,7 +292,7 @@ def _questions(missing: Sequence[Probe]) -> Iterator[_Question]:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _MemoryAnswers:
     """What memory answered so far."""
 
     recalled: set[Probe] = field(default_factory=set, repr=False)
@@ -302,8 +302,8 @@ class _Asked:
 
 async def _asked(
     questions: Sequence[_Question], recall: Callable[[str], Awaitable[str]], seconds: float
-) -> _Asked:
-    asked = _Asked()
+) -> _MemoryAnswers:
+    asked = _MemoryAnswers()
     waiting = iter(questions)
 
     async def work() -> None:
@@ -341,7 +341,7 @@ def _findings(
     return tuple(map(finding, probes))
 
 
-def _notes(asked: _Asked, over: Sequence[_Question]) -> Iterator[str]:
+def _notes(asked: _MemoryAnswers, over: Sequence[_Question]) -> Iterator[str]:
     if asked.failures:
         errors = "; ".join(islice(dict.fromkeys(asked.failures), 3))
         questions = len(asked.failures) + asked.unasked

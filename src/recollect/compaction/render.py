@@ -164,7 +164,7 @@ def _cut(text: str, most_chars: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidText:
+class MessageText:
     """One text of a message."""
 
     speaker: Speaker
@@ -181,7 +181,7 @@ class SaidText:
 
 def utterances(
     entries: Sequence[Entry], previous_summary: str = "", *, least_chars: int = 0
-) -> Iterator[SaidText]:
+) -> Iterator[MessageText]:
     """Who said what, the summary before first; of each text at least so much of its head.
 
     Leaves out thinking, what memory recalled (it is asked about where it was said), the words of a
@@ -193,7 +193,7 @@ def utterances(
     parts: tuple[tuple[Speaker, str], ...] = (("assistant", body), ("user", pinned))
     for speaker, text in parts:
         if text.strip():
-            yield SaidText(
+            yield MessageText(
                 speaker=speaker,
                 text=_unquoted(text).removeprefix(PINNED_HEADING).strip(),
                 place=0,
@@ -204,7 +204,7 @@ def utterances(
     for place, entry in enumerate(entries, start=1):
         for speaker, text, failed in _texts(entry, calls):
             if text.strip():
-                yield SaidText(
+                yield MessageText(
                     speaker=speaker,
                     text=_read(text, max(least_chars, _HEAD_CHARS[speaker])),
                     place=place,

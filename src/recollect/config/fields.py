@@ -228,7 +228,7 @@ class TextValue(ValueShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Several(ValueShape):
+class ListOf(ValueShape):
     """A list of one shape, repetitions left out; a lone string would be read letter by letter."""
 
     item: ValueShape
@@ -327,7 +327,7 @@ def shape_of(hint: Any, bounds: Meta | None = None) -> ValueShape:
     if get_origin(hint) is Literal:
         return Choice(options)
     if get_origin(hint) is tuple:
-        return Several(shape_of(options[0]))
+        return ListOf(shape_of(options[0]))
     if hint is bool:
         return Flag()
     if hint is str:

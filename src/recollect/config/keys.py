@@ -75,7 +75,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class GivenValue:
     """A canonical value and where it was given."""
 
     value: Any

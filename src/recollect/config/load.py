@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from recollect.config.keys import (
-    Given,
+    GivenValue,
     Notice,
     Source,
     SourceKind,
@@ -213,7 +213,7 @@ def load_settings(
     preset = explicit["preset"].value if "preset" in explicit else known_keys()["preset"].default
     imported, notices = read_openclaw(openclaw, preset=preset) if openclaw else ({}, [])
     from_preset = {
-        key: Given(value=value, source=Source(kind="preset", name=preset))
+        key: GivenValue(value=value, source=Source(kind="preset", name=preset))
         for key, value in PRESETS[preset].items()
     }
     given = {**from_preset, **imported, **explicit}
@@ -237,7 +237,7 @@ def _found_file(environment: Mapping[str, str]) -> Path | None:
     return usual if usual.is_file() else None
 
 
-def _notices_without_effect(given: Mapping[str, Given]) -> list[Notice]:
+def _notices_without_effect(given: Mapping[str, GivenValue]) -> list[Notice]:
     """One for each key set on purpose, and one for all that a preset set besides."""
     notices: list[Notice] = []
     by_preset: dict[str, list[str]] = {}
@@ -256,7 +256,7 @@ def _notices_without_effect(given: Mapping[str, Given]) -> list[Notice]:
     return notices
 
 
-def read_file(path: Path) -> dict[str, Given]:
+def read_file(path: Path) -> dict[str, GivenValue]:
     """What a recollect.toml sets."""
     text = read_text(path)
     try:
@@ -268,14 +268,14 @@ def read_file(path: Path) -> dict[str, Given]:
     return _read_table(table, kind="file", name=str(path))
 
 
-def read_arguments(arguments: Mapping[str, Any]) -> dict[str, Given]:
+def read_arguments(arguments: Mapping[str, Any]) -> dict[str, GivenValue]:
     """What a caller sets: nested mappings, dotted keys or both."""
     return _read_table(arguments, kind="argument", name="")
 
 
-def read_environment(environment: Mapping[str, str]) -> dict[str, Given]:
+def read_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
     """What variables set: RECOLLECT_ and the key, groups joined by two underscores."""
-    given: dict[str, Given] = {}
+    given: dict[str, GivenValue] = {}
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
             continue
@@ -291,7 +291,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Given]:
             value = known_keys()[path].shape.read_text(environment[variable])
         except ValueError as problem:
             raise SettingsError(f"{variable} ({path}) {problem}") from None
-        put(given, path, Given(value=value, source=source))
+        put(given, path, GivenValue(value=value, source=source))
     return given
 
 
@@ -300,11 +300,11 @@ def variable_name(path: str) -> str:
     return ENVIRONMENT_PREFIX + path.replace(".", "__").upper()
 
 
-def _read_table(table: Mapping[str, Any], *, kind: SourceKind, name: str) -> dict[str, Given]:
-    given: dict[str, Given] = {}
+def _read_table(table: Mapping[str, Any], *, kind: SourceKind, name: str) -> dict[str, GivenValue]:
+    given: dict[str, GivenValue] = {}
     for path, spelled, value in _flatten(table, kind, name):
         source = Source(kind=kind, name=name, key=spelled)
-        put(given, path, Given(value=fit(known_keys()[path], value, source), source=source))
+        put(given, path, GivenValue(value=fit(known_keys()[path], value, source), source=source))
     return given
 
 
@@ -336,7 +336,7 @@ def _is_foreign_group(path: str, value: Any) -> bool:
     return isinstance(value, Mapping) and not prefixes().isdisjoint({path, f"{DEFAULTS}.{path}"})
 
 
-def put(given: dict[str, Given], path: str, value: Given) -> None:
+def put(given: dict[str, GivenValue], path: str, value: GivenValue) -> None:
     """Take in one value; two spellings of one key in one place are an error."""
     if path in given:
         raise SettingsError(

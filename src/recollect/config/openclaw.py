@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from recollect.config.fields import Flag, shown
 from recollect.config.keys import (
-    Given,
+    GivenValue,
     Notice,
     Source,
     camel_case,
@@ -290,7 +290,7 @@ class _OpenClawFile:
     name: str
     preset: str
     leaves: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    given: dict[str, Given] = field(default_factory=dict)
+    given: dict[str, GivenValue] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
 
     def source(self, spelled: str) -> Source:
@@ -320,7 +320,7 @@ class _OpenClawFile:
     def put(self, to: str, spelled: str, value: Any) -> Any:
         """Set a key of ours; two keys of the file that lead there must agree."""
         source = self.source(spelled)
-        given = Given(value=fit(known_keys()[to], value, source), source=source)
+        given = GivenValue(value=fit(known_keys()[to], value, source), source=source)
         before = self.given.setdefault(to, given)
         if before.value != given.value:
             raise SettingsError(
@@ -330,7 +330,7 @@ class _OpenClawFile:
         return given.value
 
 
-def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, Given], list[Notice]]:
+def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], list[Notice]]:
     """What an openclaw.json sets, and what is to be said about it."""
     document = _parse(path)
     reading = _OpenClawFile(name=str(path), preset=preset)

@@ -119,7 +119,7 @@ def _read_into(digest: hashlib.blake2b, path: Path) -> None:
             digest.update(file.read(_SAMPLE_BYTES))
 
 
-class _Aside(threading.Thread):
+class _EmbedderThread(threading.Thread):
     """A thread of ours, known by its class."""
 
 
@@ -139,7 +139,7 @@ def start(work: Callable[[], T], *, name: str) -> Future[T]:
         else:
             future.set_result(result)
 
-    _Aside(target=run, name=f"recollect-{name}", daemon=True).start()
+    _EmbedderThread(target=run, name=f"recollect-{name}", daemon=True).start()
     return future
 
 
@@ -206,7 +206,9 @@ def _await_end() -> None:
     # Whoever presses Ctrl-C now wants no more waiting.
     with contextlib.suppress(KeyboardInterrupt):
         while (left := until - time.monotonic()) > 0:
-            running = [thread for thread in threading.enumerate() if isinstance(thread, _Aside)]
+            running = [
+                thread for thread in threading.enumerate() if isinstance(thread, _EmbedderThread)
+            ]
             if not running:
                 return
             running[0].join(min(left, _WAKE_SECONDS))

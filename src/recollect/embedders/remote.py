@@ -60,7 +60,7 @@ _BYTES_A_TOKEN: Final = 4
 _PROBE: Final = "word"
 
 
-class TooMuch(EmbedderError):  # noqa: N818 - an EmbedderError for whom it reaches
+class RequestTooLarge(EmbedderError):  # noqa: N818 - an EmbedderError for whom it reaches
     """A request was refused for its size; a smaller one may pass."""
 
 
@@ -243,7 +243,7 @@ class RemoteEmbedder:
                 // _BYTES_A_TOKEN,
                 urgent=purpose == "question",
             )
-        except TooMuch:
+        except RequestTooLarge:
             if len(texts) == 1:
                 raise
         else:
@@ -457,7 +457,7 @@ class _Caller:
     def _refused(self, answer: _Answer, asked: float | None) -> EmbedderError:
         outcome = f"{self._provider} answered {answer.status}"
         if answer.status in (413, 422):
-            return TooMuch(f"{outcome}: it does not take texts of this size or number")
+            return RequestTooLarge(f"{outcome}: it does not take texts of this size or number")
         return EmbedderError(f"{outcome}: {self._advice(answer, asked)}")
 
     def _advice(self, answer: _Answer, asked: float | None) -> str:

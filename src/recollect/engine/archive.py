@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from recollect.boundary import (
+    AdaptiveDeadline,
     BoundedTasks,
     Failure,
     Part,
-    Patience,
     attempted,
     done_within,
     late,
@@ -73,7 +73,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
+class _WaitingBatch:
     """A batch that waits in memory, and who is told when it is durable."""
 
     record: bytes
@@ -93,8 +93,8 @@ class DurableArchive:
         self._open_store = open_store
         self._open_spool = open_spool
         self._settings = settings or StoreSettings()
-        self._reads = Patience(self._settings.read_seconds)
-        self._writes = Patience(self._settings.write_seconds)
+        self._reads = AdaptiveDeadline(self._settings.read_seconds)
+        self._writes = AdaptiveDeadline(self._settings.write_seconds)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._spool_lock = asyncio.Lock()
         self._opening = asyncio.Lock()
@@ -104,7 +104,7 @@ class DurableArchive:
         self._store: Store | None = None
         self._spool: Spool | None = None
         self._spooling = False
-        self._held: deque[_Held] = deque()
+        self._held: deque[_WaitingBatch] = deque()
         self._held_bytes = 0
         self._nowhere_since: float | None = None
         self._try_hangs = False
@@ -493,14 +493,14 @@ class DurableArchive:
                 return Kept(where="spool", said=text)
             self._spool_part.away(kept.said)
             text = f"{text}; the spool failed too: {kept.said}"
-        waits = later is not None and self._hold(_Held(record=record, later=later))
+        waits = later is not None and self._hold(_WaitingBatch(record=record, later=later))
         return Kept(where="nowhere", said=text, waits=waits)
 
     async def _append(self, spool: Spool, record: bytes) -> None:
         async with self._spool_lock:
             await spool.append(record)
 
-    def _hold(self, record: _Held) -> bool:
+    def _hold(self, record: _WaitingBatch) -> bool:
         """Let a batch wait in memory; False where there is no room: offer it again later."""
         if self._nowhere_since is None:
             self._nowhere_since, self._gave_up = time.monotonic(), False

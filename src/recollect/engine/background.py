@@ -27,7 +27,7 @@ from recollect.values.model import Answer, ModelUse, Prompt, Purpose
 from recollect.values.reason import Cause, Reason
 
 if TYPE_CHECKING:
-    from recollect.engine.facts.extraction import Told
+    from recollect.engine.facts.extraction import Notify
 
 Used: TypeAlias = Callable[[ModelUse], None]
 Record: TypeAlias = Callable[[ModelUse, str], Awaitable[object]]
@@ -154,7 +154,7 @@ def handlers_of(
     embedders: Sequence[Embedder] = (),
     *,
     model: Model | None = None,
-    notify: Told = lambda _: None,
+    notify: Notify = lambda _: None,
 ) -> Mapping[str, Handler]:
     """What to do for each kind of job of this space; `model` reads sessions for facts."""
     names = tuple(embedder.name for embedder in embedders)
@@ -229,7 +229,7 @@ def runner_of(
     embedders: Sequence[Embedder] = (),
     *,
     model: Model | None = None,
-    notify: Told = lambda _: None,
+    notify: Notify = lambda _: None,
     used: Used = lambda _: None,
     heard: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
@@ -256,7 +256,7 @@ def in_process_jobs(
     embedders: Sequence[Embedder] = (),
     *,
     model: Model | None = None,
-    notify: Told = lambda _: None,
+    notify: Notify = lambda _: None,
     used: Used = lambda _: None,
 ) -> BackgroundJobs | None:
     """Jobs beside the engine; None where a worker runs them.

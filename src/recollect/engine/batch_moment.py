@@ -12,7 +12,7 @@ from typing import Final
 
 from recollect.boundary import Boundary
 from recollect.engine.archive import Kept
-from recollect.engine.keeper import Keeping, SessionKeeper
+from recollect.engine.keeper import ArchiveState, SessionKeeper
 from recollect.rules.budget import WORTHWHILE_SHARE
 from recollect.turn.apply import Applied
 from recollect.turn.draft import Draft, is_block, without_blocks
@@ -51,7 +51,7 @@ class Durability:
     """Asks the archive about the messages of one turn."""
 
     keeper: SessionKeeper
-    keeping: Keeping
+    keeping: ArchiveState
 
     async def make_durable(self, draft: Draft) -> Kept:
         """Write what is not durable yet, and wait for it."""

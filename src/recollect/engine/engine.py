@@ -48,7 +48,7 @@ from recollect.rules.identity import space_secret
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import Weigher
 from recollect.transfer.memory_files import Following
-from recollect.turn.align import Remembered, remember
+from recollect.turn.align import LastRequest, remember
 from recollect.turn.apply import LastView
 from recollect.turn.draft import Draft, TurnInput
 from recollect.upkeep.jobs import BackgroundJobs
@@ -543,7 +543,7 @@ class Engine:
             learned = self._model.window_tokens
         window = window_of(request.model, self.settings, learned_tokens=learned)
         if handle.remembered.format != request.format or request.continues:
-            handle.remembered = Remembered()
+            handle.remembered = LastRequest()
         return TurnInput(
             settings=self.settings,
             space=self.space,

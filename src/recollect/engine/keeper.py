@@ -47,7 +47,7 @@ _RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 
 @dataclass(slots=True)
-class Keeping:
+class ArchiveState:
     """What is known about a session's place in the archive, in this process."""
 
     loaded: bool = False
@@ -117,7 +117,7 @@ class SessionKeeper:
             boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
 
     async def load(
-        self, session: str, state: SessionState, keeping: Keeping, boundary: Boundary
+        self, session: str, state: SessionState, keeping: ArchiveState, boundary: Boundary
     ) -> SessionState:
         """The session as it was left, by this process or another one."""
         boundary.add(keeping.trouble)
@@ -155,7 +155,7 @@ class SessionKeeper:
         )
 
     async def _known(
-        self, session: str, keeping: Keeping, boundary: Boundary
+        self, session: str, keeping: ArchiveState, boundary: Boundary
     ) -> StoredSession | Failure | None:
         """What the store knows of a session, and on top of it what still waits in the spool.
 
@@ -176,7 +176,7 @@ class SessionKeeper:
         return found if stored is None else stored
 
     async def make_durable(
-        self, session: str, entries: Sequence[Entry], keeping: Keeping, *, now: float
+        self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
     ) -> Kept:
         """Write these messages, and wait for it; nothing leaves a view before.
 
@@ -194,7 +194,7 @@ class SessionKeeper:
             await asyncio.wait({self._beside(keeping, write)})
         return kept
 
-    def not_durable(self, entries: Sequence[Entry], keeping: Keeping) -> frozenset[EntryKey]:
+    def not_durable(self, entries: Sequence[Entry], keeping: ArchiveState) -> frozenset[EntryKey]:
         """Those of the messages that may not leave a view yet."""
         return frozenset(entry.key for entry in entries if entry.key not in keeping.durable)
 
@@ -203,7 +203,7 @@ class SessionKeeper:
         request: Request,
         report: Report,
         state: SessionState,
-        keeping: Keeping,
+        keeping: ArchiveState,
         *,
         now: float,
         as_it_came: bool,
@@ -218,7 +218,7 @@ class SessionKeeper:
         )
 
     def keep_reply(
-        self, session: str, entries: Sequence[Entry], keeping: Keeping, *, now: float
+        self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
     ) -> None:
         """Start writing what the model answered."""
         self._beside(
@@ -229,7 +229,7 @@ class SessionKeeper:
         self,
         session: str,
         state: SessionState,
-        keeping: Keeping,
+        keeping: ArchiveState,
         *,
         now: float,
         compactions: tuple[CompactionRecord, ...] = (),
@@ -254,7 +254,7 @@ class SessionKeeper:
         await asyncio.wait({self._beside(keeping, write)})
         return kept
 
-    async def wait(self, keeping: Keeping, seconds: float) -> bool:
+    async def wait(self, keeping: ArchiveState, seconds: float) -> bool:
         """Until what was started is done, but no longer than this; whether it is."""
         running = [task for task in keeping.tasks if not task.done()]
         if running:
@@ -277,7 +277,9 @@ class SessionKeeper:
         self._closed = True
         await self.wait_for_all(CLOSE_SECONDS)  # what was late ends now: the archive is closed
 
-    def _beside(self, keeping: Keeping, work: Callable[[], Awaitable[Kept]]) -> asyncio.Task[None]:
+    def _beside(
+        self, keeping: ArchiveState, work: Callable[[], Awaitable[Kept]]
+    ) -> asyncio.Task[None]:
         before = [task for task in keeping.tasks if not task.done()]
 
         async def run() -> Where:
@@ -306,7 +308,7 @@ class SessionKeeper:
         request: Request,
         report: Report,
         state: SessionState,
-        keeping: Keeping,
+        keeping: ArchiveState,
         now: float,
         as_it_came: bool,  # noqa: FBT001 - passed on
     ) -> Kept:
@@ -332,7 +334,7 @@ class SessionKeeper:
             keeping.last_record = LastRecord() if recorded is None else recorded.last
         return kept
 
-    def _learn_place(self, kept: Kept, path: tuple[EntryKey, ...], keeping: Keeping) -> Kept:
+    def _learn_place(self, kept: Kept, path: tuple[EntryKey, ...], keeping: ArchiveState) -> Kept:
         """What the next write may rest on, after the session's state went there."""
         if kept.where == "nowhere":
             return kept
@@ -348,7 +350,13 @@ class SessionKeeper:
         return kept
 
     async def _recorded(
-        self, request: Request, report: Report, keeping: Keeping, now: float, *, as_it_came: bool
+        self,
+        request: Request,
+        report: Report,
+        keeping: ArchiveState,
+        now: float,
+        *,
+        as_it_came: bool,
     ) -> RecordedTurn | None:
         """The turn for the ledger. A session that could not be loaded counts its turns anew; the
         store leaves out those whose session it knows further on, and what is recorded stays."""
@@ -377,7 +385,7 @@ class SessionKeeper:
         self,
         session: str,
         entries: Sequence[Entry],
-        keeping: Keeping,
+        keeping: ArchiveState,
         *,
         now: float,
         source: Source,
@@ -413,7 +421,7 @@ class SessionKeeper:
                 learn(kept)
         return kept
 
-    async def _learn_secrets(self, known: Sequence[Entry], keeping: Keeping) -> None:
+    async def _learn_secrets(self, known: Sequence[Entry], keeping: ArchiveState) -> None:
         """What these messages give away is masked in those that follow. They were written by
         another process, so nothing else of this one reads them before it writes."""
         mask = TextMask(self._settings.redaction, keeping.secrets)
@@ -430,7 +438,7 @@ class SessionKeeper:
         session: str,
         chunk: Sequence[Entry],
         entries: Sequence[Entry],
-        keeping: Keeping,
+        keeping: ArchiveState,
         *,
         now: float,
         source: Source,
@@ -486,7 +494,7 @@ class SessionKeeper:
         return tuple(jobs)
 
 
-def _tell(keeping: Keeping, kept: Kept | Failure) -> Where:
+def _tell(keeping: ArchiveState, kept: Kept | Failure) -> Where:
     where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
     keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
     if where != "store":
@@ -516,7 +524,7 @@ def newest_session(
     return stored
 
 
-def _learn_kept(keeping: Keeping, session: str, chunk: Sequence[Entry], kept: Kept) -> None:
+def _learn_kept(keeping: ArchiveState, session: str, chunk: Sequence[Entry], kept: Kept) -> None:
     """These messages are durable now."""
     keys = {entry.key for entry in chunk}
     keeping.waiting -= keys
@@ -533,7 +541,7 @@ NoteOutcome: TypeAlias = Literal["stored", "known", "forgotten", "nothing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
+class NoteResult:
     """What became of a note."""
 
     outcome: NoteOutcome
@@ -550,7 +558,7 @@ async def keep_note(
     weigher: Weigher,
     redaction: RedactionSettings,
     now: float,
-) -> Noted:
+) -> NoteResult:
     """Write a note to the archive as a message of `session`."""
     made = ingest(
         [_entry(text, secret, weigher)],
@@ -561,12 +569,14 @@ async def keep_note(
         now=now,
     )
     if not made.segments:
-        return Noted(outcome="nothing")
+        return NoteResult(outcome="nothing")
     written = await store.write(Batch(at=now, segments=made.segments, jobs=made.jobs))
     segment = made.segments[0].segment
     if segment.id in written.forgotten:
-        return Noted(outcome="forgotten", segment=segment)
-    return Noted(outcome="stored" if segment.id in written.stored else "known", segment=segment)
+        return NoteResult(outcome="forgotten", segment=segment)
+    return NoteResult(
+        outcome="stored" if segment.id in written.stored else "known", segment=segment
+    )
 
 
 def _entry(text: str, secret: bytes, weigher: Weigher) -> Entry:

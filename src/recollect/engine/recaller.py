@@ -58,7 +58,7 @@ _SCALES: Final[dict[str, Scale | None]] = {}
 
 
 @runtime_checkable
-class AsksApart(Protocol):
+class EmbedsQuestions(Protocol):
     """An embedder whose vectors of questions are others than those of passages."""
 
     async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
@@ -224,7 +224,7 @@ class QuestionVectors:
 
 async def _embedded(embedder: Embedder, text: str) -> bytes:
     """The vector of a question; EmbedderError where the answer is none."""
-    embed = embedder.embed_questions if isinstance(embedder, AsksApart) else embedder.embed
+    embed = embedder.embed_questions if isinstance(embedder, EmbedsQuestions) else embedder.embed
     answer = await embed([text])
     if wrong := vector_problem(answer, wanted=1, dimensions=embedder.dimensions):
         raise EmbedderError(wrong)
@@ -234,7 +234,7 @@ async def _embedded(embedder: Embedder, text: str) -> bytes:
 async def _embed_probes(embedder: Embedder) -> Sequence[bytes]:
     """Our probes as the embedder sees them: questions as questions where it asks apart."""
     texts = probe_texts()
-    if not isinstance(embedder, AsksApart):
+    if not isinstance(embedder, EmbedsQuestions):
         return await embedder.embed(texts)
     half = len(texts) // 2
     return [*await embedder.embed_questions(texts[:half]), *await embedder.embed(texts[half:])]

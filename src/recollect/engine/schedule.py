@@ -31,7 +31,7 @@ KEEP_TRIES = 2
 
 
 @dataclass(slots=True)
-class _Beside:
+class _SessionTasks:
     """What goes on beside the turns of one session."""
 
     queue: list[asyncio.Task[CompactionResult]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Compactions:
         self._hooks = hooks
         self._keeper = keeper
         self._clock = clock
-        self._beside: dict[SessionId, _Beside] = {}
+        self._beside: dict[SessionId, _SessionTasks] = {}
         self._running: set[asyncio.Task[CompactionResult]] = set()
 
     async def run(self, session: Session, draft: Draft, order: CompactionOrder) -> CompactionResult:
@@ -205,8 +205,8 @@ class Compactions:
         task.add_done_callback(over)
         return task
 
-    def _beside_of(self, session: Session) -> _Beside:
-        return self._beside.setdefault(session.id, _Beside())
+    def _beside_of(self, session: Session) -> _SessionTasks:
+        return self._beside.setdefault(session.id, _SessionTasks())
 
     async def _flush_once(self, session: Session, draft: Draft) -> None:
         """Notes before a compaction; those that are being written already are enough."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from recollect.boundary import Boundary
 from recollect.engine.archive import Where
-from recollect.engine.keeper import Keeping, SessionKeeper
+from recollect.engine.keeper import ArchiveState, SessionKeeper
 from recollect.formats.replies import StreamedReply, may_be_reply
-from recollect.turn.align import Remembered
+from recollect.turn.align import LastRequest
 from recollect.turn.draft import Draft
 from recollect.values.compaction import CompactionResult, Due
 from recollect.values.edit import Edit
@@ -30,8 +30,8 @@ class Session:
         self.id = id
         self.state = state or SessionState()
         self.lock = asyncio.Lock()
-        self.remembered = Remembered()
-        self.keeping = Keeping(loaded=state is not None)
+        self.remembered = LastRequest()
+        self.keeping = ArchiveState(loaded=state is not None)
         self.sent_messages = len(self.state.path)
         """How much of the path the last request showed; replies follow it."""
         self.last_draft: Draft | None = None
@@ -51,7 +51,7 @@ async def load(session: Session, reader: SessionKeeper | None, boundary: Boundar
     if reader is not None:
         known = await reader.load(session.id, session.state, session.keeping, boundary)
         if known.path is not session.state.path:  # what was worked out belongs to the other
-            session.remembered, session.sent_messages = Remembered(), len(known.path)
+            session.remembered, session.sent_messages = LastRequest(), len(known.path)
         session.state = known
     return session.state
 

@@ -144,7 +144,7 @@ class DraftedClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
+class _SentenceSpan:
     """Whole sentences of a piece."""
 
     piece: Piece
@@ -167,7 +167,7 @@ def draft_claim(claim: Claim, stretch: ReadingWindow, lines: Sequence[Line]) -> 
         return DraftedClaim(draft=None, reason="it rests on earlier lines", segment=segment.id)
     if why := _nothing(ground):
         return DraftedClaim(draft=None, reason=why, segment=segment.id)
-    grounds: tuple[_Ground, ...] = (ground,)
+    grounds: tuple[_SentenceSpan, ...] = (ground,)
     context = sentence_before(ground.piece.text, ground.start)
     support = supported(claim.content, [ground.text], context=context)
     asked = None if support.ok else _asked(claim, stretch, ground)
@@ -184,7 +184,7 @@ def draft_claim(claim: Claim, stretch: ReadingWindow, lines: Sequence[Line]) -> 
     return DraftedClaim(draft=draft, spans=tuple(context.text for context in grounds))
 
 
-def _nothing(ground: _Ground) -> str:
+def _nothing(ground: _SentenceSpan) -> str:
     """Why none of the sentences states anything; empty where one does."""
     if is_below(ground.piece.segment.trust, "medium"):
         return ""  # held to more, by `admit`
@@ -192,7 +192,7 @@ def _nothing(ground: _Ground) -> str:
     return reasons[0] if reasons and all(reasons) else ""
 
 
-def _quoted(claim: Claim, stretch: ReadingWindow, lines: Sequence[Line]) -> _Ground | None:
+def _quoted(claim: Claim, stretch: ReadingWindow, lines: Sequence[Line]) -> _SentenceSpan | None:
     named = [line.piece for line in lines if line.number == claim.line != 0]
     others = sorted(
         (*stretch.new, *stretch.before), key=lambda piece: -TRUST_ORDER.index(piece.segment.trust)
@@ -204,11 +204,11 @@ def _quoted(claim: Claim, stretch: ReadingWindow, lines: Sequence[Line]) -> _Gro
             first, last = sentences_around(
                 text, start, end, first=piece.start - BEFORE_CHARS, last=piece.end + BEFORE_CHARS
             )
-            return _Ground(piece=piece, start=first, end=last, text=text[first:last])
+            return _SentenceSpan(piece=piece, start=first, end=last, text=text[first:last])
     return None
 
 
-def _asked(claim: Claim, stretch: ReadingWindow, answer: _Ground) -> _Ground | None:
+def _asked(claim: Claim, stretch: ReadingWindow, answer: _SentenceSpan) -> _SentenceSpan | None:
     """Of what was said just before, the sentence that has most of the statement's words: "which
     port?" "8443" say together what neither says."""
     pieces = [*stretch.before, *stretch.new]
@@ -227,10 +227,10 @@ def _asked(claim: Claim, stretch: ReadingWindow, answer: _Ground) -> _Ground | N
     )
     if best is None or not wanted & content_words(text[best[0] : best[1]]):
         return None
-    return _Ground(piece=piece, start=best[0], end=best[1], text=text[best[0] : best[1]])
+    return _SentenceSpan(piece=piece, start=best[0], end=best[1], text=text[best[0] : best[1]])
 
 
-def _in_its_own_words(claim: Claim, ground: _Ground, support: Support) -> tuple[str, Support]:
+def _in_its_own_words(claim: Claim, ground: _SentenceSpan, support: Support) -> tuple[str, Support]:
     """The quotation as the statement, where the model restated it with everything exact kept."""
     quote = " ".join(claim.quote.split()).strip(" \"“”'`")
     if len(quote) > _CONTENT_CHARS or not anchored(claim.content, quote):
@@ -239,7 +239,7 @@ def _in_its_own_words(claim: Claim, ground: _Ground, support: Support) -> tuple[
     return (quote, own) if own.ok else (claim.content, support)
 
 
-def _draft(claim: Claim, content: str, grounds: Sequence[_Ground]) -> FactDraft:
+def _draft(claim: Claim, content: str, grounds: Sequence[_SentenceSpan]) -> FactDraft:
     segments = [context.piece.segment for context in grounds]
     named = name_subject(content, claim.type)
     told = content_words(content)

@@ -134,7 +134,7 @@ _NO_STATEMENTS: Final = frozenset({"note", "file"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class OwnWords:
     """Where a message's own words stand, line by line, and why others were left out."""
 
     lines: tuple[tuple[int, int], ...] = field(default=())
@@ -143,14 +143,14 @@ class Spoken:
     """Most of the message was brought along."""
 
 
-def spoken(segment: Segment) -> Spoken:
+def spoken(segment: Segment) -> OwnWords:
     """The lines of a segment that its speaker said."""
     if why := _no_speech(segment):
-        return Spoken(refused=(why,))
+        return OwnWords(refused=(why,))
     text, by_user = segment.text, segment.role == "user"
     end = _before_calls(segment)
     if end is None:
-        return Spoken(refused=("a tool's words cannot be told apart",))
+        return OwnWords(refused=("a tool's words cannot be told apart",))
     lines: list[tuple[int, int]] = []
     reasons: dict[str, None] = {}
     for start, stop in _between(_gaps(text[:end], thinking=not by_user), end):
@@ -163,7 +163,7 @@ def spoken(segment: Segment) -> Spoken:
         lines = _before_injected(text, lines)
         reasons["an injected instruction"] = None
     said = sum(last - first for first, last in lines)
-    return Spoken(
+    return OwnWords(
         lines=tuple(lines),
         refused=tuple(reasons),
         beside_paste=end > _LEAST_PASTED_CHARS and said < _OWN_SHARE * end,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Literal, TypeAlias
 
-from recollect.facts.readable import Spoken, spoken
+from recollect.facts.readable import OwnWords, spoken
 from recollect.facts.subjects import Subject, name_subject
 from recollect.facts.tokens import cut
 from recollect.facts.wording import (
@@ -304,7 +304,7 @@ def find_statements(segment: Segment, before: Sequence[Segment] = ()) -> Stateme
 
 
 def _out_of_place(
-    sentence: _Sentence, words: Spoken, *, explains: bool, by_user: bool
+    sentence: _Sentence, words: OwnWords, *, explains: bool, by_user: bool
 ) -> Refusal | None:
     if explains and not _DID.search(sentence.body):
         return Refusal.EXPLAINED

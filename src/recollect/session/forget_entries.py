@@ -244,7 +244,7 @@ _CODEC: Final = PiCodec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeantEntries:
+class EntryTargets:
     """What is to go from a transcript; the ways add up."""
 
     matching: str | None = field(default=None, repr=False)
@@ -268,7 +268,7 @@ class MeantEntries:
 class EntrySearch:
     """What is looked for, made ready once; `said` are the messages, comparable."""
 
-    def __init__(self, meant: MeantEntries) -> None:
+    def __init__(self, meant: EntryTargets) -> None:
         self._matching = SoughtText(meant.matching) if meant.matching else None
         self._pattern = None if meant.pattern is None else compiled(meant.pattern)
         self._before = None if meant.before is None else round(meant.before * 1000)
@@ -381,7 +381,7 @@ class EntriesForgotten:
         return bool(self.entries or self.summaries or self.header_changed)
 
 
-def forget_entries(data: bytes, meant: MeantEntries) -> EntriesForgotten:
+def forget_entries(data: bytes, meant: EntryTargets) -> EntriesForgotten:
     """Forget what is meant in the bytes of a session file."""
     if meant.nothing:
         return EntriesForgotten(data=data)

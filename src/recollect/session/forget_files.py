@@ -37,7 +37,7 @@ from recollect.session.forget_entries import (
     LEAST_CHARS,
     EntriesForgotten,
     EntrySearch,
-    MeantEntries,
+    EntryTargets,
     forget_entries,
 )
 from recollect.session.index import SessionIndex, SessionRecord
@@ -231,7 +231,7 @@ class OutputsForgotten:
 
 
 def forget_outputs(
-    folder: Path, meant: MeantEntries | None, *, only_look: bool = False
+    folder: Path, meant: EntryTargets | None, *, only_look: bool = False
 ) -> OutputsForgotten:
     """Delete the outputs that hold what is meant; all of them, and the folder, for None."""
     if folder.is_symlink() or not folder.is_dir():
@@ -410,7 +410,7 @@ class _Transcripts:
                 f"transcript {path.name} could not be changed ({why}): mend that, {self._again}"
             )
 
-    def _visit_outputs(self, transcript: Path, meant: MeantEntries | None) -> None:
+    def _visit_outputs(self, transcript: Path, meant: EntryTargets | None) -> None:
         done = forget_outputs(outputs_folder(transcript), meant, only_look=self._only_look)
         self.counts[OUTPUTS] += done.files
         self.cannot += done.unreached
@@ -432,14 +432,14 @@ class _Transcripts:
         meant = self._meant(path, data)
         return None if meant is None else forget_entries(data, meant)
 
-    def _meant(self, path: Path, data: bytes) -> MeantEntries | None:
+    def _meant(self, path: Path, data: bytes) -> EntryTargets | None:
         """What goes from a session; None for all of it."""
         order = self._order
         named = bool(order.sessions) and self._is_named(path, data)
         if named and not order.by_time:
             return None
         timely = named or not order.sessions
-        return MeantEntries(
+        return EntryTargets(
             matching=order.matching,
             pattern=order.pattern,
             said=self._said,

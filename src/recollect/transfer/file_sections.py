@@ -28,7 +28,7 @@ from recollect.ports import Archive
 from recollect.rules.identity import identify, segment_id
 from recollect.rules.redaction import RedactedSpan, redact
 from recollect.rules.tokens import Weigher
-from recollect.transfer.file_walk import FoundFile, PatientThread
+from recollect.transfer.file_walk import FoundFile, ThreadRunner
 from recollect.turn.ingest import index, ingest
 from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.history import Entry
@@ -270,7 +270,7 @@ class FileChange:
 class FileKeeper:
     """Compares files with a store, and writes what differs."""
 
-    def __init__(self, *, write: WriteBatch, rules: FileRules, thread: PatientThread) -> None:
+    def __init__(self, *, write: WriteBatch, rules: FileRules, thread: ThreadRunner) -> None:
         self._write = write
         self._rules = rules
         self._thread = thread

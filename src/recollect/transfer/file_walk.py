@@ -334,7 +334,7 @@ def _told(error: OSError) -> str:
     return f"it cannot be read: {error.strerror or type(error).__name__}"
 
 
-class PatientThread:
+class ThreadRunner:
     """Runs blocking work, each in a thread of its own."""
 
     def __init__(self, seconds: float) -> None:

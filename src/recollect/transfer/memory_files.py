@@ -33,7 +33,7 @@ from recollect.transfer.file_sections import (
     read_file,
     session_of,
 )
-from recollect.transfer.file_walk import FollowedFiles, FoundFile, FoundFiles, PatientThread
+from recollect.transfer.file_walk import FollowedFiles, FoundFile, FoundFiles, ThreadRunner
 from recollect.values.reason import Cause, Reason
 from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import (
@@ -71,7 +71,7 @@ class _Settled:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Look:
+class _Scan:
     """One look, and what there is to tell of it so far."""
 
     archive: Archive
@@ -122,7 +122,7 @@ class MemoryFiles:
         self._open_archive = open_archive
         self._clock = clock
         self._rules = rules
-        self._thread = PatientThread(step_seconds)
+        self._thread = ThreadRunner(step_seconds)
         self._keeper = FileKeeper(write=write, rules=rules, thread=self._thread)
         self._settled: dict[str, _Settled] = {}
         self._owners = {
@@ -141,7 +141,7 @@ class MemoryFiles:
         found = _NOTHING if withdraw else await self._found()
         if isinstance(found, SkippedFile):
             return MemoryFilesResult(skipped=(found,))
-        look = _Look(
+        look = _Scan(
             archive=await self._open_archive(),
             found=found,
             dry_run=dry_run,
@@ -182,7 +182,7 @@ class MemoryFiles:
             text = error.strerror or "it does not answer"
             return SkippedFile(file=str(self._followed.workspace), reason=text)
 
-    async def _look_at(self, file: FoundFile, stored: SessionSummary | None, look: _Look) -> bool:
+    async def _look_at(self, file: FoundFile, stored: SessionSummary | None, look: _Scan) -> bool:
         """One file; False where the disk does not answer, so that no other one is tried."""
         known = self._settled.get(session_of(file.label))
         if known is not None and (known.file, known.stored) == (file, stored):
@@ -200,14 +200,14 @@ class MemoryFiles:
         return True
 
     async def _pass_over(
-        self, file: FoundFile, read: Unread, stored: SessionSummary | None, look: _Look
+        self, file: FoundFile, read: Unread, stored: SessionSummary | None, look: _Scan
     ) -> None:
         look.skip(file.label, read.reason)
         if read.refused and stored is not None:
             await self._withdraw(stored, self._owners[file.outside], look)
 
     async def _keep(
-        self, file: FoundFile, read: ReadFile, stored: SessionSummary | None, look: _Look
+        self, file: FoundFile, read: ReadFile, stored: SessionSummary | None, look: _Scan
     ) -> None:
         if read.left_out:
             look.skip(file.label, f"{read.left_out:,} of its sections: it has too many")
@@ -243,7 +243,7 @@ class MemoryFiles:
         else:
             self._settled.pop(session_of(file.label), None)
 
-    async def _look_for(self, summary: SessionSummary, look: _Look, *, withdraw: bool) -> None:
+    async def _look_for(self, summary: SessionSummary, look: _Scan, *, withdraw: bool) -> None:
         """The session of a file that was not found: deleted, not to be listed, or none of ours."""
         known = self._settled.get(summary.session)
         if known == _Settled(stored=summary) and not withdraw:
@@ -271,7 +271,7 @@ class MemoryFiles:
         except OSError:
             return False
 
-    async def _withdraw(self, summary: SessionSummary, owner: str, look: _Look) -> None:
+    async def _withdraw(self, summary: SessionSummary, owner: str, look: _Scan) -> None:
         segments = await self._keeper.stored(look.archive, summary.session, owner)
         if not segments:
             return

@@ -21,7 +21,7 @@ from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, segment_id
 from recollect.rules.tokens import Weigher
 from recollect.rules.trust import fetched_calls
-from recollect.turn.align import Reading, Remembered, align, enter, read
+from recollect.turn.align import LastRequest, Reading, align, enter, read
 from recollect.turn.ingest import ingest
 from recollect.upkeep.chores import EVICT_JOB
 from recollect.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
@@ -254,7 +254,7 @@ async def import_transcript(
     """
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
-    readings = read(raws, codec, rules.secret, rules.weigher, Remembered()).fresh
+    readings = read(raws, codec, rules.secret, rules.weigher, LastRequest()).fresh
     stored = await store.session(session)
     lineage = place_items(transcript, readings, _live_state(stored))
     recording = _recording(transcript, readings, lineage, session, file, file_said_at)

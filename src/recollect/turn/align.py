@@ -49,7 +49,7 @@ StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float], ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
+class LastRequest:
     """What the last request of a session looked like; only speed depends on it.
 
     Its tables fill while turns run: `composed` by `apply`, `statements` by `stand`.
@@ -83,7 +83,7 @@ def read(
     codec: Codec,
     secret: bytes,
     weigher: Weigher,
-    remembered: Remembered,
+    remembered: LastRequest,
     blocks: Collection[str] = (),
 ) -> ReadResult:
     """Read what was not at this place last time; `blocks` are the marks of recalled blocks that
@@ -121,12 +121,12 @@ def enter(reading: Reading, key: EntryKey) -> Entry:
 
 
 def remember(
-    before: Remembered,
+    before: LastRequest,
     format_name: str,
     entries: tuple[Entry, ...],
     done: ReadResult,
     last_view: LastView,
-) -> Remembered:
+) -> LastRequest:
     """This request's messages for the next one; of older ones only the branch just left."""
     fresh = {reading.message.raw: reading for reading in done.fresh}
     left = before.entries[len(done.settled) :]
@@ -138,7 +138,7 @@ def remember(
     if len(composed) > len(last_view.view.rows) + SPARE_ROWS:
         shown = {id(row) for row in last_view.view.rows}
         composed = {slot: row for slot, row in composed.items() if id(row) in shown}
-    return Remembered(
+    return LastRequest(
         format=format_name,
         raws=before.raws[: len(done.settled)]
         + tuple([reading.message.raw for reading in done.fresh]),

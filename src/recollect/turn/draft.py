@@ -16,7 +16,7 @@ from recollect.formats.codec import CODECS, Codec
 from recollect.rules.budget import WindowLimits
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import MESSAGE_TOKENS, Weigher
-from recollect.turn.align import Alignment, ReadResult, Remembered
+from recollect.turn.align import Alignment, LastRequest, ReadResult
 from recollect.turn.apply import Applied, apply
 from recollect.turn.inject import block_text
 from recollect.values.edit import Edit, Insert, LeaveOut
@@ -58,7 +58,7 @@ class TurnInput:
     """Of the session: makes of a text what may be stored."""
     forgotten: AbstractSet[MessageId] = frozenset()
     """Messages that were forgotten and a client still sends: nothing quotes them."""
-    remembered: Remembered = field(repr=False)
+    remembered: LastRequest = field(repr=False)
     """What was worked out in earlier turns; only speed depends on it."""
     may_compact: bool = False
     """A compaction can happen before this request goes out."""

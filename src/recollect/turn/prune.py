@@ -96,7 +96,7 @@ def prune(
     prunables = _prunable(entries, edits, settings, weigher, hidden, everything=everything)
     if not prunables:
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.NO_OLD_RESULT))
-    lines = _TellingLines(entries, prunables, settings.hard_clear.line_chars)
+    lines = _KeyLines(entries, prunables, settings.hard_clear.line_chars)
     room = int(LINES_SHARE * (window_tokens - SMALL_WINDOW))
     job = _Pruner(settings, weigher, turn, used_tokens, moment, mask, lines, room)
     if everything:
@@ -135,7 +135,7 @@ class _Pruner:
         used_tokens: int,
         moment: BatchMoment,
         mask: Callable[[str], str],
-        lines: _TellingLines,
+        lines: _KeyLines,
         lines_tokens: int,
     ) -> None:
         self.settings = settings
@@ -223,7 +223,7 @@ class _Pruner:
 _CalledFor: TypeAlias = dict[tuple[EntryKey, int], set[str]]
 
 
-class _TellingLines:
+class _KeyLines:
     """The line of each result that bears most on what it was called for, read when asked for.
 
     Words that few lines of the results hold weigh most, those of the call and of what was said

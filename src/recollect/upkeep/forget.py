@@ -23,7 +23,7 @@ from recollect.upkeep.certificates import digest_of, seal
 from recollect.upkeep.masks import Masks, strings_in
 from recollect.upkeep.matching import (
     ForgetSet,
-    Meant,
+    ForgetTargets,
     bytes_meant,
     compiled,
     content_meant,
@@ -287,7 +287,7 @@ def _asked(order: ForgetOrder) -> ForgetScope:
     )
 
 
-async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> Meant:
+async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> ForgetTargets:
     """What `forget` would remove, for those who are asked first; nothing is changed."""
     stored = tuple([segment async for segment in stored_meant(store, order)])
     again = await said_again(store, order, stored)
@@ -316,7 +316,7 @@ async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) 
     for fact in every if known or spooled else ():
         if still_supported(fact, known | spooled.keys(), again.twins) is None:
             facts.setdefault(fact.id, fact)
-    return Meant(
+    return ForgetTargets(
         stored=stored,
         spooled=tuple(spooled.values()),
         facts=tuple(facts.values()),

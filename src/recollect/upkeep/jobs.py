@@ -93,7 +93,7 @@ class RunResult:
         )
 
 
-Told: TypeAlias = Callable[[RunResult], None]
+OnRun: TypeAlias = Callable[[RunResult], None]
 NOTHING = RunResult(reason="nothing is due")
 
 
@@ -143,7 +143,7 @@ class JobRunner:
         self,
         *,
         stop: asyncio.Event | None = None,
-        told: Told | None = None,
+        told: OnRun | None = None,
         most: int | None = None,
     ) -> RunResult:
         """Do all that is due now, or `most` of it, or until `stop` is set."""
@@ -158,7 +158,7 @@ class JobRunner:
         return total if total.taken else NOTHING
 
     async def run(
-        self, stop: asyncio.Event, *, idle_seconds: float = 5.0, told: Told | None = None
+        self, stop: asyncio.Event, *, idle_seconds: float = 5.0, told: OnRun | None = None
     ) -> RunResult:
         """Do jobs until `stop` is set; a job that does not end soon then is given back.
 

@@ -35,7 +35,7 @@ PAGE_BODIES: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meant:
+class ForgetTargets:
     """What an order means, before it is carried out."""
 
     stored: tuple[StoredSegment, ...] = field(default=(), repr=False)
@@ -136,7 +136,7 @@ async def every_body(store: Store, rooms: Iterable[Room] = ROOMS) -> AsyncIterat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidAgain:
+class RepeatedWords:
     """Where the words of segments that go are said besides."""
 
     goes: tuple[StoredSegment, ...] = field(default=(), repr=False)
@@ -145,7 +145,9 @@ class SaidAgain:
     """Of those meant by place: another that stays, and that facts rest on from then on."""
 
 
-async def said_again(store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]) -> SaidAgain:
+async def said_again(
+    store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]
+) -> RepeatedWords:
     """Look for the words of these segments, which the order means, among all the others."""
     known = {segment.segment.id for segment in meant}
     everywhere = {
@@ -155,7 +157,7 @@ async def said_again(store: Store, order: ForgetOrder, meant: Sequence[StoredSeg
     goes: list[StoredSegment] = []
     stays: dict[MessageId, SegmentId] = {}
     if not known:
-        return SaidAgain()
+        return RepeatedWords()
     async for segment in every_segment(store):
         if segment.segment.id in known:
             continue
@@ -168,7 +170,7 @@ async def said_again(store: Store, order: ForgetOrder, meant: Sequence[StoredSeg
         for segment in meant
         if segment.segment.message_id in stays
     }
-    return SaidAgain(goes=tuple(goes), twins=twins)
+    return RepeatedWords(goes=tuple(goes), twins=twins)
 
 
 async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
@@ -205,7 +207,7 @@ def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool
 
 
 @runtime_checkable
-class _SetsDamageAside(Protocol):
+class _ReportsDamage(Protocol):
     def unreadable_files(self) -> tuple[str, ...]:
         """Files with what could not be read."""
         ...
@@ -216,7 +218,7 @@ def damaged_parts(spools: Iterable[Spool]) -> list[str]:
     return [
         f"{name}, a damaged part of the spool: look into it, or delete it"
         for spool in spools
-        if isinstance(spool, _SetsDamageAside)
+        if isinstance(spool, _ReportsDamage)
         for name in spool.unreadable_files()
     ]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 
 
-class AsksPrompts(Protocol):
+class AnswersPrompts(Protocol):
     """The least that a model of one's own has to be."""
 
     async def ask(self, prompt: Prompt) -> Answer | str:
@@ -42,7 +42,7 @@ class AsksPrompts(Protocol):
         ...
 
 
-OwnModel: TypeAlias = AsksPrompts | Callable[[Prompt], Awaitable[Answer | str]]
+OwnModel: TypeAlias = AnswersPrompts | Callable[[Prompt], Awaitable[Answer | str]]
 """A model of one's own, or only the async function that asks it."""
 ModelRole: TypeAlias = Literal["main", "summary", "flush", "extraction"]
 
@@ -58,7 +58,7 @@ KEY_VARIABLES: dict[ProviderFormat, str] = {
 }
 
 
-class OnlyAsks:
+class PlainModel:
     """A model of which little but the asking is known; there is nothing to give back."""
 
     def __init__(
@@ -100,7 +100,7 @@ def own_model(given: Any) -> Model:
         whole: Model = given
         return whole
     name, window = getattr(given, "name", ""), getattr(given, "window_tokens", None)
-    return OnlyAsks(
+    return PlainModel(
         ask,
         name=name if isinstance(name, str) else "",
         window_tokens=window if isinstance(window, int) and window > 0 else None,

@@ -19,7 +19,7 @@ from tests.unit.agent.agent_room import Room, of
 from recollect.agent.events import CallEnded
 from recollect.agent.tools import outcome as outputs_module
 from recollect.agent.tools import shell as bash_module
-from recollect.agent.tools.confine import Ground
+from recollect.agent.tools.confine import ToolScope
 from recollect.agent.tools.files import read_tool, write_tool
 from recollect.agent.tools.outcome import MAX_BYTES, Outputs, Tool, ToolOutcome
 from recollect.agent.tools.shell import bash_tool
@@ -45,10 +45,10 @@ def _nothing_is_left_in_tmp() -> Iterator[None]:
     assert ours() <= before
 
 
-def ground(tmp_path: Path, **given: Any) -> Ground:
+def ground(tmp_path: Path, **given: Any) -> ToolScope:
     root = tmp_path / "root"
     root.mkdir(exist_ok=True)
-    return Ground(root=root, outputs=Outputs(folder=tmp_path / "one.outputs"), **given)
+    return ToolScope(root=root, outputs=Outputs(folder=tmp_path / "one.outputs"), **given)
 
 
 def use(tool: Tool, **given: Any) -> ToolOutcome:
@@ -119,7 +119,7 @@ def test_where_nothing_can_be_kept_that_is_told(tmp_path: Path) -> None:
     outcome = use(bash_tool(ground(tmp_path)), command=LONG)
     assert "could not be kept" in outcome.text
     assert outcome.text.endswith("9000")
-    alone = use(bash_tool(Ground(root=tmp_path)), command=LONG)
+    alone = use(bash_tool(ToolScope(root=tmp_path)), command=LONG)
     assert "bytes left out" in alone.text
     assert alone.details == {"exitCode": 0}
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from recollect.agent.tools.confine import Ground
+from recollect.agent.tools.confine import ToolScope
 from recollect.agent.tools.files import MAX_BYTES, MAX_LINES, edit_tool, read_tool, write_tool
 from recollect.agent.tools.outcome import Outputs, Tool, ToolOutcome
 from recollect.agent.tools.shell import bash_tool
 
 
-def use(make: Callable[[Ground], Tool], root: Path, /, **arguments: Any) -> ToolOutcome:
+def use(make: Callable[[ToolScope], Tool], root: Path, /, **arguments: Any) -> ToolOutcome:
     given = {name: value for name, value in arguments.items() if name != "ground"}
-    ground = arguments.get("ground") or Ground(root=root)
+    ground = arguments.get("ground") or ToolScope(root=root)
     return asyncio.run(_run(make(ground), given))
 
 
@@ -100,7 +100,7 @@ def test_no_path_leads_out_of_the_workspace(tmp_path: Path, way: str) -> None:
         assert outcome.is_error
         assert "workspace" in outcome.text
     assert outside.read_text() == "theirs"
-    allowed = Ground(root=root, allow_outside=True)
+    allowed = ToolScope(root=root, allow_outside=True)
     assert use(read_tool, root, path="../outside.txt", ground=allowed).text == "theirs"
 
 
@@ -149,7 +149,7 @@ def test_an_edit_that_cannot_be_made_says_where_to_look(tmp_path: Path) -> None:
 
 def test_a_read_only_workspace_is_only_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
-    ground = Ground(root=tmp_path, read_only=True)
+    ground = ToolScope(root=tmp_path, read_only=True)
     for make, given in (
         (write_tool, {"path": "b", "content": "y"}),
         (edit_tool, {"path": "a", "oldText": "x", "newText": "y"}),
@@ -168,7 +168,7 @@ def test_a_command_tells_its_output_and_how_it_ended(tmp_path: Path) -> None:
 
 
 def test_a_long_output_keeps_head_and_tail_and_is_saved_whole(tmp_path: Path) -> None:
-    ground = Ground(root=tmp_path, outputs=Outputs(folder=tmp_path / "outputs"))
+    ground = ToolScope(root=tmp_path, outputs=Outputs(folder=tmp_path / "outputs"))
     outcome = use(bash_tool, tmp_path, command="seq 1 60000", ground=ground)
     assert outcome.text.startswith("1\n2\n")
     assert outcome.text.endswith("59999\n60000")
@@ -200,7 +200,7 @@ def test_nothing_of_a_command_runs_on_behind_it(tmp_path: Path) -> None:
 
 def test_a_command_that_is_aborted_leaves_nothing_behind(tmp_path: Path) -> None:
     async def aborted() -> None:
-        tool = bash_tool(Ground(root=tmp_path))
+        tool = bash_tool(ToolScope(root=tmp_path))
         task = asyncio.ensure_future(
             _run(tool, {"command": "sleep 60 & echo $! > child; sync child; wait"})
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.compaction.ask import Wanted, initial_prompt, merge_prompt, update_prompt
+from recollect.compaction.ask import PromptTerms, initial_prompt, merge_prompt, update_prompt
 from recollect.compaction.receipt import audit
 from recollect.errors import RecollectError
 from recollect.formats.codec import CODECS
@@ -189,7 +189,7 @@ def test_the_stand_in_notes_what_was_named_most_and_forgets_slowly() -> None:
 def test_the_stand_in_answers_every_prompt_of_a_compaction_within_reason() -> None:
     billed: list[tuple[int, int]] = []
     model = NotingModel(NoteTaker(Naming()), lambda *sizes: billed.append(sizes))
-    wanted = Wanted(summary_tokens=4000)
+    wanted = PromptTerms(summary_tokens=4000)
     said = "[User]: look at src/alpha.py\n\n[Tool result]: " + "line of a log\n" * 2000
     first = asyncio.run(model.ask(initial_prompt(said, wanted)))
     assert "src/alpha.py" in first.text

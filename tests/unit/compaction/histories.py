@@ -7,7 +7,7 @@ from typing import Any
 
 from recollect.formats.codec import CODECS
 from recollect.rules.tokens import Weigher
-from recollect.turn.align import Remembered, enter, read
+from recollect.turn.align import LastRequest, enter, read
 from recollect.values.edit import Cut, Insert
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, MessageId
@@ -20,7 +20,7 @@ WEIGHER = Weigher()
 def entries_of(messages: list[Any], format_name: FormatName = "openai-chat") -> tuple[Entry, ...]:
     """Messages of a wire format as entries with the keys k0, k1 and so on."""
     raws = [json.dumps(message).encode() for message in messages]
-    done = read(raws, CODECS[format_name], b"k" * 32, WEIGHER, Remembered())
+    done = read(raws, CODECS[format_name], b"k" * 32, WEIGHER, LastRequest())
     return tuple(enter(r, key(at)) for at, r in enumerate(done.fresh))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.compaction.worked import assistant, history, results, user
 
-from recollect.compaction.ask import Wanted, update_prompt
+from recollect.compaction.ask import PromptTerms, update_prompt
 from recollect.compaction.carry import append_carried, strip_carried
 from recollect.compaction.probe import probe
 from recollect.compaction.receipt import pin
@@ -148,8 +148,8 @@ class TestFakes:
         text = render(history(user(said), assistant(said), user(results(1, said)))) + pins(
             said, "Never push."
         )
-        asked = update_prompt(text, said, Wanted(summary_tokens=900)).text
-        bare = update_prompt("", "", Wanted(summary_tokens=900)).text
+        asked = update_prompt(text, said, PromptTerms(summary_tokens=900)).text
+        bare = update_prompt("", "", PromptTerms(summary_tokens=900)).text
         assert Counter(_tags(asked, tag)) == Counter(_tags(bare, tag))
         summary, _ = as_committed(f"{said}\nThe end.")
         assert PI_CLOSING.strip() not in summary

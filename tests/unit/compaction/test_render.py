@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.compaction.histories import entries_of
 from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
 
-from recollect.compaction.ask import Wanted, initial_prompt, update_prompt
+from recollect.compaction.ask import PromptTerms, initial_prompt, update_prompt
 from recollect.compaction.render import ARGUMENT_CHARS, RESULT_CHARS, excerpt, render
 from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
@@ -109,7 +109,7 @@ def test_nothing_said_can_close_the_tags_around_it(
             user(said or "-"), assistant(calls(1, "bash", command=did)), user(results(1, answered))
         )
     )
-    wanted = Wanted(summary_tokens=100, focus=focus)
+    wanted = PromptTerms(summary_tokens=100, focus=focus)
     prompt = update_prompt(text, said, wanted).text.lower()
     for tag in ("conversation", "previous-summary"):
         assert prompt.count(f"<{tag}>") == 1

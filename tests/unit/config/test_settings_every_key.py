@@ -21,7 +21,7 @@ from recollect.config import (
     preset_settings,
     value_of,
 )
-from recollect.config.fields import Choice, Duration, Flag, Number, Optional, Several, TextValue
+from recollect.config.fields import Choice, Duration, Flag, ListOf, Number, Optional, TextValue
 from recollect.config.keys import Key, camel_case, snake_case
 from recollect.config.load import variable_name
 from recollect.errors import SettingsError
@@ -56,7 +56,7 @@ def another(key: Key) -> tuple[Any, str, Any]:
         return word, word, word
     if isinstance(shape, TextValue):
         return "other words", "other words", "other words"
-    assert isinstance(shape, Several)
+    assert isinstance(shape, ListOf)
     item = "memory" if isinstance(shape.item, Choice) else "one*"
     return [item], item, (item,)
 

@@ -19,7 +19,7 @@ from recollect.session import (
     read_session_file,
     transcript_file,
 )
-from recollect.session.forget_entries import FORGOTTEN, WITHDRAWN, MeantEntries, forget_entries
+from recollect.session.forget_entries import FORGOTTEN, WITHDRAWN, EntryTargets, forget_entries
 from recollect.session.forget_files import (
     FilesForgotten,
     FilesOrder,
@@ -445,7 +445,7 @@ def test_whatever_a_transcript_holds(entries: list[dict[str, Any]], data: st.Dat
         own = {"id": str(at), "parentId": None if parent is None else str(parent)}
         lines.append(entry_line({**value, **own, "timestamp": "2026-02-13T16:26:40.125Z"}))
     before = b"\n".join([*lines, b""])
-    done = forget_entries(before, MeantEntries(matching=MARKER))
+    done = forget_entries(before, EntryTargets(matching=MARKER))
     assert MARKER.encode() not in done.data
     assert done.changed == (MARKER.encode() in before)
     assert not done.left_in_names
@@ -453,10 +453,10 @@ def test_whatever_a_transcript_holds(entries: list[dict[str, Any]], data: st.Dat
     assert [(e.id, e.parent_id, e.kind, e.role) for e in now] == [
         (e.id, e.parent_id, e.kind, e.role) for e in was
     ]
-    again = forget_entries(done.data, MeantEntries(matching=MARKER))
+    again = forget_entries(done.data, EntryTargets(matching=MARKER))
     assert again.data == done.data
     assert not again.changed
-    aged = forget_entries(before, MeantEntries(before=4e9))
+    aged = forget_entries(before, EntryTargets(before=4e9))
     assert b"hello" not in aged.data
     assert MARKER.encode() not in aged.data
 

@@ -17,7 +17,7 @@ from recollect.formats.transcripts import read_transcript, read_transcripts
 from recollect.rules.identity import space_secret
 from recollect.rules.tokens import Weigher
 from recollect.transfer.transcripts import PlacedItems, place_items
-from recollect.turn.align import Reading, Remembered, align, read
+from recollect.turn.align import LastRequest, Reading, align, read
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey
 from recollect.values.transcript import RecordedSession
@@ -34,7 +34,7 @@ RECORDINGS = (
 def readings(transcript: RecordedSession) -> tuple[Reading, ...]:
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
-    return read(raws, codec, space_secret(SPACE), Weigher(), Remembered()).fresh
+    return read(raws, codec, space_secret(SPACE), Weigher(), LastRequest()).fresh
 
 
 def lineage(transcript: RecordedSession, known: SessionState | None = None) -> PlacedItems:

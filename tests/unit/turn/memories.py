@@ -16,7 +16,7 @@ from recollect.formats.codec import CODECS
 from recollect.formats.recalled_block import write_block
 from recollect.rules.tokens import Weigher, count_text
 from recollect.stores.sqlite import SQLiteStore
-from recollect.turn.align import Remembered, enter, read
+from recollect.turn.align import LastRequest, enter, read
 from recollect.turn.ingest import ingest
 from recollect.turn.query import ask, query
 from recollect.turn.recall import recall
@@ -51,7 +51,7 @@ def entries(
         for at, message in enumerate(messages)
     ]
     raws = [json.dumps(message).encode() for message in spoken]
-    done = read(raws, CODECS["anthropic"], b"k" * 32, Weigher(), Remembered())
+    done = read(raws, CODECS["anthropic"], b"k" * 32, Weigher(), LastRequest())
     return tuple(enter(one, EntryKey(f"{name}{start + at}")) for at, one in enumerate(done.fresh))
 
 

@@ -25,7 +25,7 @@ from recollect.rules.text import thinking_spans
 from recollect.rules.tokens import Weigher
 from recollect.search.passages import WHOLE_MAX_CHARS
 from recollect.testing.provider_rules import FORMAT_NAMES
-from recollect.turn.align import Remembered, enter, read
+from recollect.turn.align import LastRequest, enter, read
 from recollect.turn.ingest import (
     HEAD_PASSAGES,
     MOST_ERROR_PASSAGES,
@@ -52,7 +52,7 @@ PASSWORD = "Tr0ub4dor&3"
 
 
 def entered(raws: list[bytes], format_name: FormatName) -> tuple[Entry, ...]:
-    done = read(raws, CODECS[format_name], SECRET, WEIGHER, Remembered())
+    done = read(raws, CODECS[format_name], SECRET, WEIGHER, LastRequest())
     found = []
     key = ROOT
     for reading in done.fresh:

@@ -14,7 +14,7 @@ from recollect.engine import Context, Engine, Session
 from recollect.formats.codec import CODECS
 from recollect.rules.calls import group
 from recollect.rules.tokens import Weigher
-from recollect.turn.align import Remembered, enter, read
+from recollect.turn.align import LastRequest, enter, read
 from recollect.turn.inject import inject
 from recollect.turn.prune import LINE_OF_IT, prune
 from recollect.turn.query import query
@@ -32,7 +32,7 @@ OVER = BatchMoment(kind="over-limit", reason=Reason(Cause.OVER_LIMIT, limit=100)
 
 def entries(messages: list[Any], format_name: FormatName = "anthropic") -> tuple[Entry, ...]:
     raws = [json.dumps(message).encode() for message in messages]
-    done = read(raws, CODECS[format_name], b"k" * 32, WEIGHER, Remembered())
+    done = read(raws, CODECS[format_name], b"k" * 32, WEIGHER, LastRequest())
     return tuple(enter(r, EntryKey(f"k{at}")) for at, r in enumerate(done.fresh))
 
 

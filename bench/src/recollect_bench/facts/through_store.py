@@ -25,7 +25,7 @@ from recollect.ports import Store
 from recollect.rules.identity import ROOT, chain, space_secret
 from recollect.rules.tokens import Weigher
 from recollect.stores.sqlite import SQLiteStore
-from recollect.turn.align import Remembered, enter, read
+from recollect.turn.align import LastRequest, enter, read
 from recollect.turn.ingest import IngestResult, ingest
 from recollect.upkeep.jobs import JobRunner, RunResult
 from recollect.values.batch import Batch, extract_job
@@ -92,7 +92,7 @@ def _entries(messages: Sequence[Placed]) -> tuple[list[Entry], dict[CallId, str]
             raw["tool_call_id"] = f"call-{at}"
             names[CallId(f"call-{at}")] = placed.tool or ""
         raws.append(encode(raw))
-    done = read(raws, CODECS[FORMAT], space_secret(SPACE), Weigher(), Remembered())
+    done = read(raws, CODECS[FORMAT], space_secret(SPACE), Weigher(), LastRequest())
     entries: list[Entry] = []
     key = ROOT
     for reading in done.fresh:

@@ -19,7 +19,7 @@ from recollect.formats.json_text import encode
 from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, space_secret
 from recollect.rules.tokens import Weigher
-from recollect.turn.align import Remembered, enter, read
+from recollect.turn.align import LastRequest, enter, read
 from recollect.turn.ingest import ingest
 from recollect.upkeep.chores import embed
 from recollect.values.batch import EMBED_JOB, Batch, JobId, Lease
@@ -87,7 +87,7 @@ class StoredMemory:
 def entries_of(messages: Sequence[Said], *, space: str) -> list[Entry]:
     """The messages as a chat brings them, each at its place in its session."""
     raws = [encode({"role": message.role, "content": message.text}) for message in messages]
-    done = read(raws, CODECS[_FORMAT], space_secret(space), Weigher(), Remembered())
+    done = read(raws, CODECS[_FORMAT], space_secret(space), Weigher(), LastRequest())
     last: dict[str, EntryKey] = {}
     entries: list[Entry] = []
     for message, reading in zip(messages, done.fresh, strict=True):

@@ -29,7 +29,7 @@ from recollect.search.bm25 import score_document
 from recollect.search.question import question_text
 from recollect.search.tokenize import tokenize
 from recollect.surfaces.cli.import_ import Recorded, find_sources
-from recollect.turn.align import Remembered, enter, read
+from recollect.turn.align import LastRequest, enter, read
 from recollect.turn.ingest import ingest
 from recollect.turn.query import ask, query
 from recollect.values.history import Entry
@@ -113,7 +113,7 @@ def as_session(transcript: RecordedSession, *, name: str, said_at: float) -> Own
     """A recording as the archive would keep it, with what it refers back to."""
     codec = CODECS[transcript.format]
     raws = [item.raw for item in transcript.items]
-    readings = read(raws, codec, space_secret(name), Weigher(), Remembered()).fresh
+    readings = read(raws, codec, space_secret(name), Weigher(), LastRequest()).fresh
     entries: list[Entry] = []
     times: dict[EntryKey, float] = {}
     key, last = ROOT, said_at

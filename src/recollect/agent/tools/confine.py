@@ -14,7 +14,7 @@ from recollect.agent.tools.outcome import Outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class ToolScope:
     """Where tools may work."""
 
     root: Path
@@ -43,7 +43,7 @@ class Refused:
     reason: str
 
 
-def confine(given: str | None, ground: Ground, *, reading: bool = False) -> Placed | Refused:
+def confine(given: str | None, ground: ToolScope, *, reading: bool = False) -> Placed | Refused:
     """The file that `given` means; who is only `reading` may look at long outputs, too."""
     if not given:
         return Refused(reason="`path` is missing; name a file.")
@@ -69,7 +69,7 @@ def confine(given: str | None, ground: Ground, *, reading: bool = False) -> Plac
     )
 
 
-def _is_output(path: Path, ground: Ground) -> bool:
+def _is_output(path: Path, ground: ToolScope) -> bool:
     if ground.outputs is None:
         return False
     return path.parent == ground.outputs.folder.resolve()

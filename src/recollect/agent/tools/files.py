@@ -17,7 +17,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from recollect.agent.tools.confine import Ground, Placed, confine
+from recollect.agent.tools.confine import Placed, ToolScope, confine
 from recollect.agent.tools.outcome import (
     Tool,
     ToolOutcome,
@@ -45,7 +45,7 @@ _IMAGES = (
 )
 
 
-def read_tool(ground: Ground) -> Tool:
+def read_tool(ground: ToolScope) -> Tool:
     """The tool, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
@@ -174,7 +174,7 @@ _CLOSE_RATIO = 0.6
 _PATH = {"type": "string", "description": "The file, relative to the workspace"}
 
 
-def write_tool(ground: Ground) -> Tool:
+def write_tool(ground: ToolScope) -> Tool:
     """The tool `write`, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
@@ -200,7 +200,7 @@ def write_tool(ground: Ground) -> Tool:
     )
 
 
-def edit_tool(ground: Ground) -> Tool:
+def edit_tool(ground: ToolScope) -> Tool:
     """The tool `edit`, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:

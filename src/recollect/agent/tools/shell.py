@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.agent.durably import durably
-from recollect.agent.tools.confine import Ground
+from recollect.agent.tools.confine import ToolScope
 from recollect.agent.tools.outcome import (
     MAX_BYTES,
     Tool,
@@ -136,7 +136,7 @@ class _Output:
         return head + notice + bytes(self.tail).decode("utf-8", "replace")
 
 
-def bash_tool(ground: Ground, *, seconds: float = DEFAULT_SECONDS) -> Tool:
+def bash_tool(ground: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
     """The tool, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
@@ -165,7 +165,7 @@ def bash_tool(ground: Ground, *, seconds: float = DEFAULT_SECONDS) -> Tool:
     )
 
 
-async def _run(command: str, ground: Ground, seconds: float) -> ToolOutcome:
+async def _run(command: str, ground: ToolScope, seconds: float) -> ToolOutcome:
     output = _Output(keeps=ground.outputs is not None)
     mark = new_mark()
     # A pipe of our own: asyncio's would make waiting for the command wait for whoever holds it.
@@ -238,7 +238,7 @@ def _kill_group(process: Process) -> None:
 
 
 async def _outcome(
-    output: _Output, ground: Ground, code: int | None, late_after: float | None
+    output: _Output, ground: ToolScope, code: int | None, late_after: float | None
 ) -> ToolOutcome:
     where, path = await _kept(output, ground)
     lines = [output.shown(where).rstrip("\n") or "(no output)"]
@@ -252,7 +252,7 @@ async def _outcome(
     )
 
 
-async def _kept(output: _Output, ground: Ground) -> tuple[str, str | None]:
+async def _kept(output: _Output, ground: ToolScope) -> tuple[str, str | None]:
     """Where the whole of a long output is, in words and as a path."""
     again = "to see them, run it again with its output in a file"
     if ground.outputs is None or not output.left_out:

@@ -18,7 +18,7 @@ from typing import Final
 from recollect.config import Settings
 from recollect.engine.facts.jobs import (
     DIGEST_TOKENS,
-    Reach,
+    FactScope,
     digest_job,
     reach_of,
     session_of,
@@ -97,7 +97,7 @@ class Digesting:
             jobs=tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders),
         )
 
-    async def _found(self, subject: str, reach: Reach) -> tuple[list[Fact], list[Fact]]:
+    async def _found(self, subject: str, reach: FactScope) -> tuple[list[Fact], list[Fact]]:
         """The facts of the subject, oldest first, and its digests."""
         words = tuple(dict.fromkeys(tokenize(subject)))
         query = FactQuery(words=words, limit=MOST_FACTS, session=reach.asked)
@@ -152,7 +152,7 @@ CANDIDATES: Final = 12
 class Decisions:
     """What is known while one job's drafts are held against it, its own included."""
 
-    def __init__(self, store: Archive, reach: Reach, *, now: float) -> None:
+    def __init__(self, store: Archive, reach: FactScope, *, now: float) -> None:
         self._store = store
         self.reach = reach
         self._now = now
@@ -267,7 +267,7 @@ LEAST_SPOKEN_CHARS: Final = 40
 """Fewer characters of speech in a window are not worth a call."""
 _TOOL_CHARS_READ: Final = 1_200
 """Of a tool's output a model reads head and tail, so no more than this is charged."""
-Told = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +282,7 @@ class Extraction:
     max_attempts: int = 5
     at_once: bool = False
     """Read whatever is unread, however little: somebody asked for it."""
-    told: Told = field(default=lambda _: None, repr=False)
+    told: Notify = field(default=lambda _: None, repr=False)
 
     async def extract(self, lease: Lease) -> Batch:
         """Read the next window of the session that the job names."""

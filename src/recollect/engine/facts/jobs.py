@@ -31,7 +31,7 @@ NO_SESSION: Final = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class FactScope:
     """Which facts are in reach, and whose a new one is."""
 
     session: str | None
@@ -51,13 +51,13 @@ class Reach:
         return self.everything or fact.session == self.session
 
 
-def reach_of(session: str, segments: Iterable[Segment], scope: Scope) -> Reach:
+def reach_of(session: str, segments: Iterable[Segment], scope: Scope) -> FactScope:
     """The reach of what a session said in these messages."""
     if scope == "space":
-        return Reach(session=session, everything=True)
+        return FactScope(session=session, everything=True)
     if all(segment.source in _OF_THE_SPACE for segment in segments):
-        return Reach(session=None)
-    return Reach(session=session)
+        return FactScope(session=None)
+    return FactScope(session=session)
 
 
 DIGEST_TOKENS: Final = 4_000
@@ -66,7 +66,7 @@ DIGEST_TOKENS: Final = 4_000
 
 def digest_job(
     subject: str,
-    reach: Reach,
+    reach: FactScope,
     *,
     run_at: float,
     about: Iterable[MessageId],
@@ -95,12 +95,12 @@ def session_of(lease: Lease) -> tuple[str, bool]:
         raise GiveUp("its payload names no session") from error
 
 
-def subject_of(lease: Lease) -> tuple[str, Reach]:
+def subject_of(lease: Lease) -> tuple[str, FactScope]:
     """The subject of a digest, and whose facts it is made of."""
     try:
         read = json.loads(lease.payload)
         session = read["session"]
-        reach = Reach(
+        reach = FactScope(
             session=None if session is None else str(session),
             everything=bool(read.get("everything")),
         )

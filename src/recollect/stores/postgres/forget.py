@@ -252,7 +252,7 @@ _TWINS: Final = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Meant:
+class _ForgetTargets:
     """What an order means here."""
 
     identities: tuple[MessageId, ...]
@@ -315,7 +315,7 @@ async def passages_of(work: Transaction, sequences: Raw) -> Ints:
     return np.array([number for (number,) in rows], np.int64)
 
 
-async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
+async def _meant(work: Transaction, order: ForgetOrder) -> _ForgetTargets:
     """Which segments go, and which identities get a tombstone."""
     by_content = _named(
         await work.rows(
@@ -340,7 +340,7 @@ async def _meant(work: Transaction, order: ForgetOrder) -> _Meant:
         rows = [row for row in await work.rows(_BY_PLACE, given) if row[0] not in known]
     by_place = _named([row[:3] for row in rows])
     identities = dict.fromkeys([*order.message_ids, *(identity for _, _, identity in by_content)])
-    return _Meant(
+    return _ForgetTargets(
         identities=tuple(sorted(identities)),
         rows=tuple(sorted([*by_content, *by_place])),
         places=tuple(by_place),
@@ -353,7 +353,7 @@ def _named(rows: list[tuple[Any, ...]]) -> list[tuple[int, SegmentId, MessageId]
 
 
 async def _remove_segments(
-    work: Transaction, meant: _Meant, counters: SpaceCounters
+    work: Transaction, meant: _ForgetTargets, counters: SpaceCounters
 ) -> tuple[int, int]:
     """Remove the segments, their passages, words and vectors; how many passages and vectors."""
     if not meant.rows:
@@ -374,7 +374,9 @@ async def _remove_segments(
     return len(numbers), vectors
 
 
-async def _remove_what_rests(work: Transaction, order: ForgetOrder, meant: _Meant) -> Removed:
+async def _remove_what_rests(
+    work: Transaction, order: ForgetOrder, meant: _ForgetTargets
+) -> Removed:
     """Remove what rests on segments that are gone; quotes only of what is said nowhere else."""
     message_ids = {identity for _, _, identity in meant.places}
     twins = {
@@ -390,7 +392,7 @@ async def _remove_what_rests(work: Transaction, order: ForgetOrder, meant: _Mean
 
 
 async def _remove_compactions(
-    work: Transaction, order: ForgetOrder, meant: _Meant, unsaid: set[str]
+    work: Transaction, order: ForgetOrder, meant: _ForgetTargets, unsaid: set[str]
 ) -> int:
     """Remove what stands for forgotten messages, or for places of its session that went."""
     went = zip(meant.sessions, (identity for _, _, identity in meant.places), strict=True)

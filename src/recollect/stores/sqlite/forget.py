@@ -137,7 +137,7 @@ def withdraw(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Gone:
+class _Removed:
     """What went with segments."""
 
     passages: int
@@ -146,7 +146,7 @@ class _Gone:
     """Those that were said in them, as the index has them."""
 
 
-def _remove(db: Database, rows: list[Row]) -> _Gone:
+def _remove(db: Database, rows: list[Row]) -> _Removed:
     """Remove segments, rows of `_ROWS`, with passages, words and vectors."""
     gone = _remove_passages(db, {row[0]: bool(row[3]) for row in rows})
     db.run(_DELETE_SEGMENTS, (json_list(row[0] for row in rows),))
@@ -155,7 +155,7 @@ def _remove(db: Database, rows: list[Row]) -> _Gone:
     return gone
 
 
-def _remove_passages(db: Database, segments: Mapping[int, bool]) -> _Gone:
+def _remove_passages(db: Database, segments: Mapping[int, bool]) -> _Removed:
     """Remove the passages, words and vectors of segments, by sequence and whether each is cold."""
     warm = passages_of(db, [sequence for sequence, cold in segments.items() if not cold])
     cold = passages_of(db, [sequence for sequence, cold in segments.items() if cold])
@@ -165,7 +165,7 @@ def _remove_passages(db: Database, segments: Mapping[int, bool]) -> _Gone:
     vectors = remove_vectors(db, [*warm, *cold])
     if warm or cold:
         remove_passages(db, warm=warm, cold=cold)
-    return _Gone(passages=len(warm) + len(cold), vectors=vectors, words=words)
+    return _Removed(passages=len(warm) + len(cold), vectors=vectors, words=words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

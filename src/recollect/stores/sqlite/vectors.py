@@ -455,7 +455,7 @@ def _held(matrix: Matrix, passages: Numbers) -> Rows:
     return rows[rows >= 0]
 
 
-class HeldVectors(Protocol):
+class VectorMatrices(Protocol):
     """The vectors in memory, by embedder: of passages or of facts."""
 
     def fresh(self, db: Database, embedder: str) -> Matrix | None:
@@ -464,13 +464,13 @@ class HeldVectors(Protocol):
 
 
 def asked_vectors(
-    db: Database, matrices: HeldVectors, vectors: Sequence[AskedVector]
+    db: Database, matrices: VectorMatrices, vectors: Sequence[AskedVector]
 ) -> list[VectorSearch | None]:
     """Each vector beside what it is compared with; None where there is nothing to compare."""
     return [_asked(db, matrices, vector) for vector in vectors]
 
 
-def _asked(db: Database, matrices: HeldVectors, vector: AskedVector) -> VectorSearch | None:
+def _asked(db: Database, matrices: VectorMatrices, vector: AskedVector) -> VectorSearch | None:
     matrix = matrices.fresh(db, vector.embedder)
     if matrix is None or not matrix.rows:
         return None

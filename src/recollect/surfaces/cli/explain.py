@@ -39,7 +39,7 @@ from recollect.surfaces.cli.explained import (
     MessageFate,
     Recording,
     RepairCount,
-    StageTold,
+    StageNote,
     ToolShare,
     WindowSource,
     WindowUsed,
@@ -237,7 +237,7 @@ def explain_session(
         fates=fates,
         repairs=_repairs(replayed),
         stages=tuple(
-            StageTold(stage=line.stage, outcome=line.outcome, reasons=line.reasons)
+            StageNote(stage=line.stage, outcome=line.outcome, reasons=line.reasons)
             for line in report.lines
         ),
         said=_said(report, fates, turn, next_request=not transcript.requests),

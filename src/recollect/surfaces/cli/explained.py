@@ -309,7 +309,7 @@ class RepairCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageTold:
+class StageNote:
     """What one stage of the turn said."""
 
     stage: StageName
@@ -347,7 +347,7 @@ class Explained:
     largest: tuple[MessageFate, ...]
     fates: tuple[MessageFate, ...]
     repairs: tuple[RepairCount, ...]
-    stages: tuple[StageTold, ...]
+    stages: tuple[StageNote, ...]
     said: str
 
     def as_json(self) -> dict[str, Any]:

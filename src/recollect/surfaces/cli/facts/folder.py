@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from recollect.engine.facts.folder import FolderTaken
     from recollect.facts.results import FactWritten
     from recollect.ports import Spool, Store
-    from recollect.upkeep.matching import Meant
+    from recollect.upkeep.matching import ForgetTargets
     from recollect.values.fact import Fact, FactType
     from recollect.values.upkeep import Certificate, ForgetOrder
 
@@ -364,10 +364,10 @@ async def forget_facts(
     )
 
 
-async def _meant(store: Store, spool: Spool, order: ForgetOrder) -> Meant:
+async def _meant(store: Store, spool: Spool, order: ForgetOrder) -> ForgetTargets:
     """What would go; facts alone are found without a walk through all that was said."""
     from recollect.upkeep.forget import find_meant
-    from recollect.upkeep.matching import Meant as Found
+    from recollect.upkeep.matching import ForgetTargets as Found
     from recollect.upkeep.matching import facts_meant
 
     if order.segments:
@@ -385,7 +385,7 @@ def print_certificate(certificate: Certificate, *, as_json: bool) -> None:
         click.echo(certificates.certificate_text(certificate, plain=plain_line))
 
 
-def _confirmed(meant: Meant, *, draw: bool) -> bool:
+def _confirmed(meant: ForgetTargets, *, draw: bool) -> bool:
     what = f"{len(meant.facts):,} facts"
     if meant.messages:
         what += f" and {meant.messages:,} messages"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from recollect.engine.facts.extraction import Told
+    from recollect.engine.facts.extraction import Notify
     from recollect.facts.results import FactPinned, FactSource, FactWhy
     from recollect.formats.pi_session import PiEntry
     from recollect.ports import Model, Store
@@ -328,7 +328,7 @@ async def _sessions(store: Store, place: Place, session: str | None) -> list[str
     return found
 
 
-def _runner(store: Store, place: Place, reader: Model | None, notify: Told) -> JobRunner:
+def _runner(store: Store, place: Place, reader: Model | None, notify: Notify) -> JobRunner:
     """A worker that does nothing else: embedding and digests are left to `recollect worker`."""
     from recollect.boundary import SystemClock
     from recollect.engine.background import metered

@@ -34,7 +34,7 @@ from recollect.values.upkeep import ForgetOrder
 if TYPE_CHECKING:
     from recollect.ports import Store
     from recollect.session.forget_files import FilesForgotten, FilesOrder
-    from recollect.upkeep.matching import Meant
+    from recollect.upkeep.matching import ForgetTargets
     from recollect.values.upkeep import Certificate
 
 _LISTED = 20
@@ -125,7 +125,7 @@ async def _forget(
     from recollect.upkeep.certificates import extended
     from recollect.upkeep.forget import find_meant
     from recollect.upkeep.forget import forget as forget_all
-    from recollect.upkeep.matching import Meant
+    from recollect.upkeep.matching import ForgetTargets
     from recollect.wiring import open_spool
     from recollect.wiring.models import forget_cached
 
@@ -134,7 +134,7 @@ async def _forget(
     try:
         # Who is not asked needs the words alone: by age they may be all of the archive's.
         words = bool(ask or order.segments or workspace)
-        meant = await find_meant(store, [spool], order) if words else Meant()
+        meant = await find_meant(store, [spool], order) if words else ForgetTargets()
         files = _files_order(meant, order, workspace)
         if ask:
             seen = await asyncio.to_thread(forget_in_files, place.space, files, only_look=True)
@@ -153,7 +153,7 @@ async def _forget(
     return extended(certificate, counts=done.counts, covers=done.covers, cannot=done.cannot)
 
 
-def _files_order(meant: Meant, order: ForgetOrder, workspace: Path | None) -> FilesOrder:
+def _files_order(meant: ForgetTargets, order: ForgetOrder, workspace: Path | None) -> FilesOrder:
     from recollect.session.forget_files import FilesOrder
 
     segments = [*(segment.segment for segment in meant.stored), *meant.spooled]
@@ -166,7 +166,9 @@ def _files_order(meant: Meant, order: ForgetOrder, workspace: Path | None) -> Fi
     )
 
 
-def _confirmed(meant: Meant, files: FilesForgotten, order: ForgetOrder, *, draw: bool) -> bool:
+def _confirmed(
+    meant: ForgetTargets, files: FilesForgotten, order: ForgetOrder, *, draw: bool
+) -> bool:
     if not draw or not sys.stdin.isatty():
         raise RecollectError(
             f"{_counted(meant, files)} would be forgotten; say so with --yes, since nobody can be "
@@ -199,7 +201,7 @@ def _time_of(order: ForgetOrder) -> str:
     return " and ".join(parts)
 
 
-def _counted(meant: Meant, files: FilesForgotten) -> str:
+def _counted(meant: ForgetTargets, files: FilesForgotten) -> str:
     from recollect.upkeep.certificates import counted
 
     text = counted(meant.messages, "messages")

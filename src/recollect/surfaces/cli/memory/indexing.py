@@ -22,7 +22,7 @@ from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
 
 if TYPE_CHECKING:
-    from recollect.engine.keeper import Noted
+    from recollect.engine.keeper import NoteResult
     from recollect.ports import Embedder, Store
     from recollect.transfer.memory_files import MemoryFiles
     from recollect.values.upkeep import FileOutcome, MemoryFileResult, MemoryFilesResult
@@ -45,7 +45,7 @@ def add(*, text: str, session: str, url: str | None, space: str, as_json: bool) 
     if not said:
         raise RecollectError("there is no text in that note; say what is to be remembered")
 
-    async def work(store: Store, place: Place) -> Noted:
+    async def work(store: Store, place: Place) -> NoteResult:
         from recollect.engine.keeper import keep_note
         from recollect.rules.tokens import Weigher
 
@@ -145,7 +145,7 @@ _OUTCOMES: tuple[FileOutcome, ...] = ("added", "changed", "withdrawn", "unchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Looked:
+class _FolderResult:
     """One folder and what became of its files."""
 
     folder: str
@@ -180,13 +180,13 @@ def index(
             raise RecollectError(f"{plain_line(str(folder))} is no folder; name a workspace")
     with ShownProgress(quiet=as_json) as progress:
 
-        async def work(store: Store, place: Place) -> list[_Looked]:
+        async def work(store: Store, place: Place) -> list[_FolderResult]:
             looked = []
             for folder in named:
                 show = partial(progress.show, plain_line(folder.name) or "indexing")
                 files = _files(folder, store, place)
                 look = await files.look(dry_run=dry_run, withdraw=withdraw, progress=show)
-                looked.append(_Looked(folder=str(folder), look=look))
+                looked.append(_FolderResult(folder=str(folder), look=look))
             return looked
 
         looked = with_store(url, space, work, create=not (dry_run or withdraw))
@@ -233,7 +233,7 @@ def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
     )
 
 
-def _as_json(looked: list[_Looked], *, dry_run: bool) -> dict[str, Any]:
+def _as_json(looked: list[_FolderResult], *, dry_run: bool) -> dict[str, Any]:
     return {
         "dry_run": dry_run,
         "folders": [{"folder": look.folder, **asdict(look.look)} for look in looked],
@@ -246,7 +246,7 @@ def _as_json(looked: list[_Looked], *, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def _tell(looked: _Looked, *, several: bool, dry_run: bool) -> None:
+def _tell(looked: _FolderResult, *, several: bool, dry_run: bool) -> None:
     look = looked.look
     if several:
         click.echo(f"{plain_line(looked.folder)}:")
