@@ -209,7 +209,7 @@ def forgotten_text(
     if versions:
         named = ", ".join(versions)
         lines.append(f"What it said before or after is kept as history: {named}")
-    lines.extend(f"Not reached: {one}" for one in unreached)
+    lines.extend(f"Not reached: {text}" for text in unreached)
     return "\n".join(lines)
 
 
@@ -351,7 +351,7 @@ async def _forget(book: FactBook, id: str, ground: MemoryScope) -> str:  # noqa:
     rest = " ".join(["memory forget", *segments, "--workspace", quote(str(ground.workspace))])
     return forgotten_text(
         certificate,
-        unreached=[one for one in certificate.cannot if one not in CANNOT],
+        unreached=[text for text in certificate.cannot if text not in CANNOT],
         messages=len(segments),
         versions=[fact.id for fact in history.facts if fact.id != why.fact.id],
         elsewhere=ground.command_line(rest),

@@ -177,7 +177,7 @@ def simple_prompt(material: str, previous: str, wanted: PromptTerms) -> Prompt:
 
 def audit_prompt(prompt: Prompt, missing: Sequence[str]) -> Prompt:
     """The same once more, naming what a first answer left out."""
-    listed = "\n".join(f"- {defuse(one)}" for one in missing)
+    listed = "\n".join(f"- {defuse(text)}" for text in missing)
     return Prompt(
         text=f"{prompt.text}\n\nA first version of the notes lacked the following. Write all of "
         f"the notes, with these in them:\n{listed}",

@@ -293,7 +293,7 @@ def strip_carried(summary: str) -> str:
     above, _, last = body.rpartition("\n")
     if last.rstrip() == IDENTIFIERS_HEADING:
         body = above.rstrip()
-    return "\n\n".join(one for one in (body.strip(), pinned) if one)
+    return "\n\n".join(text for text in (body.strip(), pinned) if text)
 
 
 def without_bare_names(summary: str) -> str:
@@ -331,9 +331,9 @@ def _assembled(body: str, carried: Carried, rules_text: str, chars: int) -> str:
     for _ in range(_ROUNDS):
         # a name that the body loses by its length has to be among the names
         named = _identifiers(listed, carried.identifiers[:MOST_NAMES], kept, room_for_names)
-        suffix = [one for one in (named, failed, files, rules) if one]
-        kept = fit(kept, chars - sum(len(one) + 2 for one in suffix))
-    return "\n\n".join([one for one in (kept, *suffix) if one])[:chars]
+        suffix = [text for text in (named, failed, files, rules) if text]
+        kept = fit(kept, chars - sum(len(text) + 2 for text in suffix))
+    return "\n\n".join([text for text in (kept, *suffix) if text])[:chars]
 
 
 def _without_identifiers(body: str) -> tuple[str, str]:
@@ -393,7 +393,7 @@ def _files(carried: Carried, most: int) -> str:
     modified = _listed(MODIFIED_TAG, carried.modified_files, min(most, FILE_LIST_CHARS))
     left = most - len(modified) - 2
     read = _listed(READ_TAG, carried.read_files, min(left, FILE_LIST_CHARS))
-    return "\n\n".join([one for one in (read, modified) if one])
+    return "\n\n".join([text for text in (read, modified) if text])
 
 
 def _listed(tag: str, paths: Sequence[str], most: int) -> str:

@@ -55,7 +55,7 @@ def fit(body: str, most_chars: int) -> str:
         return body
     if most_chars <= 0:
         return ""
-    sections = [one for one in HEADINGS.split(body) if one]
+    sections = [text for text in HEADINGS.split(body) if text]
     cap = level([len(section) for section in sections], most_chars)
     kept = [section if len(section) <= cap else _cut_section(section, cap) for section in sections]
     return "".join(kept).strip()[:most_chars]

@@ -330,7 +330,7 @@ def _shared_folder(names: Iterable[str]) -> str:
         if name.startswith("/"):
             steps = name.split("/")
             below.update("/".join(steps[:depth]) + "/" for depth in range(3, len(steps)))
-    best = max(below, key=lambda one: ((below[one] - 1) * len(one), one), default="")
+    best = max(below, key=lambda text: ((below[text] - 1) * len(text), text), default="")
     return best if best and below[best] >= _SHARED_LEAST else ""
 
 
@@ -346,8 +346,8 @@ def _weighted_texts(entry: Entry) -> Iterator[tuple[str, float]]:
                 yield without_recalled_blocks(part.text, any_spelling=True), _USER
         elif isinstance(part, ToolCall):
             values = list(_values(part.arguments))
-            yield "\n".join(one for one in values if len(one) <= ARGUMENT_CHARS), _MODEL
-            yield "\n".join(one for one in values if len(one) > ARGUMENT_CHARS), _CONTENT
+            yield "\n".join(text for text in values if len(text) <= ARGUMENT_CHARS), _MODEL
+            yield "\n".join(text for text in values if len(text) > ARGUMENT_CHARS), _CONTENT
         elif isinstance(part, ToolResult):
             yield part.text, _RESULT
 
@@ -359,5 +359,5 @@ def _values(arguments: str) -> Iterator[str]:
         if isinstance(value, str):
             yield value
         elif isinstance(value, list):
-            nested = [one.values() if isinstance(one, dict) else [one] for one in value]
-            yield from (one for ones in nested for one in ones if isinstance(one, str))
+            nested = [other.values() if isinstance(other, dict) else [other] for other in value]
+            yield from (other for ones in nested for other in ones if isinstance(other, str))

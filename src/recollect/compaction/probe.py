@@ -134,7 +134,7 @@ def _in_words(text: str, probe: Probe) -> bool:
             continue
         if negated and not _NEGATION.search(said):
             continue
-        if all(one in said.casefold() for one in exact):
+        if all(text in said.casefold() for text in exact):
             return True
     return False
 
@@ -201,24 +201,29 @@ def probe(
     return tuple(map(_probe_of, chosen))
 
 
-def _in_speech(said: MessageText) -> Iterator[_ProbeCandidate]:
+def _in_speech(message_text: MessageText) -> Iterator[_ProbeCandidate]:
     def made(kind: ProbeKind, text: str, start: int, end: int) -> _ProbeCandidate:
         return _ProbeCandidate(
-            kind=kind, text=text, utterance=said, start=start, end=end, places={said.place}
+            kind=kind,
+            text=text,
+            utterance=message_text,
+            start=start,
+            end=end,
+            places={message_text.place},
         )
 
-    by_tool = said.speaker in ("call", "tool")
-    if said.failed_call and (told := tells_the_error(said.text)):
-        start = said.text.find(told)
+    by_tool = message_text.speaker in ("call", "tool")
+    if message_text.failed_call and (told := tells_the_error(message_text.text)):
+        start = message_text.text.find(told)
         text = bounded(one_line(told), 0, 0, _STATEMENT_CHARS)
         yield made("attempt", text, start, start + len(told))
     fenced, errors = False, 0
-    for start, end in sentence_spans(said.text):
-        sentence = said.text[start:end]
+    for start, end in sentence_spans(message_text.text):
+        sentence = message_text.text[start:end]
         if sentence.startswith("```"):
             fenced = not fenced
             continue
-        kind = _worded(sentence, said) if not fenced or by_tool else None
+        kind = _worded(sentence, message_text) if not fenced or by_tool else None
         errors += kind == "error"
         if kind is not None and errors <= _MOST_ERRORS:
             yield made(kind, bounded(one_line(sentence), 0, 0, _STATEMENT_CHARS), start, end)

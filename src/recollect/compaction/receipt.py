@@ -162,20 +162,20 @@ def compare(previous_summary: str, summary: str) -> tuple[DiffLine, ...]:
     matched = SequenceMatcher(None, known, still, autojunk=False)
     for _, from_before, to_before, from_after, to_after in matched.get_opcodes():
         lines += [
-            DiffLine(change="dropped", text=one)
-            for one in before[from_before:to_before]
-            if _folded(one) not in still
+            DiffLine(change="dropped", text=text)
+            for text in before[from_before:to_before]
+            if _folded(text) not in still
         ]
         lines += [
-            DiffLine(change="kept" if _folded(one) in known else "new", text=one)
-            for one in after[from_after:to_after]
+            DiffLine(change="kept" if _folded(text) in known else "new", text=text)
+            for text in after[from_after:to_after]
         ]
     return tuple(lines)
 
 
 def _sentences(text: str) -> list[str]:
     found = (one_line(text[start:end]) for start, end in sentence_spans(text))
-    return [one for one in found if one]
+    return [other for other in found if other]
 
 
 def _folded(sentence: str) -> str:

@@ -343,7 +343,7 @@ def _parted(previous: str, plan: CutPlan) -> tuple[str, str]:
     history = history.rstrip("-\n ")
     history = "" if history == NO_HISTORY else history
     turn = turn.replace(_TURN_HEADING, "").strip("-\n ")
-    return "\n\n".join(one for one in (history, pinned) if one), turn
+    return "\n\n".join(text for text in (history, pinned) if text), turn
 
 
 def _stays_verbatim(entries: Sequence[Entry], sizes: Sizes) -> bool:
@@ -385,7 +385,7 @@ async def _drafted(
             turn = done
     if turn is None and plan.turn_prefix:
         text = stages.sizes.scribe.text(plan.turn_prefix)
-        turn = StretchSummary(text="\n\n".join(one for one in (turn_before, text) if one))
+        turn = StretchSummary(text="\n\n".join(other for other in (turn_before, text) if other))
     if not history.text and (turn is None or not turn.text):
         return Rejected(reason=Reason(Cause.NOTHING_TO_SUMMARISE), terminal=True)
     return _Draft(history=history, turn=turn, oversized=tuple(oversized), pieces=pieces)

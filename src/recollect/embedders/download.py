@@ -179,7 +179,7 @@ def hub_model(name: str, repository: str | None = None) -> HubModel:
 
 
 def download(
-    model: HubModel, models: Path, *, told: FileProgress = lambda *_: None, again: bool = False
+    model: HubModel, models: Path, *, progress: FileProgress = lambda *_: None, again: bool = False
 ) -> Downloaded:
     """Download a model of the hub; `again` replaces one that is there."""
 
@@ -193,7 +193,9 @@ def download(
             revision = remote.commit if _COMMIT.fullmatch(remote.commit) else revision
             yield file.name, remote
 
-    return _placed(model.name, models, wanted, {"repository": model.repository}, told, again=again)
+    return _placed(
+        model.name, models, wanted, {"repository": model.repository}, progress, again=again
+    )
 
 
 def download_given(
@@ -201,7 +203,7 @@ def download_given(
     files: Sequence[GivenFile],
     models: Path,
     *,
-    told: FileProgress = lambda *_: None,
+    progress: FileProgress = lambda *_: None,
     again: bool = False,
 ) -> Downloaded:
     """Download a model by its files, given one by one; the one that ends in .onnx is its graph."""
@@ -218,7 +220,7 @@ def download_given(
         raise EmbedderError(
             "a model needs a graph (.onnx) and tokenizer.json: give --from for both"
         )
-    return _placed(name, models, lambda: iter(remotes.items()), {}, told, again=again)
+    return _placed(name, models, lambda: iter(remotes.items()), {}, progress, again=again)
 
 
 def hub_url() -> str:
@@ -253,10 +255,10 @@ class _Part:
     Else a server that goes on and on would fill the disk before any checksum is looked at.
     """
 
-    def __init__(self, file: BinaryIO, size: int | None, told: Callable[[int], None]) -> None:
+    def __init__(self, file: BinaryIO, size: int | None, progress: Callable[[int], None]) -> None:
         self._file = file
         self._size = size
-        self._told = told
+        self._told = progress
         self.seek, self.tell, self.truncate = file.seek, file.tell, file.truncate
 
     def write(self, chunk: bytes) -> None:
@@ -299,12 +301,12 @@ def _described(repository: str, file: HubFile, revision: str) -> _RemoteFile | N
     )
 
 
-def _fetch(remote: _RemoteFile, part: Path, told: Callable[[int, int | None], None]) -> Path:
+def _fetch(remote: _RemoteFile, part: Path, progress: Callable[[int, int | None], None]) -> Path:
     """Fetch a file into `part`, going on with what is there already, and verify it."""
     part.touch()
     with part.open("r+b") as file:
-        told(file.seek(0, os.SEEK_END), remote.size)
-        trouble = _get(remote, _Part(file, remote.size, lambda done: told(done, remote.size)))
+        progress(file.seek(0, os.SEEK_END), remote.size)
+        trouble = _get(remote, _Part(file, remote.size, lambda done: progress(done, remote.size)))
     if trouble.why and trouble.status != 416:  # nothing is behind what we have: the sum decides
         raise EmbedderError(
             f"{trouble.why}; what came is kept, so the same command goes on from there"
@@ -482,7 +484,7 @@ def _placed(
     models: Path,
     wanted: Callable[[], Iterator[tuple[str, _RemoteFile]]],
     source: Mapping[str, str],
-    told: FileProgress,
+    progress: FileProgress,
     *,
     again: bool,
 ) -> Downloaded:
@@ -493,7 +495,7 @@ def _placed(
         return _as_it_is(name, folder)
     try:
         with _alone(models / _PARTS / name) as parts:
-            return _fetched(name, folder, parts, wanted, source, told)
+            return _fetched(name, folder, parts, wanted, source, progress)
     except OSError as error:
         raise EmbedderError(
             f"{models} cannot be written ({error.strerror}): make room, check its permissions, or "
@@ -507,7 +509,7 @@ def _fetched(
     parts: Path,
     wanted: Callable[[], Iterator[tuple[str, _RemoteFile]]],
     source: Mapping[str, str],
-    told: FileProgress,
+    progress: FileProgress,
 ) -> Downloaded:
     whole = parts / "whole"
     shutil.rmtree(whole, ignore_errors=True)
@@ -515,7 +517,7 @@ def _fetched(
     for file, remote in wanted():
         # Named by what it must become, so that no half of one version is gone on with as another.
         part = parts / f"{remote.checksum.partition(':')[2]}.part"
-        came[file] = (remote, _fetch(remote, part, partial(told, file)))
+        came[file] = (remote, _fetch(remote, part, partial(progress, file)))
     size = sum(part.stat().st_size for _, part in came.values())
     for file, (_, part) in came.items():
         (whole / file).parent.mkdir(parents=True, exist_ok=True)

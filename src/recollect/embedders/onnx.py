@@ -115,10 +115,10 @@ def _max_tokens(path: Path) -> int:
 
 def _pooling(path: Path) -> Pooling:
     file = path / "1_Pooling" / "config.json"
-    told = _read(file)
-    modes = {name.removeprefix("pooling_mode_") for name, on in told.items() if on is True}
+    record = _read(file)
+    modes = {name.removeprefix("pooling_mode_") for name, on in record.items() if on is True}
     modes -= {"include_prompt"}
-    if isinstance(mode := told.get("pooling_mode"), str):
+    if isinstance(mode := record.get("pooling_mode"), str):
         modes.add(mode)
     if not modes or modes == {"mean_tokens"} or modes == {"mean"}:
         return "mean"
@@ -131,8 +131,8 @@ def _pooling(path: Path) -> Pooling:
 
 
 def _prefix(path: Path) -> str:
-    told = _read(path / "config_sentence_transformers.json")
-    prompts, chosen = told.get("prompts"), told.get("default_prompt_name")
+    record = _read(path / "config_sentence_transformers.json")
+    prompts, chosen = record.get("prompts"), record.get("default_prompt_name")
     if not isinstance(prompts, dict) or not isinstance(chosen, str):
         return ""
     prompt = prompts.get(chosen)
@@ -284,8 +284,8 @@ class _Graph:
             mask[row, : len(one)] = 1
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         feed = {name: given[name].astype(kind) for name, kind in self._inputs.items()}
-        (found,) = self._session.run([self._output], feed)
-        return self._pooled(np.asarray(found, np.float32), mask)
+        (value,) = self._session.run([self._output], feed)
+        return self._pooled(np.asarray(value, np.float32), mask)
 
     def _pooled(self, found: Rows, mask: NDArray[np.int64]) -> Rows:
         if found.ndim == 2:

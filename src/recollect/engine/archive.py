@@ -625,8 +625,8 @@ class DurableArchive:
     def _is_stuck(self, record: bytes, failure: Failure) -> bool:
         if issubclass(failure.error, StoreError | OSError):
             return False
-        held, since = self._stuck
-        if held != record:
+        raw, since = self._stuck
+        if raw != record:
             self._stuck = (record, time.monotonic())
             return False
         return time.monotonic() - since > BUG_SECONDS

@@ -107,7 +107,7 @@ def preparation(
     reserve_tokens: int,
 ) -> dict[str, Any]:
     """What `session_before_compact` is told, in the shape OpenClaw gives it."""
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "messagesToSummarize": _messages(plan.history),
         "turnPrefixMessages": _messages(plan.turn_prefix),
         "firstKeptEntryId": plan.anchor,
@@ -117,8 +117,8 @@ def preparation(
         "isSplitTurn": plan.splits_a_turn,
     }
     if previous_summary:
-        told["previousSummary"] = previous_summary
-    return told
+        record["previousSummary"] = previous_summary
+    return record
 
 
 def supplied_summary(answers: tuple[Any, ...]) -> str | None:

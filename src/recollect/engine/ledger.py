@@ -274,8 +274,8 @@ def _report_body(report: Report, *, with_fates: bool) -> bytes:
     fates: list[dict[str, Any]] = []
     for fate in report.fates() if with_fates else ():
         if fate.fate != "kept":
-            told = fate.to_dict()
-            fates.append({"entry": told.pop("key"), **told})
+            record = fate.to_dict()
+            fates.append({"entry": record.pop("key"), **record})
     return encode(
         {
             "turn": report.turn,

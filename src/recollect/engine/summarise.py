@@ -187,7 +187,7 @@ class Summariser:
         """The summary that a hook supplies, if any does, or that one said no; and notes."""
         if not self._hooks.listens("session_before_compact"):
             return None, ()
-        told = preparation(
+        record = preparation(
             plan,
             await asyncio.to_thread(carry, plan.summarised, earlier),
             tokens_before=draft.used_tokens(),
@@ -196,7 +196,7 @@ class Summariser:
         )
         answered = await self._hooks.fire(
             "session_before_compact",
-            {"preparation": told, "customInstructions": instructions or None},
+            {"preparation": record, "customInstructions": instructions or None},
             whose,
             seconds=self._settings.deadline_seconds * HOOK_SHARE,
         )

@@ -106,12 +106,12 @@ class WatchedAsync:
         self._events: AsyncIterator[Any] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.__dict__["_stream"], name)
+        value = getattr(self.__dict__["_stream"], name)
         if name == "text_stream":
             return self._texts()
         if name in _TO_THE_END:
-            return self._reading(found)
-        return self._closing(found) if name in _CLOSES else found
+            return self._reading(value)
+        return self._closing(value) if name in _CLOSES else value
 
     async def __aenter__(self) -> Self:
         if hasattr(type(self._given), "__aenter__"):
@@ -203,12 +203,12 @@ class WatchedSync:
         self._events: Iterator[Any] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.__dict__["_stream"], name)
+        value = getattr(self.__dict__["_stream"], name)
         if name == "text_stream":
             return self._texts()
         if name in _TO_THE_END:
-            return self._reading(found)
-        return self._closing(found) if name in _CLOSES else found
+            return self._reading(value)
+        return self._closing(value) if name in _CLOSES else value
 
     def __enter__(self) -> Self:
         if hasattr(type(self._given), "__enter__"):

@@ -69,15 +69,15 @@ def followed(draft: FactDraft, known: Sequence[Fact]) -> Followed | None:
     here = sorted(here, key=lambda fact: (-fact.at, -(fact.recorded_at or 0.0), fact.id))[:_MOST]
     values = values_of(draft.content)
     if values and any(
-        values <= values_of(one.content) and rank(one.trust) >= rank(draft.trust) for one in here
+        values <= values_of(fact.content) and rank(fact.trust) >= rank(draft.trust) for fact in here
     ):
         return None  # it was corrected before, in other words: an echo corrects nothing
     pool = [fact for fact in here if _within_reach(draft, fact)]
     for find, reason in _BY_VALUE if by_hand else _SIGNS:
-        found = find(draft, pool)
-        if len(found) == 1:
-            return Followed(fact=found[0], reason=reason)
-        if found:
+        facts = find(draft, pool)
+        if len(facts) == 1:
+            return Followed(fact=facts[0], reason=reason)
+        if facts:
             return None
     return None
 
@@ -85,8 +85,8 @@ def followed(draft: FactDraft, known: Sequence[Fact]) -> Followed | None:
 def _within_reach(draft: FactDraft, fact: Fact) -> bool:
     if rank(fact.trust) > rank(draft.trust):
         return False
-    said = {(one.segment, one.start) for one in draft.evidence}
-    return not any((one.segment, one.start) in said for one in fact.evidence)
+    said = {(span.segment, span.start) for span in draft.evidence}
+    return not any((span.segment, span.start) in said for span in fact.evidence)
 
 
 def _by_old_value(draft: FactDraft, pool: Sequence[Fact]) -> list[Fact]:
@@ -106,7 +106,7 @@ def _names(replaced: set[str], fact: Fact) -> bool:
     """Whether a fact holds what is replaced as a value or a name: any other word is in many."""
     tokens = cut(fact.content)
     exact = {token.text for token in tokens if token.kind != "word" or token.written[:1].isupper()}
-    exact |= {word for one in _clauses(fact) for word in one.value.split()}
+    exact |= {word for subject in _clauses(fact) for word in subject.value.split()}
     numbers = {match[0] for text in exact if (match := re.match(r"\d+", text))}
     return replaced <= exact | numbers
 
@@ -114,26 +114,28 @@ def _names(replaced: set[str], fact: Fact) -> bool:
 def _by_value_beside(draft: FactDraft, pool: Sequence[Fact]) -> list[Fact]:
     """ "512 is too small, make it 8192": two of a kind, and one of them was stated before."""
     values = _values_in(draft.content)
-    found = []
+    facts = []
     for fact in pool:
         old = values & _values_in(fact.content)
         new = {value for value in values - old if value[0] in {kind for kind, _ in old}}
         if len(old) == 1 and len(new) == 1 and _agree(draft, fact) and _says_no_more(draft, fact):
-            found.append(fact)
-    return found
+            facts.append(fact)
+    return facts
 
 
 def _by_property(draft: FactDraft, pool: Sequence[Fact]) -> list[Fact]:
     """ "Sorry, the port is 9000": the one port that was stated; a named subject is exact."""
-    ours = [one for one in _clauses(draft) if one.attribute not in ("", "rule", "choice")]
+    ours = [
+        subject for subject in _clauses(draft) if subject.attribute not in ("", "rule", "choice")
+    ]
     return [
         fact
         for fact in pool
         if any(
-            one.attribute == other.attribute
-            and one.value != other.value
-            and one.subject in ("", other.subject)
-            for one in ours
+            subject.attribute == other.attribute
+            and subject.value != other.value
+            and subject.subject in ("", other.subject)
+            for subject in ours
             for other in _clauses(fact)
         )
     ]
@@ -143,7 +145,7 @@ def _by_kind(draft: FactDraft, pool: Sequence[Fact]) -> list[Fact]:
     """ "Make that 9000": the one value of its kind, where nothing else is said that the fact does
     not say."""
     kinds = {kind for kind, _ in _values_in(draft.content)}
-    if draft.replaces or len(kinds) != 1 or any(one.told for one in _clauses(draft)):
+    if draft.replaces or len(kinds) != 1 or any(subject.told for subject in _clauses(draft)):
         return []
     return [
         fact
@@ -176,7 +178,7 @@ _SIGNS: Final[tuple[tuple[_Sign, str], ...]] = (
 
 def _is_choice(fact: Fact) -> bool:
     return fact.type == "decision" or any(
-        one.told and one.attribute == "choice" for one in _clauses(fact)
+        subject.told and subject.attribute == "choice" for subject in _clauses(fact)
     )
 
 
@@ -185,12 +187,16 @@ def _agree(draft: FactDraft, fact: Fact) -> bool:
 
     A word more or less may be what tells two things apart: the gateway, the legacy gateway.
     """
-    ours = [one for one in _clauses(draft) if one.told and one.attribute not in _SOFT]
-    theirs = [one for one in _clauses(fact) if one.told and one.attribute not in _SOFT]
-    pairs = [(one, other) for one in ours for other in theirs]
+    ours = [
+        subject for subject in _clauses(draft) if subject.told and subject.attribute not in _SOFT
+    ]
+    theirs = [
+        subject for subject in _clauses(fact) if subject.told and subject.attribute not in _SOFT
+    ]
+    pairs = [(subject, other) for subject in ours for other in theirs]
     return not pairs or any(
-        one.attribute == other.attribute and one.subject in ("", other.subject)
-        for one, other in pairs
+        subject.attribute == other.attribute and subject.subject in ("", other.subject)
+        for subject, other in pairs
     )
 
 
@@ -198,18 +204,18 @@ def _same_purpose(
     draft: FactDraft, fact: Fact, besides: set[str] | frozenset[str] = frozenset()
 ) -> bool:
     """Whether a choice says of nothing else what it is for, in or about."""
-    said = ""
+    text = ""
     for clause in _CLAUSE.split(draft.content):
-        said = f"{said}, {clause}"
+        text = f"{text}, {clause}"
         if _CHOOSES.search(clause):
             break
-    purposes = [one[1] for one in _PURPOSE.finditer(draft.content)]
-    chooses = _CHOOSES.search(said)
+    purposes = [match[1] for match in _PURPOSE.finditer(draft.content)]
+    chooses = _CHOOSES.search(text)
     if chooses is not None and chooses[0].casefold() != "instead":
-        purposes.append(_CLAUSE.split(said[: chooses.start()])[-1])
+        purposes.append(_CLAUSE.split(text[: chooses.start()])[-1])
     words = {
         *content_words(fact.content),
-        *(word for one in _clauses(fact) for word in one.subject.split()),
+        *(word for subject in _clauses(fact) for word in subject.subject.split()),
         *besides,
     }
     return all(_own_words(purpose) <= words for purpose in purposes)
@@ -217,12 +223,12 @@ def _same_purpose(
 
 def _says_no_more(draft: FactDraft, fact: Fact) -> bool:
     """Whether the clauses up to the first value say nothing that the fact does not say."""
-    said = ""
+    text = ""
     for clause in _CLAUSE.split(draft.content):
-        said = f"{said}, {clause}"
+        text = f"{text}, {clause}"
         if _values_in(clause):
             break
-    return _own_words(said) <= set(content_words(fact.content))
+    return _own_words(text) <= set(content_words(fact.content))
 
 
 def _own_words(text: str) -> set[str]:

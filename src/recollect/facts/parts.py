@@ -66,11 +66,11 @@ def parts_of(statement: str) -> tuple[Part, ...]:
     """The parts of a statement that give something a value or name it; one where they are one."""
     if len(statement) > _MOST_CHARS:
         return (Part(text=statement, said=statement),)
-    found: list[Part] = []
-    for joint, said in _stating(statement):
-        lead = _lead(found[-1].text, said) if found else ""
-        found.append(Part(text=f"{lead}{said}", said=said, joint=joint))
-    return tuple(found)
+    parts: list[Part] = []
+    for joint, text in _stating(statement):
+        lead = _lead(parts[-1].text, text) if parts else ""
+        parts.append(Part(text=f"{lead}{text}", said=text, joint=joint))
+    return tuple(parts)
 
 
 def remainder(statement: str, correction: str, replaces: str = "") -> Remainder:
@@ -97,22 +97,22 @@ def remainder(statement: str, correction: str, replaces: str = "") -> Remainder:
 def _stating(statement: str) -> Iterator[tuple[str, str]]:
     """What joins a part, and its words; what states nothing belongs to the part before."""
     breaks = list(_BREAK.finditer(statement))
-    last = max((at for at, one in enumerate(breaks) if one["comma"] is None), default=-1)
+    last = max((at for at, match in enumerate(breaks) if match["comma"] is None), default=-1)
     joint, start = "", 0
-    ends = [one.start() for one in breaks[1:]] + [len(statement)]
-    for one, end in zip(breaks[: last + 1], ends, strict=False):
-        said, following = statement[start : one.start()], statement[one.end() : end]
-        if _RANGE.search(said) or not (_states(said, start) and _states(following, one.end())):
+    ends = [match.start() for match in breaks[1:]] + [len(statement)]
+    for match, end in zip(breaks[: last + 1], ends, strict=False):
+        text, following = statement[start : match.start()], statement[match.end() : end]
+        if _RANGE.search(text) or not (_states(text, start) and _states(following, match.end())):
             continue
-        yield joint, said
-        joint, start = one[0], one.end()
+        yield joint, text
+        joint, start = match[0], match.end()
     yield joint, statement[start:]
 
 
-def _states(said: str, start: int) -> bool:
+def _states(text: str, start: int) -> bool:
     """Whether words give a value or a name; the capital that begins a sentence makes none."""
     return any(
-        token.kind != "word" or (_is_name(token) and start + token.start > 0) for token in cut(said)
+        token.kind != "word" or (_is_name(token) and start + token.start > 0) for token in cut(text)
     )
 
 
@@ -122,10 +122,10 @@ def _is_name(token: Token) -> bool:
     ) or token.kind == "name"
 
 
-def _lead(before: str, said: str) -> str:
+def _lead(before: str, text: str) -> str:
     """The words of the part before that lead into this one, too; none into a clause of its own."""
-    tokens, ours = cut(before), cut(said)
-    if not ours or _OWN_VERB.search(said):
+    tokens, ours = cut(before), cut(text)
+    if not ours or _OWN_VERB.search(text):
         return ""
     first = ours[0]
     if first.text in _ARTICLES:

@@ -147,9 +147,9 @@ def _opinion(
 ) -> Opinion:
     wanted = {"new", "operation", "number"}
     found = [
-        one
-        for one in given
-        if isinstance(one, dict) and set(one) == wanted and _is_number(one["new"], number)
+        value
+        for value in given
+        if isinstance(value, dict) and set(value) == wanted and _is_number(value["new"], number)
     ]
     if len(found) != 1:
         return Opinion(unusable="the model's answer did not fit the schema")

@@ -124,20 +124,22 @@ def _more_detailed(new: str, old: str) -> bool:
 
 def _of_a_part(draft: FactDraft, about: Named, known: Sequence[Fact]) -> Verdict | None:
     """ "We use Redis 8": the one fact of several values that gives the same another value."""
-    found = [
+    facts = [
         fact
         for fact in known
-        if about.certain and any(same_name(about, one) for one in _named_parts(fact))
+        if about.certain and any(same_name(about, named) for named in _named_parts(fact))
     ]
-    if len(found) != 1:
+    if len(facts) != 1:
         return None
-    if any(about.value == one.value and same_name(about, one) for one in _named_parts(found[0])):
-        if rank(found[0].trust) < rank(draft.trust):
+    if any(
+        about.value == named.value and same_name(about, named) for named in _named_parts(facts[0])
+    ):
+        if rank(facts[0].trust) < rank(draft.trust):
             return None  # said now by somebody who is trusted more: that is kept, too
         reason = "the same value is known"
-        return Verdict(operation="none", fact=found[0], certain=True, reason=reason)
+        return Verdict(operation="none", fact=facts[0], certain=True, reason=reason)
     reason = "another value of the same subject and attribute"
-    return Verdict(operation="supersede", fact=found[0], certain=True, reason=reason)
+    return Verdict(operation="supersede", fact=facts[0], certain=True, reason=reason)
 
 
 def _named_parts(fact: Fact) -> list[Named]:
@@ -149,11 +151,11 @@ def _by_hand(draft: FactDraft, known: Sequence[Fact]) -> Verdict | None:
     """What a person writes down replaces what gives the same thing another value of a kind."""
     if draft.made_by != "user":
         return None
-    found = [fact for fact in known if same_property(draft.content, fact.content)]
-    if not found:
+    facts = [fact for fact in known if same_property(draft.content, fact.content)]
+    if not facts:
         return None
     reason = "another value of what the same words name"
-    return Verdict(operation="supersede", fact=found[0], certain=True, reason=reason)
+    return Verdict(operation="supersede", fact=facts[0], certain=True, reason=reason)
 
 
 def _replacing(

@@ -75,37 +75,40 @@ def named(statement: Fact | FactDraft) -> Named:
     A correction carries the name of what it followed, and that is as good as one by code: "make
     that 9000" is about the port of the staging API.
     """
-    found = name_subject(statement.content, statement.type)
-    if isinstance(statement, Fact) and _inherited(statement, found):
-        value = found.value or _only_value(statement.content)
+    subject = name_subject(statement.content, statement.type)
+    if isinstance(statement, Fact) and _inherited(statement, subject):
+        value = subject.value or _only_value(statement.content)
         return Named(
             subject=statement.subject, attribute=statement.attribute, value=value, certain=True
         )
-    if found.told:
+    if subject.told:
         return Named(
-            subject=found.subject, attribute=found.attribute, value=found.value, certain=True
+            subject=subject.subject, attribute=subject.attribute, value=subject.value, certain=True
         )
     return Named(
-        subject=statement.subject or found.subject,
-        attribute=statement.attribute or found.attribute,
-        value=found.value,
+        subject=statement.subject or subject.subject,
+        attribute=statement.attribute or subject.attribute,
+        value=subject.value,
     )
 
 
 def named_words(content: str, type: FactType) -> Named:  # noqa: A002
     """What words are about, by code alone."""
-    found = name_subject(content, type)
+    subject = name_subject(content, type)
     return Named(
-        subject=found.subject, attribute=found.attribute, value=found.value, certain=found.told
+        subject=subject.subject,
+        attribute=subject.attribute,
+        value=subject.value,
+        certain=subject.told,
     )
 
 
-def _inherited(fact: Fact, found: Subject) -> bool:
+def _inherited(fact: Fact, subject: Subject) -> bool:
     if fact.made_by != "rules" or fact.change is None or not (fact.subject and fact.attribute):
         return False
-    if not found.told:
+    if not subject.told:
         return True
-    return found.attribute == fact.attribute and set(found.subject.split()) < set(
+    return subject.attribute == fact.attribute and set(subject.subject.split()) < set(
         fact.subject.split()
     )
 
@@ -145,9 +148,9 @@ def _is_will(type: FactType) -> bool:  # noqa: A002
     return type in {"preference", "decision"}
 
 
-def same_words(one: str, other: str) -> bool:
+def same_words(text: str, other: str) -> bool:
     """Whether two statements are the same but for articles, case and punctuation."""
-    return _plain(one) == _plain(other)
+    return _plain(text) == _plain(other)
 
 
 def _plain(text: str) -> list[str]:
@@ -171,9 +174,9 @@ def values_of(text: str) -> frozenset[tuple[str, str]]:
     )
 
 
-def near(one: str, other: str, *, share: float = _LEAST_SHARE) -> bool:
+def near(text: str, other: str, *, share: float = _LEAST_SHARE) -> bool:
     """Whether two statements share enough words, in one order, to be about the same."""
-    left, right = content_words(one), content_words(other)
+    left, right = content_words(text), content_words(other)
     shared = [word for word in left if word in right]
     return (
         len(shared) >= max(_LEAST_SHARED, share * max(len(left), len(right)))
@@ -181,7 +184,7 @@ def near(one: str, other: str, *, share: float = _LEAST_SHARE) -> bool:
     )
 
 
-def same_property(one: str, other: str) -> bool:
+def same_property(text: str, other: str) -> bool:
     """Whether two statements give one thing two values of a kind, in the same words.
 
     "The codename is Falcon", "the codename is Eagle": for what a person writes down, where code
@@ -189,20 +192,20 @@ def same_property(one: str, other: str) -> bool:
     is told by the kinds of the values: only exact ones are compared, and words only of what is
     said to be one.
     """
-    ours, theirs = _stated(one), _stated(other)
+    ours, theirs = _stated(text), _stated(other)
     return ours is not None and theirs is not None and ours[:2] == theirs[:2] and ours != theirs
 
 
 def _stated(content: str) -> tuple[tuple[str, ...], str, str] | None:
     """What has a value, the value's kind, and the value; None for any other form."""
-    found = _STATED.fullmatch(content.strip(" .!。"))
-    if found is None or _INDEFINITE.match(found["left"]):
+    match = _STATED.fullmatch(content.strip(" .!。"))
+    if match is None or _INDEFINITE.match(match["left"]):
         return None
-    left = tuple(token.text for token in cut(found["left"]) if token.text not in FILLER)
-    tokens = cut(found["value"])
+    left = tuple(token.text for token in cut(match["left"]) if token.text not in FILLER)
+    tokens = cut(match["value"])
     if not left or not tokens or len(tokens) > 2:
         return None
-    kind = _kind_of(found["value"], tokens)
+    kind = _kind_of(match["value"], tokens)
     if not kind and len(tokens) == 1 and _ONLY_ONE.intersection(left):
         kind = "word"
     return (left, kind, " ".join(token.text for token in tokens)) if kind else None

@@ -182,7 +182,7 @@ def anchored(content: str, quote: str) -> bool:
     names = [max(name, key=len) for name in names_in(content)]
     if (not exact and not names) or len(content_words(content)) <= _LEAST_WORDS:
         return False
-    return all(one in text for one in exact) and {*tokenize(quote), *tokenize(text)}.issuperset(
+    return all(value in text for value in exact) and {*tokenize(quote), *tokenize(text)}.issuperset(
         names
     )
 

@@ -90,9 +90,9 @@ def with_own_id(fact: Fact) -> Fact:
     return replace(fact, id=FactId(hashed.hexdigest()))
 
 
-def same_words(one: str, other: str) -> bool:
+def same_words(text: str, other: str) -> bool:
     """Whether two statements are the same but for case, white space and a full stop."""
-    return _plain(one) == _plain(other)
+    return _plain(text) == _plain(other)
 
 
 def other_value(before: str, now: str) -> bool:

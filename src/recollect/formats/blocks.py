@@ -331,7 +331,7 @@ def mappings(value: Any) -> list[Mapping[str, Any]]:
     """The mappings of a list; none of what is no list."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return []
-    return [one for one in value if isinstance(one, Mapping)]
+    return [other for other in value if isinstance(other, Mapping)]
 
 
 def text_block(text: str) -> dict[str, Any]:

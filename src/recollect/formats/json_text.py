@@ -319,17 +319,17 @@ def object_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[Obj
 
 def text_at(value: dict[str, Any], key: str) -> str | None:
     """A field that is a string, else None."""
-    found = value.get(key)
-    return found if isinstance(found, str) else None
+    found_value = value.get(key)
+    return found_value if isinstance(found_value, str) else None
 
 
 def number_at(value: dict[str, Any], key: str) -> float | None:
     """A field that is a finite number, else None."""
-    found = value.get(key)
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    found_value = value.get(key)
+    if isinstance(found_value, bool) or not isinstance(found_value, int | float):
         return None
     try:
-        number = float(found)
+        number = float(found_value)
     except OverflowError:
         return None
     return number if math.isfinite(number) else None

@@ -267,7 +267,7 @@ def read_folder(texts: Mapping[str, str]) -> FolderRead:
     for path in sorted(texts):
         if path in MAIN_FILES or day_of(path) is not None:
             lines += _read_page(path, texts[path], passed_over)
-    exported = [one.split() for one in texts.get(EXPORTED, "").split("\n") if one.strip()]
+    exported = [text.split() for text in texts.get(EXPORTED, "").split("\n") if text.strip()]
     ids = [FactId(read_id(words[0])) for words in exported]
     return FolderRead(
         lines=tuple(lines),

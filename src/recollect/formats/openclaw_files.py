@@ -207,10 +207,10 @@ def exported_id(segment: Segment) -> str:
 
 
 def _texts(metadata: Any, key: str) -> tuple[str, ...]:
-    found = metadata.get(key) if isinstance(metadata, dict) else None
-    if not isinstance(found, list):
+    value = metadata.get(key) if isinstance(metadata, dict) else None
+    if not isinstance(value, list):
         return ()
-    return tuple(item for item in found if isinstance(item, str))
+    return tuple(item for item in value if isinstance(item, str))
 
 
 # What our own facts say beyond OpenClaw's keys, as keys of a line in `knowledge.jsonl`
@@ -267,8 +267,10 @@ def with_own_keys(fact: Fact, value: Mapping[str, Any], *, restored: bool) -> Fa
         recorded_at=_seconds(line, "recordedAt"),
         subject=text_at(line, "subject") or "",
         attribute=text_at(line, "attribute") or "",
-        sources=tuple(SegmentId(one) for one in _items(line, "sources") if isinstance(one, str)),
-        evidence=tuple(span for one in _items(line, "evidence") for span in _spans(one)),
+        sources=tuple(
+            SegmentId(value) for value in _items(line, "sources") if isinstance(value, str)
+        ),
+        evidence=tuple(span for value in _items(line, "evidence") for span in _spans(value)),
         made_by=made_by if restored else "import",
         change=_CHANGES.get(text_at(line, "change") or ""),
         session=text_at(line, "session"),
@@ -287,8 +289,8 @@ def _seconds(line: dict[str, Any], key: str) -> float | None:
 
 
 def _items(line: dict[str, Any], key: str) -> list[Any]:
-    found = line.get(key)
-    return found if isinstance(found, list) else []
+    value = line.get(key)
+    return value if isinstance(value, list) else []
 
 
 def _spans(item: object) -> tuple[EvidenceSpan, ...]:

@@ -82,8 +82,8 @@ class PiEntry:
     @property
     def message(self) -> Mapping[str, Any] | None:
         """The message of a `message` entry."""
-        found = self.value.get("message")
-        return found if self.kind == "message" and isinstance(found, dict) else None
+        value = self.value.get("message")
+        return value if self.kind == "message" and isinstance(value, dict) else None
 
     @property
     def role(self) -> str | None:
@@ -100,10 +100,10 @@ class PiEntry:
     @property
     def retained_tail(self) -> tuple[Mapping[str, Any], ...] | None:
         """The messages that a `compaction` carries itself, in place of `first_kept_id`."""
-        found = self.value.get("retainedTail")
-        if self.kind != "compaction" or not isinstance(found, list):
+        value = self.value.get("retainedTail")
+        if self.kind != "compaction" or not isinstance(value, list):
             return None
-        return tuple(message for message in found if isinstance(message, dict))
+        return tuple(message for message in value if isinstance(message, dict))
 
     @property
     def milliseconds(self) -> int:
@@ -112,8 +112,8 @@ class PiEntry:
 
     def text(self, key: str) -> str | None:
         """A field that is a string, else None."""
-        found = self.value.get(key)
-        return found if isinstance(found, str) else None
+        value = self.value.get(key)
+        return value if isinstance(value, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -586,5 +586,5 @@ def _as_user(entry: PiEntry, content: str | list[Any]) -> PiMessage:
 
 
 def _text(message: PiMessage, key: str) -> str | None:
-    found = message.get(key)
-    return found if isinstance(found, str) else None
+    value = message.get(key)
+    return value if isinstance(value, str) else None

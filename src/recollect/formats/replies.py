@@ -53,7 +53,7 @@ def read_usage(reply: Any) -> Usage | None:
     None where it reports none."""
     fields = plain_mapping(reply)
     within = (plain_mapping(fields.get(name)).get("usage") for name in ("response", "message"))
-    usage = plain_mapping(fields.get("usage") or next((found for found in within if found), None))
+    usage = plain_mapping(fields.get("usage") or next((value for value in within if value), None))
     if not usage:
         return None
     if "prompt_tokens" in usage:

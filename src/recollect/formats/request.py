@@ -155,7 +155,7 @@ _TEXT_BEFORE = b'{"role":"user","content":'
 def _joined(rows: Sequence[bytes], between: bytes) -> bytes:
     """Messages with what stood between them: the same everywhere, or one gap after the other."""
     gaps = (
-        [] if between == _AS_TEXT else [bytes.fromhex(one.decode()) for one in between.split(b",")]
+        [] if between == _AS_TEXT else [bytes.fromhex(raw.decode()) for raw in between.split(b",")]
     )
     if len(gaps) == 1:
         return gaps[0].join(rows)
@@ -234,13 +234,13 @@ _KINDS = {b'"': "string", b"[": "array", b"t": "boolean", b"f": "boolean", b"n":
 
 def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> Request:
     field = "messages" if given.get("messages") is not None else "input"
-    held = given.get(field)
-    if held is None:
+    value = given.get(field)
+    if value is None:
         raise FormatError("a request needs `messages` or `input`; this mapping has neither")
-    bare_text = field == "input" and isinstance(held, str)
-    if not bare_text and not isinstance(held, list | tuple):
-        raise FormatError(f"`{field}` must be a list of messages, not {type(held).__name__}")
-    objects: list[Any] = [{"role": "user", "content": held}] if bare_text else list(held)
+    bare_text = field == "input" and isinstance(value, str)
+    if not bare_text and not isinstance(value, list | tuple):
+        raise FormatError(f"`{field}` must be a list of messages, not {type(value).__name__}")
+    objects: list[Any] = [{"role": "user", "content": value}] if bare_text else list(value)
     messages = _checked([encode(item) for item in objects], field)
     seen = {key: encode(given[key]) for key in LOOKED_AT if given.get(key) is not None}
     made = _request(format_name, field, messages, seen)

@@ -52,27 +52,27 @@ _NAMES = {kind: name for name, kind in _EDITS.items()}
 def write_state(state: SessionState, *, apart: Sequence[str] = ()) -> bytes:
     """The state as bytes that `read_state` takes back, without what its cuts cover of the
     identities that are kept `apart`."""
-    held = {field.name: _plain(getattr(state, field.name)) for field in fields(state)}
+    record = {field.name: _plain(getattr(state, field.name)) for field in fields(state)}
     widest = _widest(state)
-    held["edits"] = [_written(edit, widest, apart) for edit in state.edits]
-    held["dormant"] = [[_written(edit, widest, apart), since] for edit, since in state.dormant]
-    return encode({"version": STATE_VERSION, **held})
+    record["edits"] = [_written(edit, widest, apart) for edit in state.edits]
+    record["dormant"] = [[_written(edit, widest, apart), since] for edit, since in state.dormant]
+    return encode({"version": STATE_VERSION, **record})
 
 
 def read_state(raw: bytes, *, apart: Sequence[str] = ()) -> SessionState:
     """The state that `write_state` wrote; FormatError for anything else: a field that is not known
     here is a newer program's."""
-    held = decode(raw)
-    if not isinstance(held, dict) or held.pop("version", None) != STATE_VERSION:
+    record = decode(raw)
+    if not isinstance(record, dict) or record.pop("version", None) != STATE_VERSION:
         raise FormatError(
             f"not a session state of version {STATE_VERSION}: it may be a newer one's"
         )
     try:
-        written, resting = held.pop("edits"), held.pop("dormant")
+        written, resting = record.pop("edits"), record.pop("dormant")
         covered = _covered((*written, *(edit for edit, _ in resting)), apart)
         edits = tuple(_read_edit(edit, covered) for edit in written)
         dormant = tuple((_read_edit(edit, covered), int(since)) for edit, since in resting)
-        kept = {name: msgspec.convert(value, _types()[name]) for name, value in held.items()}
+        kept = {name: msgspec.convert(value, _types()[name]) for name, value in record.items()}
         return SessionState(**kept, edits=edits, dormant=dormant)
     except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
         raise FormatError(f"not a session state: {type(error).__name__}") from error
@@ -132,7 +132,7 @@ def _says_nothing(edit: Shorten) -> bool:
 def with_texts(raw: bytes, change: Callable[[str], str]) -> bytes:
     """A stored state whose texts are what `change` makes of them; its own bytes where none is
     changed. Whom it quotes and whom its cuts cover stays."""
-    held = decode(_unpacked(raw))
+    record = decode(_unpacked(raw))
     changed = False
 
     def walk(value: Any, *, said: bool) -> Any:
@@ -142,18 +142,18 @@ def with_texts(raw: bytes, change: Callable[[str], str]) -> bytes:
             changed = changed or new != value
             return new
         if isinstance(value, list):
-            return [walk(one, said=said) for one in value]
+            return [walk(other, said=said) for other in value]
         if isinstance(value, dict):
-            return {key: walk(one, said=key in _SAID) for key, one in value.items()}
+            return {key: walk(other, said=key in _SAID) for key, other in value.items()}
         return value
 
-    if not isinstance(held, dict) or held.get("version") != STATE_VERSION:
+    if not isinstance(record, dict) or record.get("version") != STATE_VERSION:
         raise FormatError(
             f"not a session state of version {STATE_VERSION}: it may be a newer one's"
         )
     left = {
         key: walk(value, said=False) if key in ("edits", "dormant") else value
-        for key, value in held.items()
+        for key, value in record.items()
     }
     return _packed(encode(left)) if changed else raw
 
@@ -189,20 +189,20 @@ def _widest(state: SessionState) -> Cut | None:
 
 
 def _written(edit: Edit, widest: Cut | None, apart: Sequence[str]) -> dict[str, Any]:
-    held = {"kind": _NAMES[type(edit)], **_named(edit)}
+    record = {"kind": _NAMES[type(edit)], **_named(edit)}
     if not isinstance(edit, Cut):
-        return held
-    held["ended"] = [_named(block) for block in edit.ended]
-    held["carried"] = _plain(edit.carried)
-    del held["covers"]
+        return record
+    record["ended"] = [_named(block) for block in edit.ended]
+    record["carried"] = _plain(edit.carried)
+    del record["covers"]
     if edit.covers:
-        held["covers"] = _shortest(edit, widest, apart)
-    return held
+        record["covers"] = _shortest(edit, widest, apart)
+    return record
 
 
 def _named(edit: Edit) -> dict[str, Any]:
-    held = {field: getattr(edit, field) for field in _FIELDS[_NAMES[type(edit)]]}
-    return {**held, "reason": edit.reason.to_dict()}
+    record = {field: getattr(edit, field) for field in _FIELDS[_NAMES[type(edit)]]}
+    return {**record, "reason": edit.reason.to_dict()}
 
 
 def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
@@ -223,8 +223,8 @@ def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
     return {"from": start, "run": shared, "and": named} if shared else named
 
 
-def _read_edit(held: dict[str, Any], covered: Sequence[str] | None) -> Edit:
-    given = dict(held)
+def _read_edit(record: dict[str, Any], covered: Sequence[str] | None) -> Edit:
+    given = dict(record)
     kind = given.pop("kind")
     if not given.keys() <= set(_FIELDS[kind]):
         raise ValueError("a newer program's edit")
@@ -233,11 +233,11 @@ def _read_edit(held: dict[str, Any], covered: Sequence[str] | None) -> Edit:
     return msgspec.convert(given, _EDITS[kind], dec_hook=_reason)
 
 
-def _reason(kind: type, held: Any) -> Any:
+def _reason(kind: type, value: Any) -> Any:
     """A reason, from its cause and numbers."""
     if kind is not Reason:
         raise TypeError(f"a {kind.__name__} in an edit")
-    return Reason.from_dict(held)
+    return Reason.from_dict(value)
 
 
 def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[str] | None:
@@ -250,31 +250,31 @@ def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[s
     if unknown:
         return None
     named = (edit.get("covers", []) for edit in held)
-    whole = (_covers(one, ()) for one in named if not isinstance(one, int))
+    whole = (_covers(value, ()) for value in named if not isinstance(value, int))
     return max(whole, key=len, default=())
 
 
-def _joined(held: dict[str, Any], apart: Sequence[str]) -> Sequence[str]:
-    if not apart and held.keys() == {"from", "run", "and"}:
+def _joined(record: dict[str, Any], apart: Sequence[str]) -> Sequence[str]:
+    if not apart and record.keys() == {"from", "run", "and"}:
         return []
-    start, run = int(held["from"]), int(held["run"])
+    start, run = int(record["from"]), int(record["run"])
     if not 0 <= start <= start + run <= len(apart):
         raise ValueError("a cut that covers more than is known")
-    return [*apart[start : start + run], *_covers(held["and"], ())]
+    return [*apart[start : start + run], *_covers(record["and"], ())]
 
 
-def _covers(held: Any, covered: Sequence[str] | None) -> Sequence[str]:
-    if isinstance(held, int):
+def _covers(value: Any, covered: Sequence[str] | None) -> Sequence[str]:
+    if isinstance(value, int):
         if covered is None:
             return []
-        if not 0 < held <= len(covered):
+        if not 0 < value <= len(covered):
             raise ValueError("a cut that covers more than is known")
-        return covered[:held]
-    if isinstance(held, list):
-        return held
-    if not isinstance(held, str) or len(held) % _ID_CHARS:
+        return covered[:value]
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str) or len(value) % _ID_CHARS:
         raise ValueError("no identities")
-    return [held[at : at + _ID_CHARS] for at in range(0, len(held), _ID_CHARS)]
+    return [value[at : at + _ID_CHARS] for at in range(0, len(value), _ID_CHARS)]
 
 
 # Whether stored bytes hold a text, case aside and however JSON spells it

@@ -190,10 +190,10 @@ class Calls:
         """The object at an address of this server; empty where there is none. Never fails."""
         content = await attempt(self._looked(url))
         try:
-            found = decode(content) if isinstance(content, bytes) else None
+            value = decode(content) if isinstance(content, bytes) else None
         except FormatError:
-            found = None
-        return found if isinstance(found, Mapping) else {}
+            value = None
+        return value if isinstance(value, Mapping) else {}
 
     async def close(self) -> None:
         """Close the connections of this event loop; the next call opens new ones."""

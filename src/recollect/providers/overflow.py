@@ -342,11 +342,11 @@ def _gather(value: object, texts: list[str], *, depth: int) -> None:
         texts.append(value[:_READ_MAX_CHARS])
     elif isinstance(value, Mapping):
         for field in _TELLING_FIELDS:
-            found = value.get(field)
-            if isinstance(found, int):
-                texts.append(f"{field}: {found}")
+            found_value = value.get(field)
+            if isinstance(found_value, int):
+                texts.append(f"{field}: {found_value}")
             else:
-                _gather(found, texts, depth=depth + 1)
+                _gather(found_value, texts, depth=depth + 1)
     elif isinstance(value, list):
         for item in value[:8]:
             _gather(item, texts, depth=depth + 1)

@@ -158,7 +158,7 @@ def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
     """What these spans of a text masked, as far as it is known by itself. Never to be stored."""
     masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
     # in JSON a span reaches over whole escapes: what stands between them is the secret
-    return told_apart([*masked, *(one for held in masked for one in _ESCAPES.split(held))])
+    return told_apart([*masked, *(text for held in masked for text in _ESCAPES.split(held))])
 
 
 def spliced(text: str, spans: Iterable[RedactedSpan]) -> str:

@@ -413,7 +413,7 @@ def _find_commands(text: str, lowered: str) -> Iterator[SecretMatch]:
 
 def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     """Passwords behind flags of any program, and values given to commands about secrets."""
-    for flag in [one for one in _USER_FLAGS if one in text]:
+    for flag in [other for other in _USER_FLAGS if other in text]:
         for at in places_of(text, flag):
             match = _USER_AND_PASSWORD.match(text, at + len(flag))
             if match is not None and _is_made(match["bare"]):
@@ -490,7 +490,7 @@ def _find_sessions(text: str, lowered: str) -> Iterator[SecretMatch]:
     """Cookies that are known by their name alone."""
     matches = [
         _LONG_SESSION.match(text, at + len(literal) - literal.endswith("="))
-        for literal in [one for one in _LONG_SESSIONS if one in lowered]
+        for literal in [other for other in _LONG_SESSIONS if other in lowered]
         for at in places_of(lowered, literal)
     ]
     if any(name in lowered for name in _SESSION_HINTS):

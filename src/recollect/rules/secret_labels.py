@@ -311,7 +311,7 @@ def _find_passwords(
                 used = _USED_AS.search(text, since, at)
             if used is not None and (_is_strong(used["value"]) or is_chosen_words(used["value"])):
                 yield _found("told-password", *used.span("value"), used)
-    others = [one for one in _PASSWORDS if not held.isdisjoint(one.split()[:1])]
+    others = [text for text in _PASSWORDS if not held.isdisjoint(text.split()[:1])]
     for literal in [*others, *(_held(lowered, _PASSWORDS_BEYOND_ASCII) if beyond else ())]:
         for at in places_of(lowered, literal):
             begins = not literal[0].isascii() or _begins_word(lowered, at)
@@ -326,7 +326,7 @@ def _find_keys(
         named = lowered[max(0, at - 12) : at].rstrip(" _-").endswith(_KEY_BEFORE)
         if named and (match := _told(text, at + 3, _is_told_token, _KEY)):
             yield match
-    others = [one for one in _TOKENS if not held.isdisjoint(one.split()[:1])]
+    others = [text for text in _TOKENS if not held.isdisjoint(text.split()[:1])]
     for literal in [*others, *(_held(lowered, _TOKENS_BEYOND_ASCII) if beyond else ())]:
         for at in places_of(lowered, literal):
             begins = not literal.isascii() or _begins_word(lowered, at)

@@ -93,13 +93,13 @@ def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
     if kind in _SUMMARIES:
         return blank_summary(value, tail=[blank_message(message) for message in _messages(value)])
     left: dict[str, Any] = {}
-    for key, held in value.items():
+    for key, nested in value.items():
         if key in _ENTRY_FIELDS:
-            left[key] = held
-        elif key == "message" and isinstance(held, Mapping):
-            left[key] = blank_message(held)
+            left[key] = nested
+        elif key == "message" and isinstance(nested, Mapping):
+            left[key] = blank_message(nested)
         elif key == "content":
-            left[key] = _content(held)
+            left[key] = _content(nested)
         elif _SPOKEN_FIELDS.get(str(kind)) == key:
             left[key] = FORGOTTEN
     return left
@@ -110,15 +110,15 @@ def blank_summary(
 ) -> dict[str, Any]:
     """A compaction or a branch's summary, withdrawn or not, with `tail` for what it carries."""
     left: dict[str, Any] = {}
-    for key, held in value.items():
+    for key, nested in value.items():
         if key == "retainedTail":
-            left[key] = held if tail is None else tail
+            left[key] = nested if tail is None else tail
         elif key in _ENTRY_FIELDS or not withdraw:
-            left[key] = held
+            left[key] = nested
         elif key == "summary":
             left[key] = WITHDRAWN
-        elif key == "details" and isinstance(held, Mapping):
-            kept = {name: held[name] for name in _DETAILS if name in held}
+        elif key == "details" and isinstance(nested, Mapping):
+            kept = {name: nested[name] for name in _DETAILS if name in nested}
             if kept:
                 left[key] = kept
     return left
@@ -129,11 +129,11 @@ def blank_message(message: Any) -> Any:
     if not isinstance(message, Mapping):
         return FORGOTTEN
     left: dict[str, Any] = {}
-    for key, held in message.items():
+    for key, value in message.items():
         if key in _MESSAGE_FIELDS:
-            left[key] = held
+            left[key] = value
         elif key == "content":
-            left[key] = _content(held)
+            left[key] = _content(value)
         elif key in ("command", "output", "summary"):
             left[key] = FORGOTTEN if key != "output" else ""
     return left
@@ -144,17 +144,17 @@ def said_in(value: Mapping[str, Any]) -> Iterator[str]:
     if value.get("type") in _SETTINGS_OF_A_SESSION:
         return
     own = str(value.get("customType")).startswith(_OWN_KINDS)
-    for key, held in value.items():
+    for key, nested in value.items():
         if key in _ENTRY_FIELDS or key == "retainedTail":
             continue
         if key == "message":
-            yield from said_in_message(held)
+            yield from said_in_message(nested)
         elif key == "content":
-            yield from _said_in_blocks(held)
-        elif key == "details" and value.get("type") in _SUMMARIES and isinstance(held, Mapping):
-            yield from _strings({name: held[name] for name in held if name not in _DETAILS})
+            yield from _said_in_blocks(nested)
+        elif key == "details" and value.get("type") in _SUMMARIES and isinstance(nested, Mapping):
+            yield from _strings({name: nested[name] for name in nested if name not in _DETAILS})
         else:
-            yield from _strings(held, keys=not own)
+            yield from _strings(nested, keys=not own)
 
 
 def said_in_message(message: Any) -> Iterator[str]:
@@ -162,11 +162,11 @@ def said_in_message(message: Any) -> Iterator[str]:
     if not isinstance(message, Mapping):
         yield from _strings(message)
         return
-    for key, held in message.items():
+    for key, value in message.items():
         if key == "content":
-            yield from _said_in_blocks(held)
+            yield from _said_in_blocks(value)
         elif key not in _MESSAGE_FIELDS:
-            yield from _strings(held)
+            yield from _strings(value)
 
 
 def named_in(value: Any) -> Iterator[str]:
@@ -174,13 +174,13 @@ def named_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, held in value.items():
+        for key, nested in value.items():
             opaque = key in _OPAQUE or (key == "data" and value.get("type") == "image")
             if key not in _UNSPOKEN and not opaque:
-                yield from named_in(held)
+                yield from named_in(nested)
     elif isinstance(value, list):
-        for held in value:
-            yield from named_in(held)
+        for nested in value:
+            yield from named_in(nested)
 
 
 def _content(content: Any) -> Any:
@@ -208,29 +208,29 @@ def _said_in_blocks(content: Any) -> Iterator[str]:
             continue
         kind = block.get("type")
         unsaid = {"type", "id", "mimeType", *_OPAQUE, *(("data",) if kind == "image" else ())}
-        for key, held in block.items():
+        for key, value in block.items():
             if key not in unsaid:
-                yield from _strings(held)
+                yield from _strings(value)
 
 
 def _strings(value: Any, *, keys: bool = True) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, held in value.items():
+        for key, nested in value.items():
             if keys:
                 yield str(key)
-            yield from _strings(held, keys=keys)
+            yield from _strings(nested, keys=keys)
     elif isinstance(value, list | tuple):
-        for held in value:
-            yield from _strings(held, keys=keys)
+        for nested in value:
+            yield from _strings(nested, keys=keys)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield str(value)
 
 
 def _messages(value: Mapping[str, Any]) -> list[Any]:
-    found = value.get("retainedTail")
-    return found if isinstance(found, list) else []
+    found_value = value.get("retainedTail")
+    return found_value if isinstance(found_value, list) else []
 
 
 # Whether an entry of a transcript says what is to be forgotten
@@ -275,7 +275,7 @@ class EntrySearch:
         self._after = None if meant.after is None else round(meant.after * 1000)
         self.said = tuple(text for text in map(comparable, meant.said) if text)
         self._held = tuple(
-            [SoughtText(one) for one in meant.said if len(one.strip()) >= LEAST_CHARS]
+            [SoughtText(text) for text in meant.said if len(text.strip()) >= LEAST_CHARS]
         )
 
     def holds(self, text: str) -> bool:
@@ -300,7 +300,7 @@ class EntrySearch:
     def unread_line(self, line: bytes) -> bool:
         """Whether a line that is no entry holds a text that goes."""
         row = (*self._held, *(() if self._matching is None else (self._matching,)))
-        if any(one.stands_in(line) for one in row):
+        if any(value.stands_in(line) for value in row):
             return True
         return self._pattern is not None and any(map(self.holds, strings_in(line, keys=True)))
 
@@ -421,10 +421,10 @@ def _forgotten(session: PiSession, search: EntrySearch) -> dict[int, dict[str, A
         if entry.number in gone or entry.retained_tail is None:
             continue
         tail = [
-            blank_message(one)
-            if isinstance(one, Mapping) and (search.message(one) or stringify(one) in spelled)
-            else one
-            for one in entry.value["retainedTail"]
+            blank_message(value)
+            if isinstance(value, Mapping) and (search.message(value) or stringify(value) in spelled)
+            else value
+            for value in entry.value["retainedTail"]
         ]
         if tail != entry.value["retainedTail"]:
             gone[entry.number] = blank_summary(entry.value, tail=tail)
@@ -490,9 +490,9 @@ def _header(header: PiHeader, search: EntrySearch) -> bytes | None:
     """The first line anew; None where it stays."""
     value = {
         key: FORGOTTEN
-        if key in _HEADER_TEXTS and isinstance(held, str) and search.holds(held)
-        else held
-        for key, held in header.value.items()
+        if key in _HEADER_TEXTS and isinstance(value, str) and search.holds(value)
+        else value
+        for key, value in header.value.items()
     }
     return None if value == header.value else entry_line(value)
 
@@ -537,10 +537,10 @@ def _left(
 ) -> bool:
     names = [values.get(entry.number, entry.value) for entry in session.entries]
     if session.header is not None:
-        held = session.header.value
+        record = session.header.value
         names.append(
-            held
+            record
             if header is None
-            else {key: one for key, one in held.items() if key not in _HEADER_TEXTS}
+            else {key: value for key, value in record.items() if key not in _HEADER_TEXTS}
         )
     return any(search.holds(text) for value in names for text in named_in(value))

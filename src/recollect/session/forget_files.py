@@ -110,7 +110,7 @@ def without_lines(
     """The text without the lines that hold one of these folded texts, or a part of what a pattern
     matches, and how many went."""
     folded = text.casefold()
-    wanted = [one for one in wanted if one and one in folded]
+    wanted = [other for other in wanted if other and other in folded]
     gone = set(_matched_lines(text, search))
     if not wanted and not gone:
         return text, 0
@@ -206,7 +206,7 @@ def _holds(path: Path, wanted: Sequence[str], search: re.Pattern[str] | None) ->
 
 def _is_meant(text: str, wanted: Sequence[str], search: re.Pattern[str] | None) -> bool:
     folded = text.casefold()
-    if any(one in folded for one in wanted if one):
+    if any(other in folded for other in wanted if other):
         return True
     return search is not None and search.search(text) is not None
 
@@ -347,7 +347,7 @@ def sessions_named(space: str, names: Sequence[str]) -> tuple[str, ...]:
     except TranscriptError:
         return tuple(names)
     found = [rows[name].session_id for name in names if name in rows]
-    return tuple(dict.fromkeys([*names, *(one for one in found if one)]))
+    return tuple(dict.fromkeys([*names, *(text for text in found if text)]))
 
 
 class _Transcripts:

@@ -253,12 +253,14 @@ class SessionIndex:
             why = error.strerror or str(error)
             raise TranscriptError(f"{self.path.name} could not be read: {why}") from error
         try:
-            found = decode(data)
+            value = decode(data)
         except FormatError as error:
             raise self._damaged() from error
-        if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        if not isinstance(value, dict) or not all(
+            isinstance(other, dict) for other in value.values()
+        ):
             raise self._damaged()
-        return found
+        return value
 
     def _damaged(self) -> TranscriptError:
         return TranscriptError(

@@ -127,7 +127,7 @@ def _tells(signature: Any, masks: Masks) -> bool:
     except FormatError:
         return False
     if isinstance(said, dict):
-        said = {name: held for name, held in said.items() if name not in _SEALED}
+        said = {name: value for name, value in said.items() if name not in _SEALED}
     return bool(masks.json(encode(said)).kinds)
 
 
@@ -244,7 +244,7 @@ class _Files:
                 return
             kinds = _masked(data, left)
             if self._apply:
-                data = rewrite_locked(path, lambda held: mask_lines(held, self._masks))
+                data = rewrite_locked(path, lambda raw: mask_lines(raw, self._masks))
                 kinds = _masked(data, mask_lines(data, self._masks))
         except TranscriptLocked:
             self._leave(

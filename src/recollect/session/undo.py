@@ -110,5 +110,5 @@ def _restoring(path: Sequence[PiEntry], at: int, undone: PiEntry) -> UndoPlan:
 
 
 def _tokens_before(entry: PiEntry) -> int:
-    found = entry.value.get("tokensBefore")
-    return found if isinstance(found, int) and not isinstance(found, bool) else 0
+    value = entry.value.get("tokensBefore")
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -300,10 +300,10 @@ def _line_key(name: str) -> EntryKey:
 
 
 def _texts(metadata: Any, key: str) -> tuple[str, ...]:
-    found = metadata.get(key) if isinstance(metadata, dict) else None
-    if not isinstance(found, list):
+    value = metadata.get(key) if isinstance(metadata, dict) else None
+    if not isinstance(value, list):
         return ()
-    return tuple(clean_text(item) for item in found if isinstance(item, str))
+    return tuple(clean_text(item) for item in value if isinstance(item, str))
 
 
 def chunks(lines: Iterator[T]) -> Iterator[list[T]]:

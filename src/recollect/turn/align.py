@@ -254,13 +254,13 @@ def align(
             rejoined=0,
             aliases=state.aliases,
         )
-    found = _rejoin(state.ids[shared:], ids[shared:], weights[shared - settled :])
+    places = _rejoin(state.ids[shared:], ids[shared:], weights[shared - settled :])
     aliases = dict(state.aliases)
     for at, identity in enumerate(ids[shared:]):
         chained = chain(parent, identity)
         key = aliases.get(chained, chained)
-        if at in found:
-            key = state.path[shared + found[at]]
+        if at in places:
+            key = state.path[shared + places[at]]
             if key != chained:
                 aliases[chained] = key
         keys.append(key)
@@ -271,9 +271,9 @@ def align(
     aliases = {alias: key for alias, key in aliases.items() if key in wanted}
     return Alignment(
         keys=tuple(keys),
-        course="rejoined" if found else "branched",
+        course="rejoined" if places else "branched",
         shared=shared,
-        rejoined=len(found),
+        rejoined=len(places),
         aliases=aliases,
     )
 
@@ -307,14 +307,14 @@ def _rejoin(
         for at, identity in enumerate(new)
         if old_counts[identity] == 1 and new_counts[identity] == 1
     ]
-    found: dict[int, int] = {}
+    places: dict[int, int] = {}
     for new_index, old_index in _longest_increasing(anchors):
-        if new_index in found:
+        if new_index in places:
             continue
         run = _run_around(old, new, new_index, old_index)
         if _tells(run, weights, len(new)):
-            found.update(run)
-    return _increasing_only(found)
+            places.update(run)
+    return _increasing_only(places)
 
 
 def _tells(run: dict[int, int], weights: Sequence[int], length: int) -> bool:
@@ -370,12 +370,12 @@ def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int
     return chosen
 
 
-def _increasing_only(found: dict[int, int]) -> dict[int, int]:
+def _increasing_only(places: dict[int, int]) -> dict[int, int]:
     """Runs grown from different matches may cross; the earlier one wins."""
     kept: dict[int, int] = {}
     highest = -1
-    for new_index in sorted(found):
-        if found[new_index] > highest:
-            highest = found[new_index]
+    for new_index in sorted(places):
+        if places[new_index] > highest:
+            highest = places[new_index]
             kept[new_index] = highest
     return kept

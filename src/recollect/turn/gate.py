@@ -208,13 +208,13 @@ def _worths(
     request: RecallRequest, question: Question, candidates: Candidates
 ) -> Mapping[str, float]:
     """What the words are worth that a question is about: rare ones more."""
-    held = candidates.document_frequencies
+    frequencies = candidates.document_frequencies
     about = subject(question.text, question.words)
     asking = set(tokenize(f"{request.leans_on}\n{asking_part(request.newest)}"))
     asked = [word for word in about if word in asking]
     return {
         word: inverse_document_frequency(
-            document_frequency=held.get(word, 0), documents=candidates.documents
+            document_frequency=frequencies.get(word, 0), documents=candidates.documents
         )
         for word in (asked if len(asked) >= LEAST_WORDS else about)
     }

@@ -231,9 +231,9 @@ class _KeyLines:
     """
 
     def __init__(
-        self, entries: Sequence[Entry], found: Sequence[_Prunable], line_chars: int
+        self, entries: Sequence[Entry], prunables: Sequence[_Prunable], line_chars: int
     ) -> None:
-        self._entries, self._found, self._chars = entries, found, line_chars
+        self._entries, self._found, self._chars = entries, prunables, line_chars
         self._pieces = re.compile(
             rf".{{1,{line_chars}}}(?:(?<=[\s,;}}\])])|$)|.{{1,{line_chars}}}" if line_chars else ""
         )

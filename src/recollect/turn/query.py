@@ -342,8 +342,8 @@ async def phrase(text: str, archive: Archive) -> str:
         return text
     words = {speaker_word(name): name for name in names}
     query = CandidateQuery(words=tuple(words), lexical_limit=0, vector_limit=0)
-    held = (await archive.candidates(query)).document_frequencies
-    speaking = [name for word, name in words.items() if held.get(word, 0) >= SPEAKS_FROM]
+    frequencies = (await archive.candidates(query)).document_frequencies
+    speaking = [name for word, name in words.items() if frequencies.get(word, 0) >= SPEAKS_FROM]
     if not speaking:
         return text
     named = "|".join(re.escape(name) for name in sorted(speaking, key=len, reverse=True))

@@ -253,8 +253,8 @@ class _MemorySearch:
         """What was found without messages in which the user only asked, and their say in what
         memory has heard of: an earlier question answers nothing. In a chat between people it is
         told by its speaker, and stands beside its answer."""
-        held, words = candidates.document_frequencies, self.question.words
-        rarity = {word: 1.0 / (1 + held.get(word, 0)) for word in words}
+        mappings, words = candidates.document_frequencies, self.question.words
+        rarity = {word: 1.0 / (1 + mappings.get(word, 0)) for word in words}
         near = sorted(
             filter(_may_only_ask, candidates.passages),
             key=lambda candidate: (
@@ -264,7 +264,7 @@ class _MemorySearch:
         asking = await self._asking(near)
         if not asking:
             return candidates
-        frequencies = dict(held)
+        frequencies = dict(mappings)
         for candidate in near:
             for word in words if candidate.segment in asking else ():
                 if candidate.counts.get(word) and frequencies.get(word):

@@ -270,17 +270,17 @@ def digest_of(identities: Iterable[MessageId]) -> str:
 
 def certificate_json(certificate: Certificate) -> dict[str, Any]:
     """One object that `read_certificate` takes back."""
-    held = asdict(certificate)
-    held["counts"] = dict(certificate.counts)
+    record = asdict(certificate)
+    record["counts"] = dict(certificate.counts)
     for name, unasked in _LATER.items():  # as certificates said it before it could be asked for
-        if held["asked"][name] == unasked:
-            del held["asked"][name]
-    return {"format": _FORMAT, **held}
+        if record["asked"][name] == unasked:
+            del record["asked"][name]
+    return {"format": _FORMAT, **record}
 
 
-def read_certificate(held: Mapping[str, Any]) -> Certificate:
+def read_certificate(record: Mapping[str, Any]) -> Certificate:
     """What `certificate_json` gave; FormatError for anything else. Does not check the seal."""
-    given = dict(held)
+    given = dict(record)
     if given.pop("format", None) != _FORMAT:
         raise FormatError("not a certificate of this version")
     try:
@@ -409,7 +409,7 @@ def joined(
 def redaction_json(report: RedactionReport) -> dict[str, Any]:
     """One object, sealed."""
     done = report.done
-    held = {
+    record = {
         "format": _REDACTION_FORMAT,
         "at": report.at,
         "space": report.space,
@@ -428,12 +428,12 @@ def redaction_json(report: RedactionReport) -> dict[str, Any]:
         "cannot": list(done.cannot),
         "notes": list(report.notes),
     }
-    return {**held, "checksum": _checksum(held)}
+    return {**record, "checksum": _checksum(record)}
 
 
-def redaction_is_intact(held: Mapping[str, Any]) -> bool:
+def redaction_is_intact(record: Mapping[str, Any]) -> bool:
     """Whether an object of `redaction_json` is as it was made."""
-    return held.get("checksum") == _checksum(held)
+    return record.get("checksum") == _checksum(record)
 
 
 def redaction_text(

@@ -180,9 +180,9 @@ class Masks:
 def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
     """Regular expressions as people write them; SettingsError for what is none, or matches all."""
     made = []
-    for number, one in enumerate(written, 1):
+    for number, text in enumerate(written, 1):
         try:
-            pattern = re.compile(one)
+            pattern = re.compile(text)
         except re.error as error:
             # Without the pattern, which may hold what is to be masked.
             raise SettingsError(
@@ -193,7 +193,7 @@ def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
                 f"pattern {number} matches the empty text, so it would match everywhere: "
                 "make it match what is to go"
             )
-        if _may_never_end(one):
+        if _may_never_end(text):
             raise SettingsError(
                 f"pattern {number} has a repeat inside a repeat, as (a+)+, which can take for ever "
                 "on a long text: write it with one repeat, or as (?>a+)+"
@@ -383,14 +383,14 @@ class Copies:
 
     def found(self) -> set[str]:
         """What is left. Never to be stored or told."""
-        written = (self._written.get(one, set()) for one in self._masked)
+        written = (self._written.get(text, set()) for text in self._masked)
         return self._tags.union(*written) - self._said
 
 
 def copies_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
     """What finds these secrets where they stand without a label; None for none."""
-    known = sorted(told_apart(secrets), key=lambda one: (-len(one), one))
-    found = [one for one in known if len(one) <= _MOST_CHARS][:_MOST_COPIES]
+    known = sorted(told_apart(secrets), key=lambda text: (-len(text), text))
+    found = [text for text in known if len(text) <= _MOST_CHARS][:_MOST_COPIES]
     return re.compile("|".join(map(re.escape, found))) if found else None
 
 
@@ -409,13 +409,15 @@ def _looks_made(word: str) -> bool:
 
 def remains_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
     """What finds these secrets cut by one or two characters at an end; None for none."""
-    found = sorted({cut for one in _few(secrets) for cut in _cuts(one)}, key=lambda one: -len(one))
+    found = sorted(
+        {cut for text in _few(secrets) for cut in _cuts(text)}, key=lambda text: -len(text)
+    )
     return re.compile("|".join(map(re.escape, found))) if found else None
 
 
 def _few(secrets: Iterable[str]) -> list[str]:
     telling = {secret for secret in secrets if LEAST_CHARS < len(secret) <= _MOST_CHARS}
-    return sorted(telling, key=lambda one: (-len(one), one))[:_MOST_SECRETS]
+    return sorted(telling, key=lambda text: (-len(text), text))[:_MOST_SECRETS]
 
 
 def _cuts(secret: str) -> Iterator[str]:

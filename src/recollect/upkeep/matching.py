@@ -80,18 +80,18 @@ def place_meant(order: ForgetOrder, segment: Segment) -> bool:
     )
 
 
-def bytes_meant(order: ForgetOrder, held: bytes) -> bool:
+def bytes_meant(order: ForgetOrder, raw: bytes) -> bool:
     """Whether a piece, job, compaction or state holds the text, whomever it is about."""
-    if order.matching is not None and SoughtText(order.matching).stands_in(held):
+    if order.matching is not None and SoughtText(order.matching).stands_in(raw):
         return True
-    return any(True for _ in matches_in(order, held))
+    return any(True for _ in matches_in(order, raw))
 
 
-def matches_in(order: ForgetOrder, held: bytes) -> Iterator[str]:
+def matches_in(order: ForgetOrder, raw: bytes) -> Iterator[str]:
     """What the order's pattern matches in JSON, or in other bytes."""
     if order.pattern is not None:
         search = compiled(order.pattern)
-        for text in strings_in(held, keys=True):
+        for text in strings_in(raw, keys=True):
             yield from (match[0] for match in search.finditer(text))
 
 
@@ -202,8 +202,8 @@ def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool
     search = compiled(order.pattern)
     if any(search.search(text) for text in texts):
         return True
-    held = (line or "").encode("utf-8", "surrogatepass")
-    return any(True for _ in matches_in(order, held))
+    raw = (line or "").encode("utf-8", "surrogatepass")
+    return any(True for _ in matches_in(order, raw))
 
 
 @runtime_checkable

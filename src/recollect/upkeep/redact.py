@@ -330,14 +330,14 @@ class _RedactionWalk:
         self,
         store: Store,
         masks: Masks,
-        found: Findings,
+        findings: Findings,
         *,
         now: float,
         apply: bool,
     ) -> None:
         self._store = store
         self._masks = masks
-        self._found = found
+        self._found = findings
         self._now = now
         self._apply = apply
         self._facts_before: tuple[Fact, ...] = ()

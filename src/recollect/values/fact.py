@@ -233,7 +233,7 @@ def still_supported(
     A segment whose very words are said elsewhere is replaced by its twin there.
     """
     named = rests_on(fact)
-    lost = {one for one in named if one in gone and one not in twins}
+    lost = {text for text in named if text in gone and text not in twins}
     if not named & gone:
         return fact
     if lost and (fact.joint or lost == named):

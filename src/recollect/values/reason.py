@@ -354,10 +354,10 @@ class Reason:
         return {"cause": self.cause.name.lower(), "numbers": numbers}
 
     @classmethod
-    def from_dict(cls, held: Any) -> Reason:
+    def from_dict(cls, stored_value: Any) -> Reason:
         """What `to_dict` gave; else a ValueError."""
         try:
-            cause, numbers = Cause[held["cause"].upper()], dict(held["numbers"])
+            cause, numbers = Cause[stored_value["cause"].upper()], dict(stored_value["numbers"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("a newer program's reason") from error
         for name, value in numbers.items():

@@ -49,7 +49,7 @@ def new_mark() -> str:
 
 def environment(mark: str) -> dict[str, str]:
     """Ours with the mark; an agent that a command started keeps the marks of that command."""
-    marks = [one for one in (os.environ.get(NAME), mark) if one]
+    marks = [text for text in (os.environ.get(NAME), mark) if text]
     return {**os.environ, NAME: _SEPARATOR.join(marks)}
 
 
@@ -84,7 +84,7 @@ def _marks(pid: int) -> list[bytes]:
     except OSError:
         return []
     ours = f"{NAME}=".encode()
-    values = [one.removeprefix(ours) for one in held if one.startswith(ours)]
+    values = [raw.removeprefix(ours) for raw in held if raw.startswith(ours)]
     return [mark for value in values for mark in value.split(_SEPARATOR.encode())]
 
 

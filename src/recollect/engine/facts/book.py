@@ -47,8 +47,8 @@ from recollect.values.segment import Trust
 from recollect.values.upkeep import Certificate, ForgetOrder
 
 _MOST_NAMED: Final = 5
-_TYPES: Final[Mapping[str, FactType]] = {one: one for one in get_args(FactType)}
-_MAKERS: Final[Mapping[str, MadeBy]] = {one: one for one in get_args(MadeBy)}
+_TYPES: Final[Mapping[str, FactType]] = {arg: arg for arg in get_args(FactType)}
+_MAKERS: Final[Mapping[str, MadeBy]] = {arg: arg for arg in get_args(MadeBy)}
 
 Named = TypeVar("Named")
 
@@ -65,13 +65,13 @@ async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
     if asked.as_of is not None:
         moment = asked.as_of
         facts = (
-            tuple(one for one in facts if one.at <= moment)
+            tuple(fact for fact in facts if fact.at <= moment)
             if asked.superseded
             else tuple(as_of(facts, moment))
         )
     words = frozenset(tokenize(asked.search))
-    found = [one for one in facts if _asked_for(one, asked, words)]
-    return tuple(sorted(found, key=lambda one: (not one.pinned, one.at, one.id)))
+    found_facts = [fact for fact in facts if _asked_for(fact, asked, words)]
+    return tuple(sorted(found_facts, key=lambda fact: (not fact.pinned, fact.at, fact.id)))
 
 
 async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
@@ -81,16 +81,16 @@ async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
     exact = await store.facts([FactId(id)], superseded=True)
     if exact:
         return exact[0]
-    found = _beginning(id, await store.facts(superseded=True))
-    if len(found) == 1:
-        return found[0]
-    if found:
+    facts = _beginning(id, await store.facts(superseded=True))
+    if len(facts) == 1:
+        return facts[0]
+    if facts:
         raise RecollectError(
-            f"{len(found)} facts have ids that begin with {id!r}; give more of it: "
-            + ", ".join(spelled(one.id) for one in found[:_MOST_NAMED])
+            f"{len(facts)} facts have ids that begin with {id!r}; give more of it: "
+            + ", ".join(spelled(fact.id) for fact in facts[:_MOST_NAMED])
         )
     forms = dict.fromkeys((id, id.lower()))
-    if await store.tombstoned([fact_identity(FactId(one)) for one in forms]):
+    if await store.tombstoned([fact_identity(FactId(form)) for form in forms]):
         raise RecollectError("that fact was forgotten; nothing is kept of it")
     raise RecollectError(
         f"no fact's id begins with {id!r}; `recollect facts list --all` shows them"
@@ -104,29 +104,29 @@ def spelled(id: str) -> str:  # noqa: A002
 
 async def sources_of(store: Archive, fact: Fact) -> tuple[FactSource, ...]:
     """The messages that a fact names, as far as they are there, and the spans of them."""
-    held = {one.segment.id: one for one in await store.segments(fact.sources)}
-    found: list[FactSource] = []
+    segments = {segment.segment.id: segment for segment in await store.segments(fact.sources)}
+    sources: list[FactSource] = []
     for id_ in fact.sources:
-        stored = held.get(id_)
-        spans = [one for one in fact.evidence if one.segment == id_]
+        stored = segments.get(id_)
+        spans = [span for span in fact.evidence if span.segment == id_]
         size = 0 if stored is None else len(stored.segment.text)
-        within = [one for one in spans if 0 <= one.start < one.end <= size]
-        found.append(
+        within = [span for span in spans if 0 <= span.start < span.end <= size]
+        sources.append(
             FactSource(
                 id=id_,
                 stored=stored,
-                spans=tuple(sorted(within, key=lambda one: (one.start, one.end))),
+                spans=tuple(sorted(within, key=lambda span: (span.start, span.end))),
                 lost_spans=0 if stored is None else len(spans) - len(within),
             )
         )
-    return tuple(found)
+    return tuple(sources)
 
 
 def _beginning(id: str, facts: Sequence[Fact]) -> list[Fact]:  # noqa: A002
     """Those whose id begins so; where none does as it is spelled, in any case."""
-    exact = [one for one in facts if one.id.startswith(id)]
+    exact = [fact for fact in facts if fact.id.startswith(id)]
     folded = id.casefold()
-    return exact or [one for one in facts if one.id.casefold().startswith(folded)]
+    return exact or [fact for fact in facts if fact.id.casefold().startswith(folded)]
 
 
 def _meant(what: str, names: Sequence[str], known: Mapping[str, Named]) -> tuple[Named, ...]:
@@ -158,11 +158,11 @@ def _says(fact: Fact, search: str, words: frozenset[str]) -> bool:
 
 def shown_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
     """A fact's versions among `facts`, which hold the replaced ones too."""
-    every = facts if any(one.id == fact.id for one in facts) else (*facts, fact)
-    found = versions(every, fact.id)
-    replaced = {one.fact.superseded_by for one in found}
+    every = facts if any(other.id == fact.id for other in facts) else (*facts, fact)
+    found_versions = versions(every, fact.id)
+    replaced = {version.fact.superseded_by for version in found_versions}
     shown: list[FactVersion] = []
-    for version in found:
+    for version in found_versions:
         one = version.fact
         after_gap = bool(shown) and shown[-1].fact is None
         if one.change is not None and one.id not in replaced and not after_gap:
@@ -175,8 +175,8 @@ def shown_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
 
 def before(history: FactHistory) -> tuple[Fact, ...]:
     """The versions before the one that was asked for, newest first."""
-    earlier = [one for one in history.facts if one.id != history.asked.id]
-    return tuple(reversed([one for one in earlier if one.at <= history.asked.at]))
+    earlier = [fact for fact in history.facts if fact.id != history.asked.id]
+    return tuple(reversed([fact for fact in earlier if fact.at <= history.asked.at]))
 
 
 WRITER_CANDIDATES: Final = 50
@@ -223,14 +223,14 @@ class FactWriter:
         history: tuple[Fact, ...] = ()
         if any(fact.at > draft.at for fact in known):
             every = await self.store.facts(superseded=True)
-            history = tuple(one for one in every if not one.current and self._reaches(one))
+            history = tuple(fact for fact in every if not fact.current and self._reaches(fact))
         done = await reconcile(
             draft, known, model=self.model, now=self.clock.now(), history=history
         )
         if done.operation == "none":
-            same = (one for one in known if one.subject and _name(one) == _name(draft))
+            same = (fact for fact in known if fact.subject and _name(fact) == _name(draft))
             return FactWritten(outcome="known", fact=next(same, None), reason=done.reason)
-        return await self._taken(done, {one.id for one in (*known, *history)}, pinned, revision)
+        return await self._taken(done, {fact.id for fact in (*known, *history)}, pinned, revision)
 
     async def edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
         """Write a version in a person's words, and close the one before.
@@ -276,9 +276,9 @@ class FactWriter:
         """Current facts that share words with it; digests only for a digest."""
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
         query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self.session)
-        found = await self.store.fact_candidates(query)
+        candidates = await self.store.fact_candidates(query)
         is_digest = draft.type == "digest"
-        facts = [one.fact for one in found.facts if self._reaches(one.fact)]
+        facts = [candidate.fact for candidate in candidates.facts if self._reaches(candidate.fact)]
         return [fact for fact in facts if (fact.type == "digest") == is_digest]
 
     def _reaches(self, fact: Fact) -> bool:
@@ -288,22 +288,22 @@ class FactWriter:
         self, done: Reconciled, known: set[FactId], pinned: set[FactId], revision: int
     ) -> FactWritten:
         """Write what was decided, the new fact under an id of its own; it inherits a pin."""
-        fresh = next((one for one in done.written if one.id not in known), None)
+        fresh = next((fact for fact in done.written if fact.id not in known), None)
         if fresh is None or done.operation == "refused":
             return FactWritten(outcome="refused", reason=done.reason)
-        closes_pinned = any(one.id in pinned for one in done.written if one.id != fresh.id)
+        closes_pinned = any(fact.id in pinned for fact in done.written if fact.id != fresh.id)
         own = replace(with_own_id(fresh), pinned=closes_pinned and fresh.current)
         changed = [
-            replace(one, superseded_by=own.id)
-            if one.superseded_by == fresh.id
-            else replace(one, pinned=own.pinned)
-            if one.id not in known  # what still holds of a fact of several values
-            else one
-            for one in done.written
-            if one.id != fresh.id
+            replace(fact, superseded_by=own.id)
+            if fact.superseded_by == fresh.id
+            else replace(fact, pinned=own.pinned)
+            if fact.id not in known  # what still holds of a fact of several values
+            else fact
+            for fact in done.written
+            if fact.id != fresh.id
         ]
         await self._write([own, *changed], revision)
-        replaced = tuple(one for one in changed if one.superseded_by == own.id)
+        replaced = tuple(fact for fact in changed if fact.superseded_by == own.id)
         return FactWritten(
             outcome="replaced" if replaced else "added",
             fact=own,
@@ -342,7 +342,7 @@ class FactWriter:
         if fact.current:
             return fact
         versions = shown_history(fact, await self.store.facts(superseded=True)).facts
-        newest = next((one for one in reversed(versions) if one.current), None)
+        newest = next((other for other in reversed(versions) if other.current), None)
         instead = "" if newest is None else f"; what holds now is {spelled(newest.id)}"
         raise RecollectError(
             f"{spelled(fact.id)} is an earlier version, which stays as it is{instead}"
@@ -350,8 +350,8 @@ class FactWriter:
 
     async def _write(self, facts: Sequence[Fact], revision: int) -> None:
         now = self.clock.now()
-        if any(not one.current for one in facts):  # digests that tell what was closed end with it
-            known = [one for one in await self.store.facts() if self._reaches(one)]
+        if any(not fact.current for fact in facts):  # digests that tell what was closed end with it
+            known = [fact for fact in await self.store.facts() if self._reaches(fact)]
             facts = (*facts, *stale_digests(facts, known, now=now))
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders)
         await self.store.write(
@@ -403,15 +403,15 @@ class FactBook:
 
     async def list(self, asked: FactFilter | None = None) -> tuple[Fact, ...]:
         """The facts that are asked for: pinned ones first, then by time."""
-        found = await list_facts(self._store, asked or FactFilter())
-        return tuple(one for one in found if self._reaches(one))
+        facts = await list_facts(self._store, asked or FactFilter())
+        return tuple(fact for fact in facts if self._reaches(fact))
 
     async def find(self, id: str) -> Fact:  # noqa: A002
         """The fact with this id, or the only one whose id begins so."""
-        found = await find_fact(self._store, id)
-        if not self._reaches(found):
+        fact = await find_fact(self._store, id)
+        if not self._reaches(fact):
             raise RecollectError("that fact belongs to another session; `recollect facts` shows it")
-        return found
+        return fact
 
     def _check_writable(self) -> None:
         if self._read_only:
@@ -462,11 +462,11 @@ class FactBook:
         Its own words with another `type` stay the word of whoever said them.
         """
         self._check_writable()
-        found = await self.find(id)
-        if type is not None and type != found.type and text == found.content:
-            return await decided(lambda: self._writer.retype(found.id, type))
-        content, masked = self._stored(text, type or found.type)
-        written = await decided(lambda: self._writer.edit(found.id, content, type))
+        fact = await self.find(id)
+        if type is not None and type != fact.type and text == fact.content:
+            return await decided(lambda: self._writer.retype(fact.id, type))
+        content, masked = self._stored(text, type or fact.type)
+        written = await decided(lambda: self._writer.edit(fact.id, content, type))
         return replace(written, masked=masked)
 
     async def pin(self, id: str) -> FactPinned:  # noqa: A002
@@ -489,7 +489,7 @@ class FactBook:
         rests_on = None
         if not fact.sources:
             earlier = before(await self.history(fact.id))
-            rests_on = next((one for one in earlier if one.sources), None)
+            rests_on = next((other for other in earlier if other.sources), None)
         sources = await sources_of(self._store, rests_on or fact)
         return FactWhy(fact=fact, sources=sources, rests_on=rests_on)
 
@@ -501,16 +501,16 @@ class FactBook:
         Digests that may say the same go along (`memory.forget`). With `sources` the messages go
         too, with `versions` every other version.
         """
-        found = {fact.id: fact for fact in [await self.find(one) for one in ids]}
+        facts = {fact.id: fact for fact in [await self.find(other) for other in ids]}
         every = await self._store.facts(superseded=True)
         if versions:
-            for fact in tuple(found.values()):
-                found.update((one.id, one) for one in shown_history(fact, every).facts)
-        whys = [await self.why(id_) for id_ in found] if sources else []
-        segments = [one.id for why in whys for one in why.sources]
+            for fact in tuple(facts.values()):
+                facts.update((other.id, other) for other in shown_history(fact, every).facts)
+        whys = [await self.why(id_) for id_ in facts] if sources else []
+        segments = [source.id for why in whys for source in why.sources]
         return ForgetOrder(
             at=self._clock.now(),
-            facts=tuple(found),
+            facts=tuple(facts),
             segments=tuple(dict.fromkeys(segments)),
         )
 

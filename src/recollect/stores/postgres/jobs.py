@@ -287,7 +287,7 @@ async def resume(work: Transaction, kind: str) -> None:
 
 async def revive(work: Transaction, ids: Sequence[str] | None, *, at: float) -> int:
     """Dead jobs wait again; one whose like waits already is one with it."""
-    numbers = [int(one) for one in ids or () if one.isdecimal()]
+    numbers = [int(text) for text in ids or () if text.isdecimal()]
     dead = await work.rows(_DEAD, (work.space_id, ids is None, int8s(numbers)))
     waiting = set(await work.rows(_WAITING_KEYS, (work.space_id,)))
     back: list[int] = []

@@ -35,7 +35,7 @@ _DIGITS: Final = 32
 def encode_chunk(keys: Sequence[str], ids: Sequence[str]) -> bytes:
     """Keys and identities of up to `CHUNK` entries; hexadecimal ones at half their length."""
     joined = "".join((*keys, *ids))
-    if all(len(one) == _DIGITS for one in (*keys, *ids)):
+    if all(len(text) == _DIGITS for text in (*keys, *ids)):
         try:
             packed = bytes.fromhex(joined)
         except ValueError:
@@ -127,10 +127,10 @@ async def may_not_quote(
     held = dict(await lookup.held.fetchall())
     chunks = _chunks(about)
     doubtful = [
-        one
+        text
         for number, some in enumerate(chunks[:-1])
         if held.get(number) != _digest(some)
-        for one in some
+        for text in some
     ]
     found = await unquotable(lookup.newest, said)
     if doubtful:

@@ -153,7 +153,7 @@ async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
     identities: set[str] = {new.segment.message_id for new in batch.segments}
     identities.update(new.segment.id for new in batch.segments)
     identities.update(message_id for job in batch.jobs for message_id in job.about)
-    identities.update(one for piece in batch.pieces for one in (piece.hash, *piece.about))
+    identities.update(text for piece in batch.pieces for text in (piece.hash, *piece.about))
     identities.update(map(compaction_mark, batch.compactions))
     identities.update(fact_identity(fact.id) for fact in batch.facts)
     return _BatchLookup(
@@ -246,4 +246,4 @@ def tags_of(segment: Segment) -> str | None:
     if not segment.topics and not segment.entities:
         return None
     kinds = (segment.topics, segment.entities)
-    return msgspec.json.encode([[escaped(one) for one in some] for some in kinds]).decode()
+    return msgspec.json.encode([[escaped(text) for text in some] for some in kinds]).decode()

@@ -205,7 +205,7 @@ def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str
     rows = db.rows(_RESTING)
     resting = [fact for _, fact in readable(rows, numbered_fact)]
     known = {fact.id for fact in resting}
-    names = [one.encode("utf-8", "surrogatepass") for one in forgotten]
+    names = [text.encode("utf-8", "surrogatepass") for text in forgotten]
     unread = [row for row in rows if row[1] not in known]
     removed = [row[1] for row in unread if named_in(row, names)]
     gone = gone_segments(db, all_rest_on(resting))

@@ -280,8 +280,8 @@ def numbered_fact(row: Row) -> tuple[int, Fact]:
 
 def named_in(row: Row, segments: Sequence[bytes]) -> bool:
     """Whether a row of `SELECT_FACT` that cannot be read names one of these segments."""
-    held = b"".join(row[at] for at in _NAMING if isinstance(row[at], bytes))
-    return any(segment in held for segment in segments)
+    raw = b"".join(row[at] for at in _NAMING if isinstance(row[at], bytes))
+    return any(segment in raw for segment in segments)
 
 
 def _packed(value: Segment | Fact, columns: Sequence[_Column]) -> Iterator[Any]:

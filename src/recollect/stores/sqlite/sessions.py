@@ -59,7 +59,7 @@ def drop_quoted(db: Database, session: int, *, first: int = 0) -> None:
 def not_kept_yet(db: Database, session: int, chunks: Chunks) -> list[str]:
     """Those of these identities whose chunk changed."""
     held = {packed for (packed,) in db.rows(_HELD, (session,))}
-    return [one for packed, some in chunks if packed not in held for one in some]
+    return [text for packed, some in chunks if packed not in held for text in some]
 
 
 def all_quoted(db: Database) -> Iterator[tuple[int, list[str] | None]]:
@@ -145,7 +145,7 @@ def _forgotten_of(
 ) -> set[str]:
     """Whom of these a state quotes and may not; `said` are those that this batch stores."""
     gone = forgotten | (unquotable(db, not_kept_yet(db, number, chunks)) - said)
-    return {one for _, some in chunks for one in some if one in gone} if gone else set()
+    return {text for _, some in chunks for text in some if text in gone} if gone else set()
 
 
 def _met_again(db: Database, number: int, write: SessionWrite, quoted: set[str]) -> SessionOutcome:
@@ -231,7 +231,7 @@ def forget_quotes(db: Database, forgotten: set[str]) -> int:
         if cleaned is None:
             forget_state(db, number)
             continue
-        write_quoted(db, number, in_chunks([one for one in about or () if one not in quoted]))
+        write_quoted(db, number, in_chunks([text for text in about or () if text not in quoted]))
         db.run(_CLEAN_STATE, (cleaned, number))
     return changed
 
@@ -264,7 +264,7 @@ def _cleaned(db: Database, number: int, state: bytes, quoted: set[str]) -> bytes
     """The state without the quotes; None when it cannot be told what it quotes."""
     try:
         keys, ids = read_path(db, number)
-        gone = frozenset(EntryKey(k) for k, one in zip(keys, ids, strict=True) if one in quoted)
+        gone = frozenset(EntryKey(k) for k, text in zip(keys, ids, strict=True) if text in quoted)
         return without_quotes(state, gone)
     except (ValueError, TypeError, FormatError):
         return None

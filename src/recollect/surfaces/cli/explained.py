@@ -357,8 +357,8 @@ class Explained:
 
 def _with_sentences(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of `--json`: reasons stand in it as their sentence, and apart for code."""
-    held = dict(pairs)
-    if "reasons" in held:
-        held["reason"] = shown_text(told(held["reasons"]))
-        held["reasons"] = [reason.to_dict() for reason in held["reasons"]]
-    return held
+    record = dict(pairs)
+    if "reasons" in record:
+        record["reason"] = shown_text(told(record["reasons"]))
+        record["reasons"] = [reason.to_dict() for reason in record["reasons"]]
+    return record

@@ -98,7 +98,7 @@ def _worth_trying(name: str) -> bool:
 def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | OpenclawFolder]:
     name = str(file.relative_to(given)) if given.is_dir() else file.name
     if file.name in OPENCLAW_FILES:
-        beside = frozenset(one for one in OPENCLAW_FILES if (file.parent / one).is_file())
+        beside = frozenset(text for text in OPENCLAW_FILES if (file.parent / text).is_file())
         # one file by itself is taken alone, but segments always with their vectors
         alone = frozenset({KNOWLEDGE}) if file.name == KNOWLEDGE else beside - {KNOWLEDGE}
         files = beside if given.is_dir() else alone

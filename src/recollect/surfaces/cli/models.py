@@ -103,8 +103,8 @@ def download_(
     What was interrupted goes on where it stopped. HF_ENDPOINT names another hub.
     """
     fetch = _asked_for(name, sources, sums, again=again)
-    with _shown() as told:
-        done = fetch(told)
+    with _shown() as progress:
+        done = fetch(progress)
     if as_json:
         shown = {
             "name": done.name,
@@ -130,13 +130,13 @@ def _asked_for(
         files = [
             GivenFile(url=url, sha256=sha256) for url, sha256 in zip(addresses, sums, strict=True)
         ]
-        return lambda told: download_given(name, files, into, told=told, again=again)
+        return lambda progress: download_given(name, files, into, progress=progress, again=again)
     if len(sources) > 1 or sums:
         raise EmbedderError("--sha256 and a second --from are for addresses of files")
     if sources and sources[0].partition("@")[0].count("/") != 1:
         raise EmbedderError("--from takes OWNER/NAME of the hub, or the address of a file")
     model = hub_model(name, sources[0] if sources else None)
-    return lambda told: download(model, into, told=told, again=again)
+    return lambda progress: download(model, into, progress=progress, again=again)
 
 
 def _installed() -> list[Installed]:

@@ -49,7 +49,7 @@ class FleetWorker:
         self,
         fleet: PostgresFleet,
         settings: Settings,
-        told: Callable[[str, RunResult], None],
+        progress: Callable[[str, RunResult], None],
         read: Callable[[str, str], None],
         *,
         concurrency: int,
@@ -58,7 +58,7 @@ class FleetWorker:
         self._settings = settings
         self._embedders = choose_embedders(settings).used
         self._reader = choose_model(settings, "extraction")
-        self._told = told
+        self._told = progress
         self._read = read
         self._concurrency = concurrency
         self._quiet_until: dict[str, float] = {}

@@ -40,9 +40,9 @@ def mappings(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def call_id(block: Mapping[str, Any]) -> str:
     """The id of a call block, or of the call a result block answers."""
     for key in ("tool_use_id", "toolUseId", "toolCallId", "tool_call_id", "id", "call_id"):
-        found = block.get(key)
-        if isinstance(found, str):
-            return found
+        value = block.get(key)
+        if isinstance(value, str):
+            return value
     return ""
 
 

@@ -256,9 +256,9 @@ class ReferenceModel:
         )
 
 
-def cosine(one: bytes, other: bytes) -> float:
+def cosine(raw: bytes, other: bytes) -> float:
     """The cosine of two vectors in double precision."""
-    first = np.frombuffer(one, "<f4").astype(np.float64)
+    first = np.frombuffer(raw, "<f4").astype(np.float64)
     second = np.frombuffer(other, "<f4").astype(np.float64)
     return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
 

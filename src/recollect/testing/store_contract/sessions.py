@@ -312,7 +312,7 @@ async def jobs_of_a_forgotten_session_go(spaces: Spaces) -> None:
     for place, name in enumerate(("private", *ODD_NAMES[:2])):
         for by_time in (False, True):
             store = await spaces.open(f"{place}-{by_time}")
-            new_segments = tuple(segment(f"hello {one}", session=one) for one in (name, "other"))
+            new_segments = tuple(segment(f"hello {text}", session=text) for text in (name, "other"))
             later = segment("later", session="other", said_at=SOON)
             mine = (_reading(name), _reading(name, left=True), _digesting(name))
             rest = (_reading("other"), _digesting("other"), _digesting(None))

@@ -527,8 +527,8 @@ async def every_room_is_read_in_pages(spaces: Spaces) -> None:
             jobs=jobs,
             pieces=tuple(piece(body) for body in bodies),
             compactions=tuple(
-                compaction(at % 4 + 10, session=f"s{at // 4}", body=one)
-                for at, one in enumerate(bodies)
+                compaction(at % 4 + 10, session=f"s{at // 4}", body=text)
+                for at, text in enumerate(bodies)
             ),
         )
     )

@@ -141,9 +141,9 @@ def short_ids(facts: Iterable[Fact]) -> dict[FactId, str]:
     return shown
 
 
-def _shared(one: str, other: str) -> int:
+def _shared(text: str, other: str) -> int:
     """How many signs two ids begin with together."""
-    pairs = zip(one, other, strict=False)
+    pairs = zip(text, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 

@@ -320,7 +320,7 @@ async def _sessions(store: Store, place: Place, session: str | None) -> list[str
     if session is None:
         return held
     named = set(sessions_named(place.space, [session]))
-    found = [one for one in held if one in named]
+    found = [text for text in held if text in named]
     if not found:
         raise RecollectError(
             f"no session is called {plain_line(session)!r}; `recollect memory sessions` lists them"

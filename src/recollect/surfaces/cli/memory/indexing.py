@@ -193,8 +193,8 @@ def index(
     if as_json:
         print_json(_as_json(looked, dry_run=dry_run))
     else:
-        for one in looked:
-            _tell(one, several=len(looked) > 1, dry_run=dry_run)
+        for result in looked:
+            _tell(result, several=len(looked) > 1, dry_run=dry_run)
     if any(look.look.skipped and not look.look.files for look in looked):
         raise SystemExit(1)
 

@@ -252,15 +252,15 @@ def _told(asked: str, answer: SearchAnswer, *, explain: bool) -> dict[str, Any]:
 
 def _as_json(hit: FoundMessage, *, explain: bool) -> dict[str, Any]:
     passage = hit.hit.passage
-    told = segment_as_json(hit.stored)
-    told.pop("text")
+    record = segment_as_json(hit.stored)
+    record.pop("text")
     shown = {"score": round(hit.hit.score, 4), "passage": hit.hit.text, "start": passage.start}
     if explain:
         shown["parts"] = [
             {"name": part.name, "points": round(part.points, 4), "why": part.why}
             for part in hit.hit.parts
         ]
-    return {**shown, **told}
+    return {**shown, **record}
 
 
 def _draw(answer: SearchAnswer, *, explain: bool) -> None:
