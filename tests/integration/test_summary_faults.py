@@ -33,7 +33,7 @@ from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnava
 from recollect.http import Retries
 from recollect.providers.anthropic import AnthropicModel
 from recollect.testing.scripted_model import Fails, Says, ScriptedModel
-from recollect.values.compaction import CompactionResult, NoSummary, Summarised
+from recollect.values.compaction import CompactionResult, NoSummary, Summarized
 from recollect.values.model import Answer, Overflow, Prompt
 
 WINDOW = 12_000
@@ -255,7 +255,7 @@ def test_any_sequence_of_faults_ends_within_the_stated_bound(
         )
     )
     assert len(asked) == done.spent.calls <= done.spent.max_calls
-    if isinstance(done, Summarised):
+    if isinstance(done, Summarized):
         assert "GOOD" in done.text
         assert SAID not in done.text
         assert "%%%%" not in done.text

@@ -116,14 +116,14 @@ def _check_range(story: Story, plan: CutPlan, size: int, covered: Counter[EntryK
     """The ranges so far hold every message before the anchor once, the rest is kept."""
     known = story.entries[:size]
     at = [entry.key for entry in known].index(plan.anchor)
-    covered.update(entry.key for entry in plan.summarised)
+    covered.update(entry.key for entry in plan.summarized)
     expected = Counter(entry.key for entry in known[:at] if entry.role != "system")
     assert covered == expected, "every message before the cut is in exactly one summarised range"
     assert plan.kept == known[at:]
     assert plan.kept
     assert known[-1] is plan.kept[-1]
     # A result that comes in only after its call was summarised is summarised with the next cut.
-    calls = {call_id for entry in plan.summarised for call_id in entry.calls}
+    calls = {call_id for entry in plan.summarized for call_id in entry.calls}
     later = {call_id for entry in plan.kept for call_id in entry.calls}
     results = {call_id for entry in plan.kept for call_id in entry.results}
     assert not (results & calls) - later, "no kept result lost its call"
@@ -147,7 +147,7 @@ def _one_cut(
         reason=NOT_RUN,
         turn=number,
         number=number,
-        covers=(*story.covers, *(entry.id for entry in plan.summarised)),
+        covers=(*story.covers, *(entry.id for entry in plan.summarized)),
     )
     story.covers = new.covers
     newest_user = [entry.key for entry in known if entry.role == "user"][-1:]
@@ -225,7 +225,7 @@ def test_whatever_can_be_reduced_is(format_name: FormatName) -> None:
             ends = [max(u.entries) for u in group(spoken, story.codec.rules)]
             assert not units or max(ends[: len(ends) - len(units)]) >= units[-1].first
         else:
-            assert plan.summarised_tokens > 0
+            assert plan.summarized_tokens > 0
             inner = group(plan.kept, story.codec.rules)
             spans = [u for u in inner if u.first > 0 and plan.kept[u.first].role != "system"]
             # What is kept hangs together: no group in it begins where another has ended.

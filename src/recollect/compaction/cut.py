@@ -223,7 +223,7 @@ def _planned(cuttable: _Range, at: int, keep_tokens: int) -> CutPlan:
         continues_turn=continues,
         kept=tuple(entries[at:]),
         kept_tokens=cuttable.kept[at],
-        summarised_tokens=sum(entry.tokens for entry in history + turn_prefix),
+        summarized_tokens=sum(entry.tokens for entry in history + turn_prefix),
         reason=Reason(
             Cause.CUT_WITHIN if turn_prefix else Cause.CUT_BETWEEN,
             messages=len(history) + len(turn_prefix),

@@ -34,7 +34,7 @@ from recollect.compaction.receipt import AuditResult, audit
 from recollect.config.settings import Compaction
 from recollect.formats.summaries import part_pinned
 from recollect.rules.tokens import count_text
-from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarised
+from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarized
 from recollect.values.history import Entry
 from recollect.values.model import Prompt, WireRules
 from recollect.values.reason import Cause, Number, Reason
@@ -236,7 +236,7 @@ class _Frame:
 
     def audited(self, text: str, draft: _Draft) -> AuditResult:
         """What the summary lacks; its sections only where they were asked for."""
-        audit_result = audit(text, self.plan.summarised)
+        audit_result = audit(text, self.plan.summarized)
         return (
             audit_result if draft.history.prompt is not None else replace(audit_result, sections=())
         )
@@ -257,7 +257,7 @@ async def summarize(
     most_summary_tokens: int | None = None,
     lines_tokens: int = 0,
     now: Callable[[], float] = time.monotonic,
-) -> Summarised | NoSummary:
+) -> Summarized | NoSummary:
     """The summary of what `plan` cuts, going on from the summary before.
 
     `window_tokens` is the window of the model that summarises; `most_summary_tokens` what the
@@ -274,7 +274,7 @@ async def summarize(
         one_pass=settings.mode == "default",
         focus=instructions,
     )
-    thinned = sizes.scribe.thin(plan.summarised, sizes.readable_tokens)
+    thinned = sizes.scribe.thin(plan.summarized, sizes.readable_tokens)
     stretches = _stretches(plan, sizes, settings)
     asker = SummaryAsker(
         ask,
@@ -291,7 +291,7 @@ async def summarize(
     draft = await _drafted(stages, stretches, plan, history, turn)
     if isinstance(draft, Rejected):
         return NoSummary(reason=draft.reason, spent=asker.spent)
-    carried = await asyncio.to_thread(carry, plan.summarised, previous_carried, kept=plan.kept)
+    carried = await asyncio.to_thread(carry, plan.summarized, previous_carried, kept=plan.kept)
     frame = _Frame(
         plan=plan,
         carried=carried,
@@ -302,7 +302,7 @@ async def summarize(
     text = frame.text(draft)
     if settings.audit:
         text = await _improved(text, draft, frame, stages)
-    return Summarised(
+    return Summarized(
         text=text,
         carried=carried,
         spent=asker.spent,

@@ -24,7 +24,7 @@ from recollect.engine.hooks import Hooks
 from recollect.engine.keeper import SessionKeeper
 from recollect.engine.ledger import masked_carried
 from recollect.engine.session import Session
-from recollect.engine.summarise import Bill, Proved, Summariser, prove
+from recollect.engine.summary import Bill, Proved, Summarizer, prove
 from recollect.formats.stored_records import write_record
 from recollect.ports import Clock, Model, Recaller
 from recollect.rules.message_redaction import TextMask, redact_entries
@@ -39,7 +39,7 @@ from recollect.values.compaction import (
     NoCut,
     NoSummary,
     ProbeFinding,
-    Summarised,
+    Summarized,
     Trigger,
 )
 from recollect.values.edit import Cut, Edit
@@ -76,7 +76,7 @@ class _Ready:
     """A summary that is ready to take the place of the past."""
 
     plan: CutPlan
-    summary: Summarised
+    summary: Summarized
     proved: Proved
     nothing: CompactionResult
     """What is said where it cannot."""
@@ -106,7 +106,7 @@ class Compactor:
         self._recaller = recaller
         self._clock = clock
         self._workspace = workspace
-        self._summariser = Summariser(
+        self._summarizer = Summarizer(
             settings.compaction, model=model, hooks=hooks, critical_rules=critical_rules
         )
         self._commits: set[asyncio.Task[CompactionResult]] = set()
@@ -116,11 +116,11 @@ class Compactor:
     @property
     def nobody(self) -> Reason | None:
         """Why no summary can ever be had; None where one can."""
-        return self._summariser.why_not
+        return self._summarizer.why_not
 
     def why_not(self, state: SessionState, *, asked_for: bool = False) -> Reason | None:
         """Why there can be no compaction now; None where there can."""
-        nobody = self._summariser.why_not
+        nobody = self._summarizer.why_not
         if nobody is not None or asked_for:
             return nobody
         if not self._settings.compaction.enabled:
@@ -200,7 +200,7 @@ class Compactor:
         answered = await self._hooks.fire("before_compaction", event, self.context(session))
         mask = TextMask(self._settings.redaction, session.keeping.secrets)
         masked, before = await asyncio.to_thread(_masked, plan, newest_cut(draft.edits), mask)
-        summary = await self._summariser.summarise(
+        summary = await self._summarizer.summarize(
             draft,
             masked,
             before,
@@ -260,11 +260,11 @@ class Compactor:
             result = replace(
                 nothing,
                 convergence="reduced",
-                reason=Reason(Cause.SUMMARISED, messages=len(plan.summarised)),
+                reason=Reason(Cause.SUMMARISED, messages=len(plan.summarized)),
                 number=cut.number,
                 summary=ready.proved.text,
                 first_kept=plan.anchor,
-                compacted_messages=len(plan.summarised),
+                compacted_messages=len(plan.summarized),
                 tokens_after=tokens_after,
                 splits_a_turn=plan.splits_a_turn,
                 details=ready.summary.carried.details(),
@@ -370,7 +370,7 @@ class Compactor:
         window = draft.given.limits.window_tokens
         lines = lines_tokens(window)
         pins = int(window * self._settings.compaction.pin_ratio)
-        return self._summariser.summary_tokens(draft) + lines + pins
+        return self._summarizer.summary_tokens(draft) + lines + pins
 
     async def _not_durable(self, session: Session, draft: Draft, plan: CutPlan) -> int:
         """How many messages are not durable yet, so that the past may not be cut."""
@@ -379,7 +379,7 @@ class Compactor:
         await self._keeper.make_durable(
             session.id, draft.entries, session.keeping, now=self._clock.now()
         )
-        return len(self._keeper.not_durable(plan.summarised, session.keeping))
+        return len(self._keeper.not_durable(plan.summarized, session.keeping))
 
     def context(self, session: Session) -> dict[str, str | None]:
         """Whose compaction it is, as hooks are told."""
@@ -393,9 +393,9 @@ class Compactor:
 
 def _masked(plan: CutPlan, before: Cut | None, mask: TextMask) -> tuple[CutPlan, Cut | None]:
     """What a compaction reads, masked: what it takes from it stands alone later."""
-    summarised = redact_entries(plan.summarised, mask)
+    summarized = redact_entries(plan.summarized, mask)
     split = len(plan.history)
-    plan = replace(plan, history=summarised[:split], turn_prefix=summarised[split:])
+    plan = replace(plan, history=summarized[:split], turn_prefix=summarized[split:])
     if before is None:
         return plan, None
     carried = before.carried and masked_carried(before.carried, mask.text)
@@ -433,7 +433,7 @@ def _new_cut(state: SessionState, base: tuple[Edit, ...], ready: _Ready) -> Cut:
         turn=state.turn + 1,
         number=number,
         before=0 if before is None else before.number,
-        covers=tuple(dict.fromkeys((*earlier, *(entry.id for entry in ready.plan.summarised)))),
+        covers=tuple(dict.fromkeys((*earlier, *(entry.id for entry in ready.plan.summarized)))),
         carried=ready.summary.carried,
     )
 

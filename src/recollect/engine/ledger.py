@@ -230,13 +230,13 @@ def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
     ids = {entry.key: entry.id for entry in report.entries}
     quotes = quoted_by([edit for edit in report.edits if not isinstance(edit, Cut)])
     cut = newest_cut(report.edits)
-    summarised = () if cut is None else cut.covers
+    summarized = () if cut is None else cut.covers
 
     def about(row: Row) -> tuple[MessageId, ...]:
         if isinstance(row, Entry):
             return (row.id,)
         own = [ids[key] for key in row.sources if key in ids]
-        covered = summarised if "summary" in row.notes else ()
+        covered = summarized if "summary" in row.notes else ()
         return tuple(dict.fromkeys([*own, *quotes, *covered]))
 
     return about

@@ -43,7 +43,7 @@ class CutPlan:
     kept: tuple[Entry, ...] = field(default=(), repr=False)
     kept_tokens: int
     """Estimate before calibration, as all here."""
-    summarised_tokens: int
+    summarized_tokens: int
     reason: Reason
 
     @property
@@ -52,7 +52,7 @@ class CutPlan:
         return bool(self.turn_prefix)
 
     @property
-    def summarised(self) -> tuple[Entry, ...]:
+    def summarized(self) -> tuple[Entry, ...]:
         """All that the summary stands for, besides the summary before it."""
         return self.history + self.turn_prefix
 
@@ -75,7 +75,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summarised:
+class Summarized:
     """A summary that passed its checks."""
 
     text: str = field(repr=False)

@@ -82,7 +82,7 @@ def open_memory(
     )
 
     check_space_name(space)
-    summariser = None if model is None else own_model(model)  # before anything is opened
+    summarizer = None if model is None else own_model(model)  # before anything is opened
     reader = None if extraction_model is None else own_model(extraction_model)
     chosen = _settings(settings, arguments, config, openclaw)
     beside = BackgroundNotes()
@@ -129,7 +129,7 @@ def open_memory(
         files=files,
         beside=beside,
         cascades=() if archive is None else (forget_cached,),
-        model=summariser if summariser is not None else choose_model(chosen, "summary"),
+        model=summarizer if summarizer is not None else choose_model(chosen, "summary"),
         critical_rules=critical_rules_of(workspace),
         workspace=None if workspace is None else str(workspace),
         compact_in_background=compact_in_background,

@@ -66,7 +66,7 @@ class TestPlace:
         assert keys(done.history) == [0, 1, 2, 3]
         assert keys(done.turn_prefix)[0] == 4, "the prefix begins with the user's message"
         assert done.kept[0].calls, "the kept part begins with a call"
-        assert keys(done.summarised) + keys(done.kept) == list(range(len(messages)))
+        assert keys(done.summarized) + keys(done.kept) == list(range(len(messages)))
 
     def test_the_newest_question_is_kept_where_that_is_not_much_more(self) -> None:
         messages = [*turn(0, 400), said("user", 30), call(1), result(1, 60), said("assistant", 60)]
@@ -105,7 +105,7 @@ class TestWhatIsCovered:
         messages = turn(0) + turn(1) + turn(2) + turn(3)
         covers = covering(entries_of(messages), 4)
         done = plan(messages, (cut_at(4, covers=covers),), keep=520)
-        assert keys(done.summarised) == list(range(4, 12))
+        assert keys(done.summarized) == list(range(4, 12))
 
     def test_messages_left_out_of_the_view_are_summarised_too_and_weigh_nothing(self) -> None:
         out = tuple(
@@ -116,7 +116,7 @@ class TestWhatIsCovered:
         done = plan(messages, out, keep=1_100)
         assert done.anchor == key(4), "the third turn takes none of what may be kept"
         later = plan(messages, out, keep=520)
-        assert keys(later.summarised) == list(range(12))
+        assert keys(later.summarized) == list(range(12))
 
     def test_shortened_results_count_as_they_are_shown(self) -> None:
         messages = [*turn(0), *turn(1)]
@@ -129,7 +129,7 @@ class TestWhatIsCovered:
         messages = [said("system", 50), *turn(0), said("system", 50), *turn(1)]
         done = plan(messages, keep=520)
         assert done.anchor == key(6)
-        assert keys(done.summarised) == [1, 2, 3, 4]
+        assert keys(done.summarized) == [1, 2, 3, 4]
 
     def test_a_turn_whose_beginning_is_summarised_already_goes_on_as_prefix(self) -> None:
         messages = [said("user", 50)]
@@ -147,11 +147,11 @@ class TestWhatIsCovered:
         covers = covering(entries_of(messages), 4)
         changed = [*messages[:1], said("user", 30, "changed "), *messages[1:]]
         done = plan(changed, (cut_at(5, covers=covers),), keep=520)
-        assert keys(done.summarised) == [1, *range(5, 13)]
+        assert keys(done.summarized) == [1, *range(5, 13)]
 
     def test_a_cut_whose_message_is_gone_covers_nothing(self) -> None:
         done = plan(turn(0) + turn(1), (cut_at(99),), keep=520)
-        assert keys(done.summarised)[0] == 0
+        assert keys(done.summarized)[0] == 0
 
 
 class TestNoCut:

@@ -26,21 +26,21 @@ from recollect.compaction.carry import SUMMARY_CHARS, strip_carried
 from recollect.compaction.summarize import MOST_CALLS, NO_HISTORY, TURN_JOINT, summarize
 from recollect.rules.tokens import count_text
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarised
+from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarized
 from recollect.values.model import Prompt
 
 WINDOW = 16_000
 
 
-def run(plan: CutPlan, model: ScriptedModel, window: int = WINDOW, **more: Any) -> Summarised:
+def run(plan: CutPlan, model: ScriptedModel, window: int = WINDOW, **more: Any) -> Summarized:
     done = tried(plan, model, window, **more)
-    assert isinstance(done, Summarised), done
+    assert isinstance(done, Summarized), done
     return done
 
 
 def tried(
     plan: CutPlan, model: ScriptedModel, window: int = WINDOW, **more: Any
-) -> Summarised | NoSummary:
+) -> Summarized | NoSummary:
     settings = more.pop("settings", compaction())
     done = asyncio.run(
         summarize(plan, ask=model.ask, window_tokens=window, settings=settings, rules=RULES, **more)

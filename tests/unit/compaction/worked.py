@@ -64,7 +64,7 @@ def plan_of(entries: tuple[Entry, ...], prefix: tuple[Entry, ...] = ()) -> CutPl
         history=entries,
         turn_prefix=prefix,
         kept_tokens=0,
-        summarised_tokens=sum(entry.tokens for entry in entries + prefix),
+        summarized_tokens=sum(entry.tokens for entry in entries + prefix),
         reason=NOT_RUN,
     )
 

@@ -63,7 +63,7 @@ class Sent:
     seconds: float = 0.0
 
 
-class Summarising(Protocol):
+class Summarizing(Protocol):
     """A model that counts what it is asked and writes."""
 
     asked_chars: int
@@ -253,7 +253,7 @@ class ThroughEngine:
         self, memory: Engine, session: LiveSession, clock: LiveClock, *, pause: bool
     ) -> None:
         self.clock = clock
-        self._model: Summarising | None = None
+        self._model: Summarizing | None = None
         self._memory = memory
         self._session = session
         self._pause = pause
@@ -288,7 +288,7 @@ class ThroughEngine:
     async def back(self) -> None:
         """The engine finds out by itself: the next history is without the question."""
 
-    def watch(self, model: Summarising) -> None:
+    def watch(self, model: Summarizing) -> None:
         """Bill what this model is asked and writes."""
         self._model = model
 
@@ -376,9 +376,9 @@ class SlidingWindow:
 class PlainCompaction(SlidingWindow):
     """Over the limit all but the newest part becomes a summary, as most agents do it."""
 
-    def __init__(self, limit_tokens: int, summarise: Any) -> None:
+    def __init__(self, limit_tokens: int, summarize: Any) -> None:
         super().__init__(limit_tokens)
-        self._summarise = summarise
+        self._summarize = summarize
         self._summary = ""
 
     async def shape(self, history: Sequence[WireMessage]) -> Sent:
@@ -389,7 +389,7 @@ class PlainCompaction(SlidingWindow):
             sent = await super().shape(history)
             if self._first > before:
                 gone = spoken(history[before : self._first])
-                written = self._summarise(f"{self._summary}\n{gone}")
+                written = self._summarize(f"{self._summary}\n{gone}")
                 self.billed += count(gone) + OUTPUT_PRICE * count(written)
                 self._summary = written
         else:

@@ -54,7 +54,7 @@ _JUNK: Final = "## Goal\nWork goes on.\n\n## Progress\nSeveral things were done.
 _MOST_LINES: Final = 24
 
 
-def summarised(how: Summaries, text: str) -> str:
+def summarized(how: Summaries, text: str) -> str:
     """A summary of this text: says nothing, or what the user said last, a line each."""
     if how == "junk":
         return _JUNK
@@ -64,7 +64,7 @@ def summarised(how: Summaries, text: str) -> str:
     )
 
 
-class Summariser:
+class Summarizer:
     """A model that summarises, as the engine asks it."""
 
     name = "bench-summariser"
@@ -77,7 +77,7 @@ class Summariser:
 
     async def ask(self, prompt: Prompt) -> Answer:
         """The summary of what the prompt holds."""
-        text = summarised(self._how, prompt.text)
+        text = summarized(self._how, prompt.text)
         self.asked_chars += len(prompt.text)
         self.written_chars += len(text)
         return Answer(text=text)
@@ -110,11 +110,11 @@ async def run_session(session: LiveSession, how: LiveRun) -> Tally:
         limit = how.window_tokens - how.window_tokens // 4
         strategy: Strategy = SlidingWindow(limit)
         if how.strategy == "plain-compaction":
-            strategy = PlainCompaction(limit, lambda text: summarised(how.summaries, text))
+            strategy = PlainCompaction(limit, lambda text: summarized(how.summaries, text))
         return await feed(session, strategy)
     clock = LiveClock()
     clock.at = session.exchanges[0].at
-    model = None if how.summaries == "none" else Summariser(how.summaries)
+    model = None if how.summaries == "none" else Summarizer(how.summaries)
     arguments: dict[str, Any] = {**_PATIENT, "window_tokens": how.window_tokens, **how.changes}
     if how.embedders:
         arguments["embedding_cache.enabled"] = False  # they have one

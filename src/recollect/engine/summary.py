@@ -23,7 +23,7 @@ from recollect.engine.hooks import Hooks, cancelled, preparation, supplied_summa
 from recollect.ports import Model, Recaller
 from recollect.rules.message_redaction import TextMask
 from recollect.turn.draft import Draft
-from recollect.values.compaction import CutPlan, NoSummary, Receipt, Spent, Summarised
+from recollect.values.compaction import CutPlan, NoSummary, Receipt, Spent, Summarized
 from recollect.values.edit import Carried, Cut
 from recollect.values.model import Answer, Prompt
 from recollect.values.reason import Cause, Reason
@@ -49,7 +49,7 @@ class Bill:
         self.spent = replace(self.spent, calls=self.spent.calls + 1)
 
 
-class Summariser:
+class Summarizer:
     """Makes the summaries of one engine."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Summariser:
         """The longest summary, without the lines and pins that code adds."""
         return min(self._settings.summary_tokens, draft.given.limits.window_tokens // SUMMARY_SHARE)
 
-    async def summarise(
+    async def summarize(
         self,
         draft: Draft,
         plan: CutPlan,
@@ -87,7 +87,7 @@ class Summariser:
         whose: dict[str, str | None],
         begun: float,
         bill: Bill,
-    ) -> Summarised | NoSummary:
+    ) -> Summarized | NoSummary:
         """The summary of what the plan cuts, with the lines that it does not tell behind it.
 
         The plan and the cut `before` it are masked by `mask`, and so is all that others say here.
@@ -99,7 +99,7 @@ class Summariser:
         if isinstance(supplied, NoSummary):
             return replace(supplied, notes=notes)
         rules_text = mask.text(await asyncio.to_thread(self._critical_rules))
-        made: Summarised | NoSummary
+        made: Summarized | NoSummary
         if isinstance(supplied, str):
             made = await self._completed(draft, plan, mask.text(supplied), rules_text, earlier)
         else:
@@ -128,7 +128,7 @@ class Summariser:
         *,
         begun: float,
         bill: Bill,
-    ) -> Summarised | NoSummary:
+    ) -> Summarized | NoSummary:
         model, settings = self._model, self._settings
         if model is None:
             why = Reason(Cause.NO_SUPPLIER)
@@ -162,9 +162,9 @@ class Summariser:
         supplied: str,
         rules_text: str,
         earlier: Carried | None,
-    ) -> Summarised:
+    ) -> Summarized:
         """A summary that somebody else wrote, with what code carries."""
-        carried = await asyncio.to_thread(carry, plan.summarised, earlier, kept=plan.kept)
+        carried = await asyncio.to_thread(carry, plan.summarized, earlier, kept=plan.kept)
         text = append_carried(
             supplied,
             carried,
@@ -173,7 +173,7 @@ class Summariser:
             lines_tokens=_lines_tokens(draft, plan),
             count_tokens=draft.given.weigher.text,
         )
-        return Summarised(text=text, carried=carried, spent=Spent())
+        return Summarized(text=text, carried=carried, spent=Spent())
 
     async def _supplied(
         self,
@@ -189,7 +189,7 @@ class Summariser:
             return None, ()
         record = preparation(
             plan,
-            await asyncio.to_thread(carry, plan.summarised, earlier),
+            await asyncio.to_thread(carry, plan.summarized, earlier),
             tokens_before=draft.used_tokens(),
             previous_summary=previous,
             reserve_tokens=draft.given.limits.reserve_tokens,
@@ -208,7 +208,7 @@ class Summariser:
 
 def _lines_tokens(draft: Draft, plan: CutPlan) -> int:
     """What the lines behind the summary of this cut may take, as an estimate."""
-    cut = sum([entry.tokens for entry in plan.summarised])
+    cut = sum([entry.tokens for entry in plan.summarized])
     window = draft.given.estimated(draft.given.limits.window_tokens)
     return min(lines_tokens(window), cut // LINES_PART)
 
@@ -225,7 +225,7 @@ async def prove(
     draft: Draft,
     plan: CutPlan,
     before: Cut | None,
-    summary: Summarised,
+    summary: Summarized,
     mask: TextMask,
     *,
     recaller: Recaller | None,
@@ -261,7 +261,7 @@ async def prove(
 
     # What code carries is made anew, so only what the model wrote, and what was pinned, is probed.
     previous = "" if before is None else strip_carried(before.summary)
-    probes = await asyncio.to_thread(probe, plan.summarised, previous_summary=previous)
+    probes = await asyncio.to_thread(probe, plan.summarized, previous_summary=previous)
     made = await receipt(
         probes,
         without_bare_names(summary.text),
