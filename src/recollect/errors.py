@@ -11,6 +11,7 @@
     │   ├── ModelUnavailable  not now: away, overloaded, too slow; the same call may succeed later
     │   ├── ModelRefused      never as it is: bad request, key or model; asking again is no use
     │   └── ModelOverflow     the request does not fit the model's window
+    ├── UpstreamUnreachable   the provider behind the gateway does not answer, or broke off
     ├── TranscriptError       a transcript on disk cannot be opened or written
     │   └── TranscriptLocked  another process writes it
     └── StoreError            a store could not do what it was asked
@@ -80,6 +81,10 @@ class ModelOverflow(ModelError):  # noqa: N818
     def __init__(self, message: str, overflow: object = None) -> None:
         super().__init__(message)
         self.overflow = overflow
+
+
+class UpstreamUnreachable(RecollectError):  # noqa: N818
+    """The provider behind the gateway cannot be reached, or its reply broke off."""
 
 
 class TranscriptError(RecollectError):

@@ -36,6 +36,7 @@ CompactionMode = Literal["safeguard", "default"]
 PruningMode = Literal["off", "cache-ttl", "adaptive", "aggressive"]
 IndexSource = Literal["sessions", "memory"]
 ResetMode = Literal["daily", "idle"]
+GatewaySummaries = Literal["off", "client"]
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -575,6 +576,46 @@ class WorkspaceSettings(Validated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayUpstreams(Validated):
+    """The providers behind the gateway; requests reach no other server."""
+
+    anthropic: str | None = setting(
+        "https://api.anthropic.com", "Base URL for the Messages API; none: not served"
+    )
+    openai: str | None = setting(
+        "https://api.openai.com/v1",
+        "Base URL for Chat Completions and Responses; none: not served",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings(Validated):
+    """The HTTP gateway: `recollect gateway` and `recollect wrap`."""
+
+    host: str = setting("127.0.0.1", "Address to listen on; others than loopback need a token")
+    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(8788, "Port to listen on; 0: a free one")
+    token_variable: str | None = setting(
+        None, "Environment variable with the token that requests must bring as x-recollect-token"
+    )
+    space: str = setting("default", "Space of requests that name none")
+    by_folder: bool = setting(True, "A space of its own per project folder, where the client says")
+    summaries: GatewaySummaries = setting(
+        "off",
+        '"client": when the window fills, ask the client\'s own model, with its key, for a summary',
+    )
+    summary_day_tokens: Positive = setting(
+        1_000_000, "Tokens a day that such summaries may take; over it, trimming only"
+    )
+    max_body_bytes: Positive = setting(64_000_000, "Larger requests are refused with 413")
+    max_requests: Positive = setting(256, "Requests at once; more are refused with 429")
+    connect_seconds: Seconds = setting(10.0, "How long connecting to a provider may take")
+    silence_seconds: Seconds = setting(
+        600.0, "How long a provider may stay silent before the gateway gives up on it"
+    )
+    upstream: GatewayUpstreams = field(default_factory=GatewayUpstreams)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingCache(Validated):
     """Vectors kept so that no text is embedded twice."""
 
@@ -638,3 +679,4 @@ class Settings(Validated):
     embedding_cache: EmbeddingCache = field(default_factory=EmbeddingCache)
     workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
     session: SessionSettings = field(default_factory=SessionSettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)

@@ -223,6 +223,30 @@ class Engine:
             assert context is not None
         return context
 
+    async def preview(
+        self,
+        session: Session | SessionId,
+        request: bytes | bytearray | memoryview | Mapping[str, Any],
+        *,
+        format: FormatName | None = None,  # noqa: A002
+        recall: bool = True,
+    ) -> Context:
+        """What `prepare` would send, leaving no trace: nothing is kept, compacted or committed.
+
+        For requests beside the conversation that carry its history: a count of tokens, a summary
+        that the client writes itself (`recall=False`).
+        """
+        handle = self._handle(session)
+        request = checked_request(request)
+        async with handle.lock:
+            boundary = self._boundary()
+            state = await load(handle, self._stored, boundary)
+            given = await self._given(handle, state, request, format, boundary)
+            given = replace(given, why_not_compact=Reason(Cause.PREVIEWED), may_compact=False)
+            recaller = self._recaller if recall else None
+            done = await prepare_turn(given, boundary, recaller=recaller, durability=None)
+            return context_of(given, done, boundary, as_it_came=request, compaction=None)
+
     async def _turn(
         self,
         handle: Session,

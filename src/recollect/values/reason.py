@@ -172,6 +172,7 @@ class Cause(Enum):
     COMPACTION_UNDONE = "the last compaction was undone; there is none until you ask for one"
     BREAKER_OPEN = "compactions made no progress lately and are paused for a while"
     PROVIDER_HOLDS = "the provider holds the earlier messages itself: only it can shorten them"
+    PREVIEWED = "this is a preview: nothing is compacted for it"
     NO_MODEL = (
         "no model is set that could summarise: set models.provider and models.main, "
         "or give `model=`"

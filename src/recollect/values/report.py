@@ -153,12 +153,13 @@ class Report:
         sent += f"{self.tokens_after:,} of {self.limit_tokens:,} tokens"
         if self.tokens_before != self.tokens_after:
             sent += f" ({self.tokens_before:,} came in)"
-        done = self._done() or ["nothing, it goes out as it came"]
+        done = self.done() or ["nothing, it goes out as it came"]
         failed = joined_lines(self.failures)
         failures = f"Failed: {failed}" if failed else "Nothing failed"
         return "\n".join((sent, f"Done: {', '.join(done)}", failures))
 
-    def _done(self) -> list[str]:
+    def done(self) -> list[str]:
+        """What was done to the request, a phrase each; empty where it goes out as it came."""
         fates = self.fates()
         counts = Counter(fate.fate for fate in fates)
         left, behind = counts["left out"], counts["summarised"]

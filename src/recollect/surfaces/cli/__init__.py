@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "explain:explain",
     "export": "export:export",
     "facts": "facts:facts",
+    "gateway": "gateway:gateway",
     "import": "import_:import_",
     "models": "models:models",
     "memory": "memory:memory",

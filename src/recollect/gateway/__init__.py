@@ -1,0 +1,1 @@
+"""The gateway: memory for agents that nobody can change, by their base URL alone."""

@@ -1,0 +1,120 @@
+"""Running the gateway: on its own until it is told to stop, or as long as something else runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from recollect.config import Settings
+from recollect.errors import MissingExtra, RecollectError, SettingsError
+from recollect.gateway.server import Gateway
+
+if TYPE_CHECKING:
+    import uvicorn
+
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+START_SECONDS: Final = 30.0
+BACKLOG: Final = 2_048
+
+
+def gateway_token(settings: Settings) -> str | None:
+    """The token that requests must bring; SettingsError where one is needed and missing."""
+    gateway = settings.gateway
+    if gateway.token_variable is not None:
+        token = os.environ.get(gateway.token_variable)
+        if not token:
+            raise SettingsError(
+                f"gateway.token_variable names {gateway.token_variable}, which is not set: put the "
+                "token into the environment"
+            )
+        return token
+    if gateway.host not in _LOOPBACK:
+        raise SettingsError(
+            f"gateway.host is {gateway.host}, which others can reach: name the variable of a token "
+            "as gateway.token_variable, or listen on 127.0.0.1"
+        )
+    return None
+
+
+def listening_socket(settings: Settings) -> socket.socket:
+    """The socket to serve on; RecollectError where the port is taken."""
+    gateway = settings.gateway
+    family = socket.AF_INET6 if ":" in gateway.host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((gateway.host, gateway.port))
+    except OSError as error:
+        opened.close()
+        raise RecollectError(
+            f"port {gateway.port} of {gateway.host} cannot be used ({error.strerror}): set another "
+            "as gateway.port, or stop what listens there"
+        ) from error
+    opened.listen(BACKLOG)
+    return opened
+
+
+def address_of(opened: socket.socket) -> str:
+    """The base URL of a gateway on this socket."""
+    host, port = opened.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def server_of(gateway: Gateway) -> uvicorn.Server:
+    """The HTTP server of a gateway; it adds no headers of its own to what providers send."""
+    try:
+        import uvicorn
+    except ImportError:
+        raise MissingExtra(feature="the gateway", extra="gateway") from None
+    return uvicorn.Server(
+        uvicorn.Config(
+            gateway,
+            access_log=False,
+            date_header=False,
+            lifespan="on",
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=10,
+            timeout_keep_alive=120,
+            ws="none",
+        )
+    )
+
+
+class BackgroundGateway:
+    """A gateway in a thread of its own, for as long as the block runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.gateway = Gateway(settings, token=gateway_token(settings))
+        self._socket = listening_socket(settings)
+        self.url = address_of(self._socket)
+        self._server = server_of(self.gateway)
+        self._thread = threading.Thread(
+            target=self._server.run,
+            kwargs={"sockets": [self._socket]},
+            name="recollect-gateway",
+            daemon=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        until = time.monotonic() + START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > until:
+                raise RecollectError("the gateway did not start: the log says why")
+            time.sleep(0.01)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(START_SECONDS)
+        self._socket.close()

@@ -1,0 +1,230 @@
+"""A request through memory: which view of the conversation goes out, and what its reply teaches.
+
+Owns failing open: whatever goes wrong with a memory, there is a body to send, and the record says
+why it is that one. The order is: the memory's view; without a memory, a view trimmed to the window;
+the request as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from recollect.boundary import Part
+from recollect.config import Settings
+from recollect.engine import Context, Observation
+from recollect.errors import FormatError, MissingExtra, StaleSession
+from recollect.gateway.activity import Handling
+from recollect.gateway.caller import Caller, RequestKind
+from recollect.gateway.replies import KeptReply
+from recollect.gateway.spaces import SpaceMemory, Spaces
+from recollect.values.model import FormatName
+
+ResultT = TypeVar("ResultT")
+
+OBSERVED_SECONDS: Final = 5.0
+"""How long a turn waits for the reading of the session's last reply."""
+LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapedRequest:
+    """The body that goes out, and whose it is."""
+
+    body: bytes = field(repr=False)
+    handling: Handling
+    why: str = ""
+    context: Context | None = field(default=None, repr=False)
+    memory: SpaceMemory | None = field(default=None, repr=False)
+    """Where the reply is to be kept; None where it is not."""
+    space: str | None = None
+    session: str | None = None
+
+
+class Shaper:
+    """Shapes requests with the memories of their spaces."""
+
+    def __init__(self, settings: Settings, spaces: Spaces) -> None:
+        self._settings = settings
+        self._spaces = spaces
+        self._part = Part("gateway's memory")
+        compaction = settings.compaction.deadline_seconds
+        self._seconds = 2 * settings.turn.deadline_seconds + (
+            compaction if settings.gateway.summaries != "off" else 0.0
+        )
+        """The longest that a request waits for memory."""
+
+    async def shape(self, caller: Caller, format_name: FormatName, body: bytes) -> ShapedRequest:
+        """The view of a turn; never raises for what memory does."""
+        space = self.space_of(caller)
+        memory = await self._spaces.get(space)
+        if memory is None:
+            return await self.without_memory(format_name, body, why="its memory cannot be opened")
+        session = caller.session
+        try:
+            if session is None:
+                session = await asyncio.to_thread(memory.recognition.name, format_name, body)
+            await self._observed(memory, session)
+            context = await self._prepared(memory, session, format_name, body)
+        except FormatError as error:
+            return ShapedRequest(body=body, handling=Handling.PASSED, why=str(error))
+        except Exception as error:  # noqa: BLE001 - a memory that fails stops no turn
+            self._part.away(f"{type(error).__name__}: {error}", whose=space)
+            why = "memory failed" if not isinstance(error, TimeoutError) else "memory took too long"
+            return await self.without_memory(format_name, body, why=why)
+        self._part.back(whose=space)
+        same = context.request is body or context.request == body
+        return ShapedRequest(
+            body=context.request,
+            handling=Handling.AS_IT_CAME if same else Handling.SHAPED,
+            context=context,
+            memory=memory,
+            space=space,
+            session=session,
+        )
+
+    async def shape_beside(
+        self, caller: Caller, format_name: FormatName, body: bytes
+    ) -> ShapedRequest:
+        """The view of a request that carries a conversation's history but is no part of it."""
+        space = self.space_of(caller)
+        memory = await self._spaces.get(space)
+        if memory is None or caller.session is None:
+            return ShapedRequest(body=body, handling=Handling.PASSED)
+        recall = caller.kind is RequestKind.COUNT
+        try:
+            await self._observed(memory, caller.session)
+            context = await self._within(
+                memory.engine.preview(caller.session, body, format=format_name, recall=recall)
+            )
+        except Exception as error:  # noqa: BLE001 - as for a turn
+            self._part.away(f"{type(error).__name__}: {error}", whose=space)
+            return ShapedRequest(body=body, handling=Handling.PASSED, why="memory failed")
+        same = context.request is body or context.request == body
+        return ShapedRequest(
+            body=context.request,
+            handling=Handling.PASSED if same else Handling.SHAPED,
+            context=context,
+            space=space,
+            session=caller.session,
+        )
+
+    async def without_memory(
+        self, format_name: FormatName, body: bytes, *, why: str, error: Any = None
+    ) -> ShapedRequest:
+        """The best view that needs no memory: as it came where it fits, else trimmed.
+
+        With an `error`, the smaller view after a provider refused the request for its size. The
+        session lives as long as this call.
+        """
+        engine, name = self._spaces.stateless, f"passing-{time.monotonic_ns()}"
+        try:
+            context = await self._within(engine.prepare(name, body, format=format_name))
+            if error is not None:
+                await self._within(engine.observe(name, error))
+                context = await self._within(engine.prepare(name, body, format=format_name))
+        except Exception:  # noqa: BLE001 - then the provider decides
+            return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why)
+        finally:
+            engine.end(name)
+        return ShapedRequest(
+            body=context.request, handling=Handling.WITHOUT_MEMORY, why=why, context=context
+        )
+
+    async def shape_again(
+        self,
+        shaped: ShapedRequest,
+        caller: Caller,
+        format_name: FormatName,
+        body: bytes,
+        error: Any,
+    ) -> ShapedRequest:
+        """The view after the provider refused the last one for its size.
+
+        What it said of its window is learned first, so the next view is smaller.
+        """
+        if shaped.memory is not None and shaped.session is not None:
+            try:
+                await self._within(shaped.memory.engine.observe(shaped.session, error))
+            except Exception as failure:  # noqa: BLE001 - then it is tried without memory
+                self._part.away(f"{type(failure).__name__}: {failure}", whose=shaped.session)
+            else:
+                return await self.shape(caller, format_name, body)
+        why = shaped.why or "it was too large for the provider"
+        return await self.without_memory(format_name, body, why=why, error=error)
+
+    def space_of(self, caller: Caller) -> str:
+        """The space that a request belongs to: named, by its folder, or the default."""
+        settings = self._settings.gateway
+        if caller.space:
+            return caller.space
+        if settings.by_folder and caller.folder:
+            return caller.folder  # as the terminal agent and the hooks name it
+        return settings.space
+
+    def observe_later(
+        self, shaped: ShapedRequest, reply: KeptReply
+    ) -> asyncio.Task[Observation | None] | None:
+        """Read a reply that has gone to the client, beside what comes next."""
+        memory, session = shaped.memory, shaped.session
+        if memory is None or session is None:
+            return None
+        task = asyncio.create_task(self._observe(memory, session, reply))
+        memory.observing[session] = task
+        task.add_done_callback(
+            lambda done: (
+                memory.observing.pop(session, None)
+                if memory.observing.get(session) is done
+                else None
+            )
+        )
+        return task
+
+    async def _observe(
+        self, memory: SpaceMemory, session: str, reply: KeptReply
+    ) -> Observation | None:
+        try:
+            read = await asyncio.to_thread(reply.read)
+            return await memory.engine.observe(session, read)
+        except (FormatError, MissingExtra) as error:
+            LOG.warning("a reply could not be read, so it is not kept: %s", error)
+        except Exception as error:  # noqa: BLE001 - the client has its answer; the next one comes
+            self._part.away(f"{type(error).__name__}: {error}", whose=session)
+        return None
+
+    async def _observed(self, memory: SpaceMemory, session: str) -> None:
+        """Wait for the reading of the session's last reply, for a while."""
+        reading = memory.observing.get(session)
+        if reading is not None:
+            await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
+
+    async def _prepared(
+        self, memory: SpaceMemory, session: str, format_name: FormatName, body: bytes
+    ) -> Context:
+        """The turn; once more where another of the same session overtook it."""
+        try:
+            return await self._within(memory.engine.prepare(session, body, format=format_name))
+        except StaleSession:
+            return await self._within(memory.engine.prepare(session, body, format=format_name))
+
+    async def _within(self, work: Awaitable[ResultT]) -> ResultT:
+        """Wait for memory, but not for ever, and finish it even if the client goes away.
+
+        Half a turn must not stay behind in a session.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), self._seconds)
+        except (TimeoutError, asyncio.CancelledError):
+            task.add_done_callback(_ignore)
+            raise
+
+
+def _ignore(task: asyncio.Future[Any]) -> None:
+    """Take an abandoned task's error, so that nobody is told of it twice."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,110 @@
+"""The memories behind the gateway, one a space, opened when first asked for.
+
+Nothing here may stop a request: a memory that cannot be opened is tried again later, and until
+then requests are shaped without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from recollect.boundary import attempted
+from recollect.config import Settings
+from recollect.engine import Engine, Observation
+from recollect.errors import RecollectError
+from recollect.gateway.recognition import SessionRecognition
+from recollect.rules.identity import space_secret
+from recollect.wiring import open_memory
+from recollect.wiring.models import OwnModel
+from recollect.wiring.stores import deployment_secret
+
+AGAIN_SECONDS: Final = 30.0
+"""How long a memory that could not be opened is left alone."""
+CLOSE_SECONDS: Final = 10.0
+_WARM_UP: Final = "warm-up"
+_WARM_UP_REQUEST: Final = (
+    b'{"model":"","messages":[{"role":"user","content":"What did we decide about it before?"}]}'
+)
+LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class SpaceMemory:
+    """One space: its engine, and the sessions recognised in it."""
+
+    engine: Engine
+    recognition: SessionRecognition
+    observing: dict[str, asyncio.Task[Observation | None]] = field(default_factory=dict)
+    """Replies that are being read, by session: the session's next turn waits for its own."""
+
+
+class Spaces:
+    """Engines by space, and the one that keeps nothing."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        model: OwnModel | None = None,
+        opened: Callable[[str], Engine] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._model = model
+        self._open = opened or self._opened
+        self._spaces: dict[str, SpaceMemory] = {}
+        self._failed_at: dict[str, float] = {}
+        self.stateless = Engine(
+            replace(settings, compaction=replace(settings.compaction, enabled=False)),
+            off_the_loop=True,
+        )
+        """Shapes a request without memory: pairs mended, trimmed to its window."""
+
+    def _opened(self, space: str) -> Engine:
+        return open_memory(
+            space=space, settings=self._settings, model=self._model, off_the_loop=True
+        )
+
+    async def get(self, space: str) -> SpaceMemory | None:
+        """The memory of a space; None while it cannot be opened."""
+        known = self._spaces.get(space)
+        if known is not None:
+            return known
+        failed = self._failed_at.get(space)
+        if failed is not None and time.monotonic() - failed < AGAIN_SECONDS:
+            return None
+        try:
+            engine = self._open(space)
+        except (RecollectError, OSError, ValueError) as error:
+            if failed is None:
+                LOG.warning("the memory of space %r cannot be opened: %s", space, error)
+            self._failed_at[space] = time.monotonic()
+            return None
+        self._failed_at.pop(space, None)
+        secret = space_secret(space, deployment_secret())
+        self._spaces[space] = SpaceMemory(engine, SessionRecognition(secret))
+        return self._spaces[space]
+
+    async def warm(self, space: str) -> None:
+        """Open a memory and load what its first turn would, so that nobody waits for that."""
+        memory = await self.get(space)
+        engines = (self.stateless,) if memory is None else (self.stateless, memory.engine)
+        for engine in engines:
+            await attempted(engine.preview(_WARM_UP, _WARM_UP_REQUEST))
+            engine.end(_WARM_UP)
+
+    async def close(self) -> None:
+        """Read what is still to be read, and close every memory."""
+        for memory in self._spaces.values():
+            waiting = set(memory.observing.values())
+            if waiting:
+                await asyncio.wait(waiting, timeout=CLOSE_SECONDS)
+            try:
+                await asyncio.wait_for(memory.engine.close(), CLOSE_SECONDS)
+            except TimeoutError:
+                LOG.warning("a memory was not closed in time; what it wrote last is in the spool")
+        await self.stateless.close()

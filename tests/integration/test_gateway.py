@@ -1,0 +1,535 @@
+"""The gateway between real HTTP clients and a scripted provider, both sides recorded."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.harness.model_server import Asked, ModelServer, Step
+
+from recollect.config import Settings, load_settings
+from recollect.gateway.running import BackgroundGateway
+from recollect.testing.scripted_model import Fails, Says, ScriptedCall
+from recollect.values.model import Usage
+
+_REACH = socket.socket.connect
+PATHS = {
+    "anthropic": "/v1/messages",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+}
+KEY = "sk-ant-api03-" + "Zk3pQ9" * 14
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def local_only(self: socket.socket, address: Any) -> None:
+        assert isinstance(address, str | bytes) or address[0] in {"127.0.0.1", "::1"}, address
+        _REACH(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", local_only)
+
+
+def settings_for(server: ModelServer, **more: Any) -> Settings:
+    return load_settings(
+        arguments={
+            "gateway.port": 0,
+            "gateway.upstream.anthropic": server.url,
+            "gateway.upstream.openai": f"{server.url}/v1",
+            "recall.embedder": "none",
+            **more,
+        }
+    ).settings
+
+
+@contextmanager
+def gateway(server: ModelServer, **more: Any) -> Iterator[BackgroundGateway]:
+    with BackgroundGateway(settings_for(server, **more)) as running:
+        yield running
+
+
+class Reply:
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.getheaders()}
+        self.body = response.read()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def ask(
+    url: str,
+    path: str,
+    body: bytes | dict[str, Any] | None = None,
+    *,
+    method: str = "POST",
+    **headers: str,
+) -> Reply:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    content = json.dumps(body).encode() if isinstance(body, dict) else body
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        connection.request(method, path, content, {"content-type": "application/json", **sent})
+        return Reply(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def records(running: BackgroundGateway, count: int) -> list[dict[str, Any]]:
+    """The newest records, once there are so many."""
+    until = time.monotonic() + 10
+    while True:
+        found = [record.to_dict() for record in running.gateway.activity.newest(100)]
+        if len(found) >= count or time.monotonic() > until:
+            return sorted(found, key=lambda record: record["number"])
+        time.sleep(0.02)
+
+
+def body_of(wire: str, texts: list[str], *, stream: bool = False) -> bytes:
+    """A request in spelling of its own: white space, order and escapes that nobody else writes."""
+    roles = ["user", "assistant"]
+    rows = [
+        f'{{ "role":"{roles[at % 2]}" ,"content": {json.dumps(text)} }}'
+        for at, text in enumerate(texts)
+    ]
+    field = "input" if wire == "openai-responses" else "messages"
+    limit = '"max_tokens":1024, ' if wire == "anthropic" else ""
+    return (
+        f'{{"model" : "m\\u006fdel-x", {limit}"stream":{str(stream).lower()},'
+        f' "x_unknown": [1.0, 2e3],\n "{field}": [{" , ".join(rows)}] }}'
+    ).encode()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("wire", list(PATHS))
+def test_what_needs_no_shaping_passes_byte_for_byte(wire: str, stream: bool) -> None:
+    says = Says(text="Good day, harbour master.", usage=Usage(input_tokens=9, output_tokens=5))
+    body = body_of(wire, ["Who keeps the light?"], stream=stream)
+    with ModelServer([says, says]) as server, gateway(server) as running:
+        direct = ask(server.url, PATHS[wire], body)
+        through = ask(running.url, f"{PATHS[wire]}?beta=true", body, anthropic_beta="x-1,y-2")
+        server.check()
+        sent = server.asked[1]
+        assert sent.content == body
+        assert sent.path == f"{PATHS[wire]}?beta=true"
+        assert sent.headers["anthropic-beta"] == "x-1,y-2"
+        assert "x-recollect-report" in through.headers
+        assert through.status == direct.status
+        assert through.body == direct.body
+        own = {"x-recollect-report", "transfer-encoding", "content-length"}
+        assert through.headers.keys() - own == direct.headers.keys() - own
+
+
+def test_paths_it_does_not_know_pass_through_untouched() -> None:
+    pages = {"/v1/models": {"data": [{"id": "m"}]}, "/v1/files?limit=2": {"data": []}}
+    with ModelServer([], pages=pages) as server, gateway(server) as running:
+        assert ask(running.url, "/v1/models", method="GET").json == pages["/v1/models"]
+        assert ask(running.url, "/v1/files?limit=2", method="GET").json == {"data": []}
+        assert ask(running.url, "/v1/none", method="GET").status == 404
+
+
+def test_websocket_upgrades_are_declined_at_once() -> None:
+    with ModelServer([]) as server, gateway(server) as running:
+        reply = ask(
+            running.url, "/v1/responses", method="GET", upgrade="websocket", connection="Upgrade"
+        )
+        assert reply.status == 426
+        assert not server.asked
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
+def test_errors_come_through_as_sent(status: int) -> None:
+    fails = Fails(
+        status=status,
+        body={"type": "error", "error": {"type": "x_error", "message": "as it is"}},
+        headers={"retry-after": "7", "request-id": "req_1"},
+    )
+    with ModelServer([fails]) as server, gateway(server) as running:
+        reply = ask(running.url, PATHS["anthropic"], body_of("anthropic", ["hello there"]))
+        assert (reply.status, reply.json) == (status, fails.body)
+        assert (reply.headers["retry-after"], reply.headers["request-id"]) == ("7", "req_1")
+
+
+@pytest.mark.parametrize("wire", list(PATHS))
+def test_an_error_in_mid_stream_comes_through(wire: str) -> None:
+    says = Says(text="One two three.", fail_after_events=3)
+    body = body_of(wire, ["count"], stream=True)
+    with ModelServer([says, says]) as server, gateway(server) as running:
+        assert ask(server.url, PATHS[wire], body).body == ask(running.url, PATHS[wire], body).body
+
+
+@pytest.mark.parametrize("wire", list(PATHS))
+def test_a_client_that_goes_away_ends_the_request_at_the_provider(wire: str) -> None:
+    says = Says(text="One two three four.", hang_after_events=2)
+    body = body_of(wire, ["count"], stream=True)
+    with ModelServer([says]) as server, gateway(server) as running:
+        parts = urlsplit(running.url)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+        connection.request("POST", PATHS[wire], body)
+        assert connection.getresponse().read1()
+        connection.close()
+        assert server.wait_until_hung_up(1.0)
+        assert records(running, 1)[0]["outcome"] == "the client went away"
+
+
+def test_a_client_that_goes_away_before_the_first_byte_ends_it_too() -> None:
+    with (
+        ModelServer([Says(text="late", hang_after_events=0)]) as server,
+        gateway(server) as running,
+    ):
+        parts = urlsplit(running.url)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+        connection.request("POST", PATHS["anthropic"], body_of("anthropic", ["wait for it"]))
+        time.sleep(0.5)
+        connection.close()
+        assert server.wait_until_hung_up(1.0)
+
+
+def history(turns: int, *, words: int = 120) -> list[str]:
+    """A long conversation, user and assistant by turns, the user last."""
+    texts = []
+    for at in range(turns):
+        texts.append(f"Please look at module {at}. " + f"detail {at} " * words)
+        texts.append(f"Module {at} is done. " + f"finding {at} " * words)
+    return [*texts, "What is next?"]
+
+
+@pytest.mark.parametrize("wire", list(PATHS))
+@pytest.mark.parametrize("manner", ["error", "inside"])
+def test_an_overflow_is_recovered_and_the_client_sees_an_answer(wire: str, manner: Any) -> None:
+    """The window is assumed far too large; the provider's own words teach it."""
+    says = Says(text="Next is module 41.", usage=Usage(input_tokens=8_000, output_tokens=8))
+    body = body_of(wire, history(40), stream=manner == "inside")
+    with (
+        ModelServer(lambda _: says, window_tokens=12_000, overflow=manner) as server,
+        gateway(server) as running,
+    ):
+        reply = ask(running.url, PATHS[wire], body)
+        assert reply.status == 200
+        assert b"Next is module 41." in reply.body or b'"Next' in reply.body
+        assert len(server.asked[-1].content) // 4 <= 12_000 < len(server.asked[0].content) // 4
+        (record,) = records(running, 1)
+        assert record["overflows"] >= 1
+        assert record["handling"] == "shaped"
+
+
+def test_untouched_messages_keep_their_bytes_when_others_are_left_out() -> None:
+    texts = history(60)
+    body = body_of("anthropic", texts)
+    rows = [row.strip() for row in body.split(b'"messages": [')[1].rsplit(b"]", 1)[0].split(b" , ")]
+    says = Says(text="Next.", usage=Usage(input_tokens=8_000, output_tokens=8))
+    with ModelServer(lambda _: says) as server, gateway(server, window_tokens=16_000) as running:
+        assert ask(running.url, PATHS["anthropic"], body).status == 200
+        sent = server.asked[0].content
+        assert len(sent) < len(body) / 2
+        assert body.startswith(sent.split(b'"messages": [')[0])
+        kept = [row for row in rows if row in sent]
+        assert rows[-1] in kept
+        assert len(kept) >= 4
+
+
+def turn(texts: list[str], **fields: Any) -> dict[str, Any]:
+    roles = ["user", "assistant"]
+    rows = [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)]
+    return {"model": "claude-x", "max_tokens": 512, "messages": rows, **fields}
+
+
+TOOLS = [{"name": "Bash", "description": "runs", "input_schema": {"type": "object"}}]
+CLAUDE = {"user_agent": "claude-cli/2.1.325 (external, cli)", "x_app": "cli"}
+
+
+def test_a_session_is_what_the_client_says_and_a_subagent_is_another() -> None:
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+    claude = {**CLAUDE, "x_claude_code_session_id": "abc"}
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
+        request = turn(["hello"], tools=TOOLS)
+        ask(running.url, PATHS["anthropic"], request, **claude)
+        ask(running.url, PATHS["anthropic"], request, **claude, x_claude_code_agent_id="a7")
+        user = json.dumps({"session_id": "abc"})
+        ask(running.url, PATHS["anthropic"], {**request, "metadata": {"user_id": user}}, **CLAUDE)
+        ask(running.url, PATHS["anthropic"], request, x_recollect_session="mine")
+        codex = {"user_agent": "codex_exec/0.166.0", "thread_id": "t1", "session_id": "s1"}
+        body = {"model": "g", "input": [{"role": "user", "content": "hi"}], "tools": TOOLS}
+        ask(
+            running.url,
+            PATHS["openai-responses"],
+            body,
+            **{"user_agent": codex["user_agent"], "thread-id": "t1"},
+        )
+        named = [record["session"] for record in records(running, 5)]
+        assert named == [
+            "claude-code:abc",
+            "claude-code:abc/a7",
+            "claude-code:abc",
+            "other:mine",
+            "codex:t1",
+        ]
+
+
+def test_side_requests_are_passed_on_and_not_kept() -> None:
+    says = Says(text="A title", usage=Usage(input_tokens=9, output_tokens=1))
+    claude = {**CLAUDE, "x_claude_code_session_id": "abc"}
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
+        ask(running.url, PATHS["anthropic"], turn(["hello"], tools=TOOLS), **claude)
+        ask(running.url, PATHS["anthropic"], turn(["write a title for: hello"]), **claude)
+        ask(
+            running.url,
+            PATHS["anthropic"],
+            {**turn(["quota"], tools=TOOLS), "max_tokens": 1},
+            **claude,
+        )
+        summary = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\nSummarise."
+        ask(
+            running.url, PATHS["anthropic"], turn(["hello", "Aye.", summary], tools=TOOLS), **claude
+        )
+        ask(
+            running.url, PATHS["anthropic"], turn(["hello", "Aye.", "go on"], tools=TOOLS), **claude
+        )
+        found = records(running, 5)
+        assert [record["turn"] for record in found if record["handling"] != "passed through"] == [
+            1,
+            2,
+        ]
+        assert len(server.asked) == 5
+        kinds = [record["kind"].split(":")[0] for record in found]
+        assert kinds[1:4] == [
+            "a side request without tools",
+            "a probe",
+            "the client compacts its history itself",
+        ]
+
+
+def test_a_conversation_without_a_key_is_recognised_by_its_history() -> None:
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
+
+        def session(*messages: Any) -> str:
+            body = {"model": "m", "max_tokens": 9, "messages": list(messages)}
+            report = ask(running.url, PATHS["anthropic"], body).headers["x-recollect-report"]
+            return report.rpartition("/")[0]
+
+        def said(role: str, text: str, **mark: Any) -> dict[str, Any]:
+            return {"role": role, "content": [{"type": "text", "text": text, **mark}]}
+
+        marked = {"cache_control": {"type": "ephemeral"}}
+        first = session(said("user", "hello", **marked))
+        again = session(
+            {"role": "user", "content": "hello"},
+            said("assistant", "Aye."),
+            said("user", "go on", **marked),
+        )
+        assert again == first
+        volatile = session(
+            said("user", "hello"),
+            said("assistant", "Aye."),
+            said("user", "go on"),
+            said("assistant", "Done."),
+            said("user", "and now"),
+            said("user", "time: 12:01"),
+        )
+        after = session(
+            said("user", "hello"),
+            said("assistant", "Aye."),
+            said("user", "go on"),
+            said("assistant", "Done."),
+            said("user", "and now"),
+            said("assistant", "Well."),
+            said("user", "more"),
+            said("user", "time: 12:05"),
+        )
+        assert volatile == after == first
+        other = session(said("user", "hello"), said("assistant", "No."), said("user", "why"))
+        assert other != first
+
+
+def test_a_memory_that_cannot_be_opened_stops_nobody(tmp_path: Path) -> None:
+    says = Says(text="Next.", usage=Usage(input_tokens=8_000, output_tokens=8))
+    (tmp_path / "file").write_text("in the way")
+    store = str(tmp_path / "file" / "memory.db")
+    with (
+        ModelServer(lambda _: says) as server,
+        gateway(server, **{"store.url": store, "window_tokens": 16_000}) as running,
+    ):
+        small, large = body_of("anthropic", ["hello"]), body_of("anthropic", history(60))
+        assert ask(running.url, PATHS["anthropic"], small).status == 200
+        assert server.asked[0].content == small
+        assert ask(running.url, PATHS["anthropic"], large).status == 200
+        assert len(server.asked[1].content) // 4 < 16_000
+        assert all(record["failed"] or record["why"] for record in records(running, 2))
+
+
+def test_what_is_too_large_or_no_json_is_answered_for_what_it_is() -> None:
+    says = Fails(status=400, body={"error": {"message": "not JSON"}})
+    with (
+        ModelServer(lambda _: says) as server,
+        gateway(server, **{"gateway.max_body_bytes": 10_000}) as running,
+    ):
+        assert ask(running.url, PATHS["openai-chat"], b"x" * 20_000).status == 413
+        for body in (b"{not json", b"[]", b"", b'{"messages": 7}', b"\xff\xfe"):
+            assert ask(running.url, PATHS["openai-chat"], body).status == 400
+            assert server.asked[-1].content == body
+
+
+def test_a_provider_that_is_away_is_told_as_such() -> None:
+    with ModelServer([]) as server:
+        settings = settings_for(server)
+    with BackgroundGateway(settings) as running:
+        reply = ask(running.url, PATHS["anthropic"], body_of("anthropic", ["hello"]))
+        assert reply.status == 502
+        assert reply.json["type"] == "error"
+        assert "cannot be reached" in reply.json["error"]["message"]
+
+
+def test_compressed_requests_are_read_and_sent_as_they_came() -> None:
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+    body = gzip.compress(body_of("openai-responses", ["hello there"]))
+    with ModelServer([says]) as server, gateway(server) as running:
+        # the scripted server reads JSON, so it is asked for an error that needs none
+        server._steps = [Fails(status=418)]  # type: ignore[assignment]
+        ask(running.url, PATHS["openai-responses"], body, content_encoding="gzip")
+        assert server.asked[0].content == body
+        assert server.asked[0].headers["content-encoding"] == "gzip"
+        assert records(running, 1)[0]["kind"] == "a turn of the conversation"
+
+
+def test_a_token_is_asked_for_where_one_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_TOKEN", "let-me-in")
+    says = Says(text="Aye.")
+    with (
+        ModelServer(lambda _: says) as server,
+        gateway(server, **{"gateway.token_variable": "GATEWAY_TOKEN"}) as running,
+    ):
+        body = body_of("anthropic", ["hello"])
+        assert ask(running.url, PATHS["anthropic"], body).status == 401
+        assert ask(running.url, PATHS["anthropic"], body, x_recollect_token="no").status == 401
+        assert ask(running.url, "/recollect/activity?follow=0", method="GET").status == 401
+        reply = ask(running.url, PATHS["anthropic"], body, x_recollect_token="let-me-in")
+        assert reply.status == 200
+        assert "x-recollect-token" not in server.asked[-1].headers
+
+
+def test_other_names_of_this_machine_are_refused() -> None:
+    with ModelServer([]) as server, gateway(server) as running:
+        reply = ask(running.url, "/v1/models", method="GET", host="evil.example:80")
+        assert reply.status == 403
+
+
+def test_keys_reach_the_provider_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path))
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+    steps: list[Step] = [says, Fails(status=500), Says(text="x", cut_after_events=2), says]
+    with ModelServer(steps) as server, gateway(server) as running:
+        for stream in (False, False, True, False):
+            body = body_of("anthropic", ["hello"], stream=stream)
+            try:
+                ask(
+                    running.url,
+                    PATHS["anthropic"],
+                    body,
+                    x_api_key=KEY,
+                    authorization=f"Bearer {KEY}",
+                )
+            except http.client.IncompleteRead:
+                assert stream
+        assert server.asked[0].headers["x-api-key"] == KEY
+        shown = json.dumps(records(running, 4))
+    assert KEY not in shown
+    assert KEY not in caplog.text
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_counting_tokens_answers_for_what_would_be_sent() -> None:
+    says = Says(text="Next.", usage=Usage(input_tokens=8_000, output_tokens=8))
+    counts: list[int] = []
+
+    def answer(asked: Asked) -> Step:
+        if asked.path.endswith("count_tokens"):
+            counts.append(len(asked.content) // 4)
+            return Fails(status=200, body={"input_tokens": counts[-1]})
+        return says
+
+    claude = {**CLAUDE, "x_claude_code_session_id": "abc"}
+    with ModelServer(answer, pages={}) as server, gateway(server, window_tokens=16_000) as running:
+        request = turn(history(60), tools=TOOLS)
+        ask(running.url, PATHS["anthropic"], request, **claude)
+        sent = len(server.asked[0].content) // 4
+        del request["max_tokens"]
+        ask(running.url, f"{PATHS['anthropic']}/count_tokens", request, **claude)
+        counted = len(server.asked[1].content) // 4
+        assert abs(counted - sent) < sent * 0.05
+
+
+def test_planted_facts_come_back_through_the_gateway() -> None:
+    """A client that resends everything; what has left the window is recalled when asked for."""
+    says = Says(text="Noted.", usage=None)
+    texts = ["Remember: the crane's access code is QX-4417."]
+    for at in range(60):
+        texts += ["Noted.", f"Read module {at}. " + f"word{at} " * 150]
+    texts += ["Noted.", "What is the crane's access code?"]
+    with ModelServer(lambda _: says) as server, gateway(server, window_tokens=16_000) as running:
+        for end in range(1, len(texts) + 1, 2):
+            assert (
+                ask(
+                    running.url, PATHS["anthropic"], turn(texts[:end]), x_recollect_session="s"
+                ).status
+                == 200
+            )
+        asked = server.asked[-1].content.decode()
+        assert "QX-4417" in asked
+        last = records(running, 62)[-1]
+        assert last["handling"] == "shaped"
+        assert last["tokens_sent"] < last["tokens_came"]
+
+
+def test_many_streams_at_once_do_not_wait_for_one_another() -> None:
+    says = Says(text="word " * 200, piece_bytes=64)
+    body = body_of("openai-chat", ["hello"], stream=True)
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
+        expected = ask(server.url, PATHS["openai-chat"], body).body
+        replies: list[bytes] = []
+
+        def one() -> None:
+            replies.append(
+                ask(
+                    running.url,
+                    PATHS["openai-chat"],
+                    body,
+                    x_recollect_session=str(threading.get_ident()),
+                ).body
+            )
+
+        threads = [threading.Thread(target=one) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert replies == [expected] * 20
+
+
+def test_a_tool_call_reaches_the_client_whole() -> None:
+    call = ScriptedCall(id="toolu_1", name="Bash", input={"command": "ls"})
+    says = Says(
+        text="Looking.", thinking="hm", calls=(call,), usage=Usage(input_tokens=9, output_tokens=1)
+    )
+    body = {**turn(["list the files"], tools=TOOLS), "stream": True}
+    with ModelServer([says, says]) as server, gateway(server) as running:
+        direct = ask(server.url, PATHS["anthropic"], body)
+        through = ask(running.url, PATHS["anthropic"], body)
+        assert through.body == direct.body
