@@ -398,7 +398,7 @@ def test_compressed_requests_are_read_and_sent_as_they_came() -> None:
     body = gzip.compress(body_of("openai-responses", ["hello there"]))
     with ModelServer([says]) as server, gateway(server) as running:
         # the scripted server reads JSON, so it is asked for an error that needs none
-        server._steps = [Fails(status=418)]  # type: ignore[assignment]
+        server._steps = [Fails(status=418)]
         ask(running.url, PATHS["openai-responses"], body, content_encoding="gzip")
         assert server.asked[0].content == body
         assert server.asked[0].headers["content-encoding"] == "gzip"

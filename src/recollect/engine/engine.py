@@ -204,14 +204,19 @@ class Engine:
         request: bytes | bytearray | memoryview | Mapping[str, Any],
         *,
         format: FormatName | None = None,  # noqa: A002
+        betas: Sequence[str] = (),
     ) -> Context:
-        """Shape one request: valid for its provider, within its window, explained."""
+        """Shape one request: valid for its provider, within its window, explained.
+
+        `betas` are the provider's beta features that the request is sent with, where they stand in
+        its headers: what they allow is not repaired.
+        """
         handle = self._handle(session)
         request = checked_request(request)
         if format is not None and format not in CODECS:
             raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
         await self._end_watched(handle)
-        context = await self._turn(handle, request, format, may_compact=True)
+        context = await self._turn(handle, request, format, may_compact=True, betas=betas)
         if context is None:
             draft = handle.last_draft
             assert draft is not None
@@ -219,7 +224,9 @@ class Engine:
             mid_turn = bool(draft.entries) and bool(draft.entries[-1].results)
             order = CompactionOrder(trigger="mid-turn" if mid_turn else "threshold")
             done = await self._compactions.run(handle, draft, order)
-            context = await self._turn(handle, request, format, may_compact=False, compacted=done)
+            context = await self._turn(
+                handle, request, format, may_compact=False, compacted=done, betas=betas
+            )
             assert context is not None
         return context
 
@@ -229,6 +236,7 @@ class Engine:
         request: bytes | bytearray | memoryview | Mapping[str, Any],
         *,
         format: FormatName | None = None,  # noqa: A002
+        betas: Sequence[str] = (),
         recall: bool = True,
     ) -> Context:
         """What `prepare` would send, leaving no trace: nothing is kept, compacted or committed.
@@ -241,7 +249,7 @@ class Engine:
         async with handle.lock:
             boundary = self._boundary()
             state = await load(handle, self._stored, boundary)
-            given = await self._given(handle, state, request, format, boundary)
+            given = await self._given(handle, state, request, format, boundary, betas)
             given = replace(given, why_not_compact=Reason(Cause.PREVIEWED), may_compact=False)
             recaller = self._recaller if recall else None
             done = await prepare_turn(given, boundary, recaller=recaller, durability=None)
@@ -255,6 +263,7 @@ class Engine:
         *,
         may_compact: bool,
         compacted: CompactionResult | None = None,
+        betas: Sequence[str] = (),
     ) -> Context | None:
         """One turn under the session's lock; None where a compaction has to come first."""
         async with handle.lock:
@@ -272,7 +281,7 @@ class Engine:
                 outcome, how = _compaction_line(ended)
                 boundary.note("compact", outcome, Reason(Cause.IN_BACKGROUND, compaction=how))
             state = await load(handle, self._stored, boundary)
-            given = await self._given(handle, state, request, format_name, boundary)
+            given = await self._given(handle, state, request, format_name, boundary, betas)
             why_not = self._compactor.why_not(state)
             if given.request.continues and why_not is None:
                 why_not = Reason(Cause.PROVIDER_HOLDS)
@@ -549,12 +558,13 @@ class Engine:
         given: bytes | Mapping[str, Any],
         format_name: FormatName | None,
         boundary: Boundary,
+        betas: Sequence[str] = (),
     ) -> TurnInput:
         """What a turn begins with: the request as it was read, and its limits."""
         nothing = Request(format=format_name or "anthropic", messages=(), field="")
         request, fixed_tokens = await boundary.run(
             "read",
-            lambda: self._split(given, format_name),
+            lambda: self._split(given, format_name, betas),
             unchanged=(nothing, 0),
             reason=lambda split: Reason(
                 Cause.REQUEST_READ, messages=len(split[0].messages), format=split[0].format
@@ -587,9 +597,12 @@ class Engine:
         )
 
     def _split(
-        self, given: bytes | Mapping[str, Any], format_name: FormatName | None
+        self,
+        given: bytes | Mapping[str, Any],
+        format_name: FormatName | None,
+        betas: Sequence[str],
     ) -> tuple[Request, int]:
-        request = split_request(given, format_name)
+        request = split_request(given, format_name, betas=betas)
         return request, self._fixed_tokens(request)
 
     def _fixed_tokens(self, request: Request) -> int:

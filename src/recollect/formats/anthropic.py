@@ -71,6 +71,10 @@ RULES = WireRules(
 )
 
 
+SYSTEM_INSIDE_BETA = "per-turn-control-"
+"""The beta feature, less its date, under which a history may hold system messages."""
+
+
 PLAIN_TYPES = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "image"})
 
 
@@ -143,7 +147,7 @@ ANTHROPIC_TYPES: Final = {row.name: row for row in BLOCK_TYPES}
 class AnthropicCodec:
     """Reads and writes items of `messages`."""
 
-    rules = RULES
+    rules: WireRules = RULES
     block_types = BLOCK_TYPES
     api = "anthropic-messages"
     provider = "anthropic"
@@ -569,3 +573,9 @@ def _input(written: str) -> Any:
 
 def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+class SystemInsideCodec(AnthropicCodec):
+    """The same for requests that name the beta of system messages between the turns."""
+
+    rules = replace(RULES, system_inside=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from recollect.formats.anthropic import AnthropicCodec
+from recollect.formats.anthropic import AnthropicCodec, SystemInsideCodec
 from recollect.formats.blocks import BlockType, Sourced, WireMessage
 from recollect.formats.json_text import Fields, array_items, object_fields, text_of
 from recollect.formats.openai_chat import OpenAIChatCodec
@@ -21,7 +21,7 @@ from recollect.formats.openai_responses import OpenAIResponsesCodec
 from recollect.formats.pi import PiCodec
 from recollect.values.history import Slot
 from recollect.values.message import Message
-from recollect.values.model import FormatName, ReplyEvent, WireRules
+from recollect.values.model import FormatName, ReplyEvent, Request, WireRules
 
 _CHAT_MODELS = ("gpt", "o1", "o3", "o4", "gemini", "deepseek", "mistral", "qwen", "llama", "grok")
 _LOOK_AT = 24
@@ -136,6 +136,16 @@ CODECS: Final[Mapping[FormatName, Codec]] = {
     **WIRES,
 }
 """Every format, in the order in which they are asked whether a request is theirs."""
+
+
+_SYSTEM_INSIDE: Final = SystemInsideCodec()
+
+
+def codec_of(request: Request) -> Codec:
+    """The codec of a request's format, with the rules of what its beta features allow."""
+    if request.format == "anthropic" and request.system_inside:
+        return _SYSTEM_INSIDE
+    return CODECS[request.format]
 
 
 def format_of(messages: Sequence[bytes], *, body: Fields | None = None) -> FormatName:

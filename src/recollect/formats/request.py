@@ -7,7 +7,7 @@ objects, that came in; an untouched request is returned as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from recollect.errors import FormatError
+from recollect.formats.anthropic import SYSTEM_INSIDE_BETA
 from recollect.formats.codec import format_of
 from recollect.formats.json_text import (
     array_spans,
@@ -58,12 +59,22 @@ _BODY = msgspec.json.Decoder(_Body)
 
 
 def split_request(
-    given: bytes | Mapping[str, Any], format_name: FormatName | None = None
+    given: bytes | Mapping[str, Any],
+    format_name: FormatName | None = None,
+    *,
+    betas: Iterable[str] = (),
 ) -> Request:
-    """Split an HTTP body, or the mapping a client library is called with."""
+    """Split an HTTP body, or the mapping a client library is called with.
+
+    `betas` are beta features that its headers name; a mapping may name them itself.
+    """
     if isinstance(given, bytes):
-        return _split_body(given, format_name)
-    return _split_mapping(given, format_name)
+        request = _split_body(given, format_name)
+    else:
+        request = _split_mapping(given, format_name)
+        betas = (*betas, *(given.get("betas") or ()))
+    inside = any(str(name).startswith(SYSTEM_INSIDE_BETA) for name in betas)
+    return replace(request, system_inside=True) if inside else request
 
 
 def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]) -> Any:

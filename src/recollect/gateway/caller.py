@@ -52,6 +52,8 @@ class Caller:
     """The session's key; None where the client names none."""
     folder: str | None = None
     """The project's folder, where the client says it."""
+    betas: tuple[str, ...] = ()
+    """The provider's beta features that its headers name."""
     space: str | None = None
     """The space that the request names."""
 
@@ -95,6 +97,7 @@ def read_caller(format_name: FormatName, headers: Mapping[str, str], body: bytes
         kind=_kind(client, fields, turn_metadata),
         session=_session(client, headers, fields, format_name),
         folder=_folder(turn_metadata),
+        betas=tuple(name.strip() for name in headers.get("anthropic-beta", "").split(",")),
         space=headers.get(SPACE_HEADER) or None,
     )
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from recollect.boundary import Part
@@ -63,19 +64,21 @@ class Shaper:
         space = self.space_of(caller)
         memory = await self._spaces.get(space)
         if memory is None:
-            return await self.without_memory(format_name, body, why="its memory cannot be opened")
+            return await self.without_memory(
+                caller, format_name, body, why="its memory cannot be opened"
+            )
         session = caller.session
         try:
             if session is None:
                 session = await asyncio.to_thread(memory.recognition.name, format_name, body)
             await self._observed(memory, session)
-            context = await self._prepared(memory, session, format_name, body)
+            context = await self._prepared(memory, session, caller.betas, format_name, body)
         except FormatError as error:
             return ShapedRequest(body=body, handling=Handling.PASSED, why=str(error))
         except Exception as error:  # noqa: BLE001 - a memory that fails stops no turn
             self._part.away(f"{type(error).__name__}: {error}", whose=space)
             why = "memory failed" if not isinstance(error, TimeoutError) else "memory took too long"
-            return await self.without_memory(format_name, body, why=why)
+            return await self.without_memory(caller, format_name, body, why=why)
         self._part.back(whose=space)
         same = context.request is body or context.request == body
         return ShapedRequest(
@@ -99,7 +102,9 @@ class Shaper:
         try:
             await self._observed(memory, caller.session)
             context = await self._within(
-                memory.engine.preview(caller.session, body, format=format_name, recall=recall)
+                memory.engine.preview(
+                    caller.session, body, format=format_name, betas=caller.betas, recall=recall
+                )
             )
         except Exception as error:  # noqa: BLE001 - as for a turn
             self._part.away(f"{type(error).__name__}: {error}", whose=space)
@@ -114,7 +119,7 @@ class Shaper:
         )
 
     async def without_memory(
-        self, format_name: FormatName, body: bytes, *, why: str, error: Any = None
+        self, caller: Caller, format_name: FormatName, body: bytes, *, why: str, error: Any = None
     ) -> ShapedRequest:
         """The best view that needs no memory: as it came where it fits, else trimmed.
 
@@ -122,11 +127,12 @@ class Shaper:
         session lives as long as this call.
         """
         engine, name = self._spaces.stateless, f"passing-{time.monotonic_ns()}"
+        prepare = partial(engine.prepare, name, body, format=format_name, betas=caller.betas)
         try:
-            context = await self._within(engine.prepare(name, body, format=format_name))
+            context = await self._within(prepare())
             if error is not None:
                 await self._within(engine.observe(name, error))
-                context = await self._within(engine.prepare(name, body, format=format_name))
+                context = await self._within(prepare())
         except Exception:  # noqa: BLE001 - then the provider decides
             return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why)
         finally:
@@ -155,7 +161,7 @@ class Shaper:
             else:
                 return await self.shape(caller, format_name, body)
         why = shaped.why or "it was too large for the provider"
-        return await self.without_memory(format_name, body, why=why, error=error)
+        return await self.without_memory(caller, format_name, body, why=why, error=error)
 
     def space_of(self, caller: Caller) -> str:
         """The space that a request belongs to: named, by its folder, or the default."""
@@ -203,13 +209,19 @@ class Shaper:
             await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
 
     async def _prepared(
-        self, memory: SpaceMemory, session: str, format_name: FormatName, body: bytes
+        self,
+        memory: SpaceMemory,
+        session: str,
+        betas: Sequence[str],
+        format_name: FormatName,
+        body: bytes,
     ) -> Context:
         """The turn; once more where another of the same session overtook it."""
+        prepare = partial(memory.engine.prepare, session, body, format=format_name, betas=betas)
         try:
-            return await self._within(memory.engine.prepare(session, body, format=format_name))
+            return await self._within(prepare())
         except StaleSession:
-            return await self._within(memory.engine.prepare(session, body, format=format_name))
+            return await self._within(prepare())
 
     async def _within(self, work: Awaitable[ResultT]) -> ResultT:
         """Wait for memory, but not for ever, and finish it even if the client goes away.

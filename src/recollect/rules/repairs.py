@@ -96,6 +96,8 @@ def cleaned(
         aborted = entry.message.ending == "aborted"
         gone(entry, Reason(Cause.TURN_ABORTED if aborted else Cause.TURN_FAILED), repairs)
         return None
+    if entry.role == "system" and rules.system_inside:
+        return unit
     if entry.role == "system" and rules.alternates:
         unit.change(unit.pieces)
         unit.role = "user"

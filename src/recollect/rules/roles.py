@@ -118,14 +118,16 @@ def settle(
     if not rules.alternates or not rows:
         return Pairing(rows=tuple(rows), repairs=tuple(repairs))
     settled: list[Arranged] = []
-    if rows[0].role == "assistant" and not continued:
+    if rows[0].role != "user" and not continued:
         repairs.append(
             Repair(kind="opened", anchor=None, part=None, reason=Reason(Cause.ASSISTANT_FIRST))
         )
         opening = OwnText(text=OPENING, note="opening")
         settled.append(Slot(role="user", pieces=(opening,)))
     for row in rows:
-        if settled and settled[-1].role == row.role:
+        if row.role == "system":  # the format allows it here, else it would be a user's by now
+            settled.append(row)
+        elif settled and settled[-1].role == row.role:
             settled[-1] = _joined(settled[-1], row)
             if (base := base_of(row)) is not None:
                 repairs.append(repair_of("merged", base, None, Reason(Cause.SAME_ROLE)))

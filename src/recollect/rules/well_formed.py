@@ -26,6 +26,8 @@ from recollect.values.model import WireRules
 def is_odd(message: Message, rules: WireRules) -> bool:
     """Whether the message by itself needs repair: unfinished, empty, blank, out of order."""
     parts = message.parts
+    if message.role == "system" and rules.system_inside:
+        return bool(message.flaws)
     if message.ending != "complete" or not parts or message.flaws:
         return True
     role = message.role
@@ -66,17 +68,22 @@ def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
     if not entries or misfits(entries, rules):
         return False
     if rules.results_share_a_message:
-        return _shared(entries)
+        return _shared(entries, rules)
     if rules.results_adjacent:
         return _adjacent(entries)
     return _loose(entries)
 
 
-def _shared(entries: Sequence[Entry]) -> bool:
-    """Results lead the user message after the calls; roles alternate, a user first."""
+def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
+    """Results lead the user message after the calls; roles alternate, a user first.
+
+    Where system messages may stand inside, they stand behind a user's.
+    """
     pending: tuple[CallId, ...] = ()
     expected = "user"
     for entry in entries:
+        if rules.system_inside and entry.role == "system" and expected == "assistant":
+            continue
         if entry.odd or entry.role != expected:
             return False
         if entry.results != pending and sorted(entry.results) != sorted(pending):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from recollect.config import Settings
-from recollect.formats.codec import CODECS, Codec
+from recollect.formats.codec import Codec, codec_of
 from recollect.rules.budget import WindowLimits
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import MESSAGE_TOKENS, Weigher
@@ -68,7 +68,7 @@ class TurnInput:
     @property
     def codec(self) -> Codec:
         """The rules and the writer of the request's format."""
-        return CODECS[self.request.format]
+        return codec_of(self.request)
 
     @property
     def version(self) -> int:

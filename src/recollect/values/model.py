@@ -37,6 +37,8 @@ class Request:
     """What it goes on with: the id of a response or of a conversation."""
     thinking: bool = True
     """The request asks for thinking, or its format does not say."""
+    system_inside: bool = False
+    """It names the beta under which system messages may stand between the turns."""
     body: bytes | None = dataclasses.field(default=None, repr=False)
     origin: Any = dataclasses.field(default=None, repr=False)
     objects: tuple[Any, ...] | None = dataclasses.field(default=None, repr=False)
@@ -70,6 +72,8 @@ class WireRules:
     """A call id stands once in the whole request, and holds plain characters only."""
     provider_calls_answered: bool = False
     """A call of a tool that the provider runs needs its result, unless it is still at work."""
+    system_inside: bool = False
+    """System messages may stand between the turns, empty ones too."""
     stand_in_variants: frozenset[str] | None = None
     """Kinds of call a text result can answer; None for all."""
 
