@@ -149,10 +149,13 @@ class Upstreams:
     def url(self, family: Family, target: str) -> str:
         """Where a request of the client's goes.
 
-        A base URL may end in `/v1` or not, as the agents' own settings do: it is there once.
+        Base URLs are written as the providers' own clients want them: OpenAI's with the version,
+        Anthropic's without; one that has it the other way round is understood.
         """
         base = self._bases[family]
-        if base.endswith("/v1") and (target == "/v1" or target.startswith("/v1/")):
+        versioned = target == "/v1" or target.startswith(("/v1/", "/v1?"))
+        has_path = urlsplit(base).path not in ("", "/")
+        if versioned and (base.endswith("/v1") or (family == "openai" and has_path)):
             target = target.removeprefix("/v1")
         return base + target
 

@@ -31,8 +31,11 @@ COMMANDS = {
     "receipt": "receipt:receipt",
     "redact": "redact:redact",
     "replay": "replay:replay",
+    "tail": "tail:tail",
     "undo": "undo:undo",
+    "unwrap": "wrap:unwrap",
     "worker": "worker:worker",
+    "wrap": "wrap:wrap",
 }
 """Name to module and object. Further ones come from the entry points of `recollect.commands`;
 the benches use that door, since nothing may import them."""

@@ -1,0 +1,261 @@
+"""The agents that the gateway can be put under: how each is told another base URL.
+
+For one run by environment and arguments, for good in the agent's own configuration file. What a
+file held before is kept and restored byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from recollect.config.places import data_home
+from recollect.errors import RecollectError
+from recollect.formats.json_text import encode
+from recollect.gateway.upstream import Family
+
+CHATGPT: Final = "https://chatgpt.com/backend-api/codex"
+"""Where Codex goes when its user signed in with ChatGPT."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How to start an agent through a gateway."""
+
+    arguments: tuple[str, ...] = ()
+    """Before those that the user gives."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """One agent: what starts it, and where it keeps its base URL."""
+
+    name: str
+    program: str
+    launch: Callable[[str], Launch]
+    """How to start it, given the gateway's URL."""
+    configuration: Callable[[], Path]
+    """The file that holds its base URL."""
+    configured: Callable[[str, str], str]
+    """That file's text with the gateway's URL in it."""
+    upstreams: Callable[[], Mapping[Family, str]] = dict
+    """Where it would go without us, where that is not the provider's usual address."""
+
+
+def _claude_upstreams() -> Mapping[Family, str]:
+    url = os.environ.get("ANTHROPIC_BASE_URL")
+    return {"anthropic": url} if url else {}
+
+
+def _claude_settings() -> Path:
+    folder = os.environ.get("CLAUDE_CONFIG_DIR")
+    return (Path(folder) if folder else Path.home() / ".claude") / "settings.json"
+
+
+def _claude_configured(text: str, url: str) -> str:
+    settings = _json_object(text)
+    settings["env"] = {**(settings.get("env") or {}), "ANTHROPIC_BASE_URL": url}
+    return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+
+
+def _codex_home() -> Path:
+    return Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
+
+
+def _codex_upstreams() -> Mapping[Family, str]:
+    try:
+        signed_in = json.loads((_codex_home() / "auth.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    chatgpt = isinstance(signed_in, dict) and signed_in.get("tokens")
+    return {"openai": CHATGPT} if chatgpt and not signed_in.get("OPENAI_API_KEY") else {}
+
+
+def _codex_configured(text: str, url: str) -> str:
+    """The URL as the first line: a key of the top level must stand before every table."""
+    lines = [line for line in text.split("\n") if not line.lstrip().startswith("openai_base_url")]
+    return "\n".join([f'openai_base_url = "{url}/v1"', *lines])
+
+
+def _pi_folder() -> Path:
+    return Path(os.environ.get("PI_CODING_AGENT_DIR") or Path.home() / ".pi" / "agent")
+
+
+def _pi_configured(text: str, url: str) -> str:
+    models = _json_object(text)
+    providers = dict(models.get("providers") or {})
+    for name, base in (("anthropic", url), ("openai", f"{url}/v1")):
+        providers[name] = {**(providers.get(name) or {}), "baseUrl": base}
+    return json.dumps({**models, "providers": providers}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _pi_launch(url: str) -> Launch:
+    """A folder that looks like pi's own, with another table of models in it."""
+    own, shown = _pi_folder(), Path(tempfile.mkdtemp(prefix="recollect-pi-"))
+    own.mkdir(parents=True, exist_ok=True)
+    (own / "sessions").mkdir(exist_ok=True)
+    for path in own.iterdir():
+        if path.name != "models.json":
+            (shown / path.name).symlink_to(path)
+    models = own / "models.json"
+    text = models.read_text(encoding="utf-8") if models.exists() else ""
+    (shown / "models.json").write_text(_pi_configured(text, url), encoding="utf-8")
+    return Launch(environment={"PI_CODING_AGENT_DIR": str(shown)})
+
+
+def _opencode_fields(url: str) -> dict[str, Any]:
+    base = {"options": {"baseURL": f"{url}/v1"}}
+    return {"provider": {"anthropic": base, "openai": base}}
+
+
+def _opencode_configured(text: str, url: str) -> str:
+    return json.dumps(_merged(_json_object(text), _opencode_fields(url)), indent=2) + "\n"
+
+
+AGENTS: Final[Mapping[str, Agent]] = {
+    agent.name: agent
+    for agent in (
+        Agent(
+            name="claude",
+            program="claude",
+            launch=lambda url: Launch(environment={"ANTHROPIC_BASE_URL": url}),
+            configuration=_claude_settings,
+            configured=_claude_configured,
+            upstreams=_claude_upstreams,
+        ),
+        Agent(
+            name="codex",
+            program="codex",
+            launch=lambda url: Launch(arguments=("-c", f'openai_base_url="{url}/v1"')),
+            configuration=lambda: _codex_home() / "config.toml",
+            configured=_codex_configured,
+            upstreams=_codex_upstreams,
+        ),
+        Agent(
+            name="pi",
+            program="pi",
+            launch=_pi_launch,
+            configuration=lambda: _pi_folder() / "models.json",
+            configured=_pi_configured,
+        ),
+        Agent(
+            name="opencode",
+            program="opencode",
+            launch=lambda url: Launch(
+                environment={"OPENCODE_CONFIG_CONTENT": encode(_opencode_fields(url)).decode()}
+            ),
+            configuration=lambda: Path.home() / ".config" / "opencode" / "opencode.json",
+            configured=_opencode_configured,
+        ),
+    )
+}
+
+
+def persist(agent: Agent, url: str) -> Path:
+    """Write the gateway's URL into the agent's configuration; returns the file's path.
+
+    What the file held is kept first. RecollectError where it was done before.
+    """
+    path, kept = agent.configuration(), _kept_file(agent)
+    if kept.exists():
+        raise RecollectError(
+            f"{agent.name} is wrapped already ({path}): run `recollect unwrap {agent.name}` first"
+        )
+    before = path.read_bytes() if path.exists() else None
+    after = agent.configured((before or b"").decode("utf-8"), url).encode()
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    record = {
+        "path": str(path),
+        "before": None if before is None else before.hex(),
+        "after": after.hex(),
+    }
+    _replace(kept, encode(record))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _replace(path, after)
+    return path
+
+
+def restore(agent: Agent) -> Path:
+    """Put the agent's configuration back as it was, byte for byte; returns the file's path.
+
+    RecollectError where it was changed since: nobody else's edit is thrown away.
+    """
+    kept = _kept_file(agent)
+    try:
+        record = json.loads(kept.read_bytes())
+    except FileNotFoundError:
+        raise RecollectError(f"{agent.name} is not wrapped: there is nothing to undo") from None
+    path = Path(record["path"])
+    now = path.read_bytes() if path.exists() else None
+    if now != bytes.fromhex(record["after"]):
+        raise RecollectError(
+            f"{path} was changed since it was wrapped: take the gateway's URL out of it by hand, "
+            f"then remove {kept}"
+        )
+    if record["before"] is None:
+        path.unlink()
+    else:
+        _replace(path, bytes.fromhex(record["before"]))
+    kept.unlink()
+    return path
+
+
+@contextmanager
+def launched(agent: Agent, url: str) -> Iterator[Launch]:
+    """How to start an agent through this gateway; what was made for it goes afterwards."""
+    launch = agent.launch(url)
+    try:
+        yield launch
+    finally:
+        if agent.name == "pi":
+            shown = Path(launch.environment["PI_CODING_AGENT_DIR"])
+            for path in shown.iterdir():
+                path.unlink()
+            shown.rmdir()
+
+
+def command_line(agent: Agent, launch: Launch, given: Sequence[str]) -> list[str]:
+    """What is run."""
+    return [agent.program, *launch.arguments, *given]
+
+
+def _kept_file(agent: Agent) -> Path:
+    return data_home() / "gateway" / f"{agent.name}.json"
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; one that was there keeps its mode."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    beside = path.with_name(f".{path.name}.recollect")
+    beside.write_bytes(content)
+    beside.chmod(mode)
+    beside.replace(path)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise RecollectError("the agent's configuration is no JSON object: mend it first")
+    return value
+
+
+def _merged(into: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Objects within one another, the given fields on top."""
+    merged = dict(into)
+    for name, value in fields.items():
+        mine = merged.get(name)
+        both = isinstance(mine, dict) and isinstance(value, Mapping)
+        merged[name] = _merged(mine, value) if both and isinstance(mine, dict) else value
+    return merged

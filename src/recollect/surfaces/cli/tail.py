@@ -1,0 +1,100 @@
+"""`recollect tail`: what a running gateway does, request by request, as it happens."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from recollect.config import load_settings
+from recollect.errors import RecollectError
+
+HEAD = "time      session            status   came →   sent  cached    out  added  first"
+_CUT = 16
+
+
+@click.command()
+@click.option("--url", help="The gateway; else the one that the settings name.")
+@click.option("--once", is_flag=True, help="Show the newest requests and stop.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
+def tail(url: str | None, once: bool, as_json: bool) -> None:  # noqa: FBT001 - flags of the command
+    """Watch a gateway: tokens in and out, what was saved and recalled and why, time added.
+
+    Tokens that came and went out are estimates; those read from the cache and written are the
+    provider's own. Nothing of what was said is shown.
+    """
+    settings = load_settings().settings.gateway
+    base = url or f"http://{settings.host}:{settings.port}"
+    token = os.environ.get(settings.token_variable) if settings.token_variable else None
+    if not as_json:
+        click.echo(HEAD)
+    for record in _records(base, follow=not once, token=token):
+        if as_json:
+            click.echo(json.dumps(record, ensure_ascii=False))
+        else:
+            for line in lines_of(record):
+                click.echo(line)
+
+
+def _records(base: str, *, follow: bool, token: str | None) -> Iterator[dict[str, Any]]:
+    parts = urlsplit(base)
+    connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80)
+    headers = {"x-recollect-token": token} if token else {}
+    try:
+        connection.request("GET", f"/recollect/activity?follow={int(follow)}", headers=headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            raise RecollectError(f"{base} answers {response.status}: is that a gateway of ours?")
+        while line := response.readline():
+            yield json.loads(line)
+    except (OSError, http.client.HTTPException) as error:
+        raise RecollectError(
+            f"no gateway answers at {base}: start it with `recollect gateway`, or name it by --url"
+        ) from error
+    finally:
+        connection.close()
+
+
+def lines_of(record: dict[str, Any]) -> list[str]:
+    """One request for people: a line of numbers, and what was done where that is worth a line."""
+    at = time.strftime("%H:%M:%S", time.localtime(record["at"]))
+    name = (record["session"] or record["path"]).rpartition(":")[2]
+    shown = name if len(name) <= _CUT else f"…{name[1 - _CUT :]}"
+    usage = record["usage"] or {}
+    numbers = (
+        f"{at}  {shown:<{_CUT}}  {record['status'] or '---':>6}"
+        f"  {_tokens(record['tokens_came'])} → {_tokens(record['tokens_sent'])}"
+        f"  {_tokens(usage.get('cache_read_tokens'))} {_tokens(usage.get('output_tokens'))}"
+        f"  {_milliseconds(record['added_ms'])} {_milliseconds(record['first_byte_ms'])}"
+    )
+    notes = [
+        *([record["kind"]] if record["handling"] == "passed through" else []),
+        *([f"without memory: {record['why']}"] if record["handling"] == "without memory" else []),
+        *record["done"],
+        *([f"refused for its size {record['overflows']} times"] if record["overflows"] else []),
+        *(f"failed: {line}" for line in record["failed"]),
+        *([record["outcome"]] if record["outcome"] else []),
+    ]
+    return [numbers, *(f"          {note}" for note in notes if note)]
+
+
+def _tokens(count: int | None) -> str:
+    if count is None:
+        return f"{'·':>6}"
+    return f"{count:>6}" if count < 100_000 else f"{count / 1000:>5.0f}k"
+
+
+def _milliseconds(value: float | None) -> str:
+    return (
+        f"{'·':>5}"
+        if value is None
+        else f"{value:>4.0f}m"
+        if value < 10_000
+        else f"{value / 1000:>4.0f}s"
+    )
