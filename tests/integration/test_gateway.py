@@ -15,10 +15,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 from tests.harness.model_server import Asked, ModelServer, Step
 
 from recollect.config import Settings, load_settings
 from recollect.gateway.running import BackgroundGateway
+from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import Fails, Says, ScriptedCall
 from recollect.values.model import Usage
 
@@ -533,3 +535,17 @@ def test_a_tool_call_reaches_the_client_whole() -> None:
         direct = ask(server.url, PATHS["anthropic"], body)
         through = ask(running.url, PATHS["anthropic"], body)
         assert through.body == direct.body
+
+
+def test_tail_shows_what_a_running_gateway_did_and_says_where_none_answers() -> None:
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+    runner = CliRunner()
+    with ModelServer([says]) as server, gateway(server) as running:
+        ask(running.url, PATHS["anthropic"], turn(["hello"]), x_recollect_session="mine")
+        records(running, 1)
+        shown = runner.invoke(main, ["tail", "--url", running.url, "--once"])
+        lines = runner.invoke(main, ["tail", "--url", running.url, "--once", "--json"])
+    assert "mine" in shown.output
+    assert json.loads(lines.output)["usage"]["input_tokens"] == 9
+    away = runner.invoke(main, ["tail", "--url", running.url, "--once"])
+    assert (away.exit_code, "recollect gateway" in away.output) == (2, True)

@@ -1,0 +1,160 @@
+"""Agents set up for the gateway for good, and put back as they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from recollect.gateway.agents import AGENTS, launched, persist, restore
+from recollect.surfaces.cli import main
+from recollect.surfaces.cli.tail import lines_of
+
+URL = "http://127.0.0.1:8788"
+CONFIGURATIONS = {
+    "claude": b'{"model": "opus",\r\n\t"env": {"A": "1"}}',
+    "codex": b'# mine\nmodel = "gpt-5.5-codex"\n\n[analytics]\nenabled = false\n',
+    "pi": b'{"providers": {"openai": {"apiKey": "k"}, "own": {"baseUrl": "http://x/v1"}}}\n\n',
+    "opencode": b'{ "model": "anthropic/claude", "provider": {"anthropic": {"name": "A"}} }',
+}
+
+
+@pytest.fixture(autouse=True)
+def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def urls(name: str, text: str) -> list[str]:
+    """The base URLs that the agent finds in its configuration."""
+    if name == "codex":
+        return [tomllib.loads(text)["openai_base_url"]]
+    found: Any = json.loads(text)
+    if name == "claude":
+        return [found["env"]["ANTHROPIC_BASE_URL"]]
+    if name == "pi":
+        return [found["providers"][one]["baseUrl"] for one in ("anthropic", "openai")]
+    return [found["provider"][one]["options"]["baseURL"] for one in ("anthropic", "openai")]
+
+
+@pytest.mark.parametrize("name", list(AGENTS))
+def test_a_configuration_is_restored_byte_for_byte(name: str) -> None:
+    agent = AGENTS[name]
+    path = agent.configuration()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONFIGURATIONS[name])
+    path.chmod(0o640)
+    assert persist(agent, URL) == path
+    text = path.read_text(encoding="utf-8")
+    assert {url.removesuffix("/v1") for url in urls(name, text)} == {URL}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    before = CONFIGURATIONS[name].decode()
+    if name == "codex":
+        assert tomllib.loads(text)["analytics"] == tomllib.loads(before)["analytics"]
+    else:
+        assert json.loads(text).items() >= {"model": "opus"}.items() if name == "claude" else True
+    restore(agent)
+    assert path.read_bytes() == CONFIGURATIONS[name]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("name", list(AGENTS))
+def test_a_configuration_that_was_not_there_is_gone_again(name: str) -> None:
+    path = persist(AGENTS[name], URL)
+    assert path.exists()
+    restore(AGENTS[name])
+    assert not path.exists()
+
+
+def test_an_edit_made_meanwhile_is_not_thrown_away() -> None:
+    path = persist(AGENTS["claude"], URL)
+    path.write_text('{"env": {"MINE": "1"}}')
+    result = CliRunner().invoke(main, ["unwrap", "claude"])
+    assert result.exit_code == 2
+    assert "changed since" in result.output
+    assert path.read_text() == '{"env": {"MINE": "1"}}'
+
+
+def test_wrapping_twice_keeps_the_first_original() -> None:
+    path = AGENTS["claude"].configuration()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONFIGURATIONS["claude"])
+    runner = CliRunner()
+    assert runner.invoke(main, ["wrap", "claude", "--persist"]).exit_code == 0
+    again = runner.invoke(main, ["wrap", "claude", "--persist"])
+    assert (again.exit_code, "unwrap claude" in again.output) == (2, True)
+    assert runner.invoke(main, ["unwrap", "claude"]).exit_code == 0
+    assert path.read_bytes() == CONFIGURATIONS["claude"]
+    assert runner.invoke(main, ["unwrap", "claude"]).exit_code == 2
+
+
+def test_pi_sees_its_own_folder_with_another_table_of_models() -> None:
+    own = AGENTS["pi"].configuration()
+    own.parent.mkdir(parents=True)
+    own.write_bytes(CONFIGURATIONS["pi"])
+    (own.parent / "auth.json").write_text("{}")
+    with launched(AGENTS["pi"], URL) as launch:
+        shown = Path(launch.environment["PI_CODING_AGENT_DIR"])
+        providers = json.loads((shown / "models.json").read_text())["providers"]
+        assert providers["own"] == {"baseUrl": "http://x/v1"}
+        assert providers["openai"] == {"apiKey": "k", "baseUrl": f"{URL}/v1"}
+        assert (shown / "auth.json").read_text() == "{}"
+        (shown / "sessions" / "kept.jsonl").write_text("a session")
+    assert not shown.exists()
+    assert (own.parent / "sessions" / "kept.jsonl").read_text() == "a session"
+    assert own.read_bytes() == CONFIGURATIONS["pi"]
+
+
+def test_an_agent_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    result = CliRunner().invoke(main, ["wrap", "codex"])
+    assert (result.exit_code, "codex is not installed" in result.output) == (2, True)
+
+
+def test_codex_signed_in_with_chatgpt_goes_where_it_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path(os.environ["HOME"]) / ".codex"
+    home.mkdir(parents=True)
+    assert AGENTS["codex"].upstreams() == {}
+    (home / "auth.json").write_text('{"OPENAI_API_KEY": null, "tokens": {"access_token": "x"}}')
+    assert AGENTS["codex"].upstreams() == {"openai": "https://chatgpt.com/backend-api/codex"}
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
+    assert AGENTS["claude"].upstreams() == {"anthropic": "http://127.0.0.1:1"}
+
+
+def test_a_record_says_what_was_done_and_why() -> None:
+    record = {
+        **dict.fromkeys(("model", "turn", "space")),
+        "at": 0.0,
+        "session": "claude-code:0123456789abcdef0123456789",
+        "path": "/v1/messages",
+        "status": 200,
+        "tokens_came": 310_000,
+        "tokens_sent": 14_250,
+        "usage": {"cache_read_tokens": 12_000, "output_tokens": 40},
+        "handling": "shaped",
+        "kind": "a turn of the conversation",
+        "why": "",
+        "done": ["41 messages left out"],
+        "overflows": 1,
+        "failed": [],
+        "outcome": "",
+        "added_ms": 12.4,
+        "first_byte_ms": 803.0,
+    }
+    numbers, *notes = lines_of(record)
+    assert numbers.split()[1:] == [
+        *("…bcdef0123456789", "200", "310k", "→", "14250", "12000", "40", "12m", "803m")
+    ]
+    assert [note.strip() for note in notes] == [
+        "41 messages left out",
+        "refused for its size 1 times",
+    ]
+    away = {**record, "handling": "without memory", "why": "memory failed", "overflows": 0}
+    assert "without memory: memory failed" in lines_of(away)[1]
