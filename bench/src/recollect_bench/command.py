@@ -34,6 +34,7 @@ BENCHES: Final = {
 RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
 LIVE_SETS: Final = ("agent", "locomo", "beam", "longmemeval", "coding")
 LIVE_STRATEGIES: Final = (
+    "gateway",
     "recollect",
     "recall-off",
     "block-4000",

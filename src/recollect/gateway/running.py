@@ -6,10 +6,12 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from recollect.config import Settings
+from recollect.engine import Engine
 from recollect.errors import MissingExtra, RecollectError, SettingsError
 from recollect.gateway.server import Gateway
 
@@ -75,8 +77,10 @@ def server_of(gateway: Gateway) -> uvicorn.Server:
             gateway,
             access_log=False,
             date_header=False,
+            interface="asgi3",
             lifespan="on",
             log_level="warning",
+            proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=10,
             timeout_keep_alive=120,
@@ -88,8 +92,10 @@ def server_of(gateway: Gateway) -> uvicorn.Server:
 class BackgroundGateway:
     """A gateway in a thread of its own, for as long as the block runs."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.gateway = Gateway(settings, token=gateway_token(settings))
+    def __init__(
+        self, settings: Settings, *, opened: Callable[[str], Engine] | None = None
+    ) -> None:
+        self.gateway = Gateway(settings, token=gateway_token(settings), opened=opened)
         self._socket = listening_socket(settings)
         self.url = address_of(self._socket)
         self._server = server_of(self.gateway)

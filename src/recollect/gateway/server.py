@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from recollect.config import Settings
+from recollect.engine import Engine
 from recollect.errors import FormatError, MissingExtra, RecollectError, UpstreamUnreachable
 from recollect.formats.json_text import decode, encode
 from recollect.formats.replies import read_error
@@ -109,8 +110,15 @@ class Unread(Enum):
 class Gateway:
     """The ASGI application."""
 
-    def __init__(self, settings: Settings, *, token: str | None = None) -> None:
-        """`token` is what every request must bring; loopback needs none."""
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        token: str | None = None,
+        opened: Callable[[str], Engine] | None = None,
+    ) -> None:
+        """`token` is what every request must bring; loopback needs none. `opened` opens the memory
+        of a space, in place of what the settings say."""
         self.settings = settings
         self.activity = Activity()
         self._token = token
@@ -118,10 +126,12 @@ class Gateway:
         model = None
         if settings.gateway.summaries == "client" and settings.models.provider is None:
             model = ClientModel(self._upstreams, day_tokens=settings.gateway.summary_day_tokens)
-        self.spaces = Spaces(settings, model=model)
+        self.spaces = Spaces(settings, model=model, opened=opened)
         self._shaper = Shaper(settings, self.spaces)
         self._running = 0
         self._warm: asyncio.Task[None] | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where it runs, once it is open: what is asked of its memories is asked there."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -150,6 +160,7 @@ class Gateway:
 
     async def open(self) -> None:
         """Make ready to reach the providers, and open the default memory before it is needed."""
+        self.loop = asyncio.get_running_loop()
         await self._upstreams.__aenter__()
         self._warm = asyncio.create_task(self.spaces.warm(self.settings.gateway.space))
 

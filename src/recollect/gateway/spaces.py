@@ -89,6 +89,10 @@ class Spaces:
         self._spaces[space] = SpaceMemory(engine, SessionRecognition(secret))
         return self._spaces[space]
 
+    def opened(self) -> tuple[SpaceMemory, ...]:
+        """The memories that are open."""
+        return tuple(self._spaces.values())
+
     async def warm(self, space: str) -> None:
         """Open a memory and load what its first turn would, so that nobody waits for that."""
         memory = await self.get(space)

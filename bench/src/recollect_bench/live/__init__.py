@@ -35,7 +35,10 @@ from recollect_bench.recall.embedders import ALSO_KNOWN_AS, opened_embedders
 AGENT: Final = "agent"
 CODING: Final = "coding"
 SETS: Final = (AGENT, *CHAT_SETS, CODING)
-STRATEGIES: Final[tuple[StrategyName, ...]] = get_args(StrategyName)
+STRATEGIES: Final[tuple[StrategyName, ...]] = tuple(
+    name for name in get_args(StrategyName) if name != "gateway"
+)
+"""Run unless others are named; the gateway is the product again, by another way."""
 AGENT_WINDOWS: Final = (16_000, 64_000)
 SUMMARIES: Final[dict[str, Summaries]] = {AGENT: "none"}
 """Who summarises, unless named; chats have a junk summariser, so that what is found is recall's."""

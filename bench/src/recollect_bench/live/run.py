@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
 from recollect.config import Settings, load_settings
+from recollect.engine import Engine
 from recollect.ports import Embedder
 from recollect.search.passages import split_passages
 from recollect.values.model import Answer, Prompt
@@ -37,7 +38,13 @@ from recollect_bench.live.sessions import LiveSession, spoken
 
 Summaries: TypeAlias = Literal["none", "junk", "plausible"]
 StrategyName: TypeAlias = Literal[
-    "recollect", "recall-off", "block-4000", "sliding-window", "plain-compaction", "oracle"
+    "recollect",
+    "gateway",
+    "recall-off",
+    "block-4000",
+    "sliding-window",
+    "plain-compaction",
+    "oracle",
 ]
 PATIENCE: Final = 60.0
 """Deadlines of a run: a busy machine must not change a figure."""
@@ -127,20 +134,33 @@ async def run_session(session: LiveSession, how: LiveRun) -> Tally:
     settings = load_settings(arguments=arguments, environment={}, file=Path("/dev/null")).settings
     with TemporaryDirectory(prefix="recollect-live-") as folder:
         store = str(Path(folder) / "memory.db") if how.store == "sqlite" else how.store
-        memory = open_memory(
-            # a server may hold what another strategy was told
-            space=f"{session.name}-{uuid4().hex[:8]}",
-            store=store,
-            clock=clock,
-            model=model,
-            settings=settings,
-            embedders=how.embedders or None,
-        )
-        async with memory:
+
+        def opened(space: str) -> Engine:
+            return open_memory(
+                space=space,
+                store=store,
+                clock=clock,
+                model=model,
+                settings=settings,
+                embedders=how.embedders or None,
+            )
+
+        # a server may hold what another strategy was told
+        space = f"{session.name}-{uuid4().hex[:8]}"
+        if how.strategy == "gateway":
+            from recollect_bench.live.gateway import through_gateway
+
+            return await through_gateway(session, in_space(settings, space), clock, opened)
+        async with opened(space) as memory:
             through = ThroughEngine(memory, session, clock, pause=how.pause)
             if model is not None:
                 through.watch(model)
             return await feed(session, through)
+
+
+def in_space(settings: Settings, space: str) -> Settings:
+    """The settings with this space for what goes through the gateway."""
+    return replace(settings, gateway=replace(settings.gateway, space=space))
 
 
 def told_by_oracle(session: LiveSession, window_tokens: int) -> Tally:
