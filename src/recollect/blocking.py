@@ -12,7 +12,6 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from recollect.compaction.cut import UndoResult
@@ -133,12 +132,7 @@ class BlockingEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from tests.unit.session.node_pi import assert_node_agrees, node
+from tests.unit.session.node_pi import assert_node_agrees, node, session_bytes
 
 from recollect.config.settings import Redaction
 from recollect.formats.json_text import decode, stringify
@@ -15,7 +15,6 @@ from recollect.formats.pi_session import (
     build_context,
     migrate,
     read_session,
-    session_bytes,
 )
 from recollect.formats.transcripts.pi import read_pi
 from recollect.session import migrate_file, open_transcript

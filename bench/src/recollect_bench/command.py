@@ -19,7 +19,7 @@ from rich.table import Table
 
 from recollect.surfaces.cli.explain import window_from
 from recollect.surfaces.cli.progress import ShownProgress
-from recollect_bench.result import BenchResult
+from recollect_bench.result import BenchResult, figure_text
 
 BENCHES: Final = {
     "cost": "what a long conversation costs under prompt caching, and what is kept of it",
@@ -290,13 +290,9 @@ def _draw(result: BenchResult) -> None:
     table.add_column("figure")
     table.add_column("value", justify="right")
     for figure, value in result.figures.items():
-        table.add_row(figure, _number(value), style="bold")
+        table.add_row(figure, figure_text(value), style="bold")
     for figure, value in result.baselines.items():
-        table.add_row(f"  {figure}", _number(value), style="dim")
+        table.add_row(f"  {figure}", figure_text(value), style="dim")
     console.print(table)
     for note in result.notes:
         console.print(f"  {note}", style="dim", highlight=False)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 10 else f"{value:.4g}"

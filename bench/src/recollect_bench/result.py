@@ -27,3 +27,8 @@ class BenchResult:
         ordered = ("bench", "version", "figures", "baselines", "notes")
         fields = asdict(self)
         return {name: fields[name] for name in ordered}
+
+
+def figure_text(value: float) -> str:
+    """A figure as tables show it: large whole numbers with commas, others with four digits."""
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 10 else f"{value:.4g}"

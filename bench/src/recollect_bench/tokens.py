@@ -168,13 +168,6 @@ _GREATEST_RATIO = 1.30
 _ADDED_WEIGHT = 2.0
 
 
-def pair_counts(data: bytes, classes: bytes) -> dict[int, int]:
-    """How often each pair `class before * 16 + class` occurs."""
-    row = data.translate(classes)
-    counted = Counter(zip(bytes(1) + row[:-1], row, strict=True))
-    return {first << 4 | second: count for (first, second), count in counted.items()}
-
-
 def fit_costs(
     samples: Sequence[tuple[Sample, int]],
     pool: Sequence[tuple[Sample, int]],

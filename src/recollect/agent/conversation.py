@@ -136,7 +136,6 @@ def _whole_turn(shown: Sequence[PiShown], position: int) -> str | None:
 
 FLUSH = "recollect.flush"
 COMMAND = "recollect.command"
-FAILURE = "recollect.failure"
 
 
 class Conversation:

@@ -182,14 +182,6 @@ def shown_of(text: str) -> str:
     return filtered.feed(text) + filtered.finish()
 
 
-def is_silent(text: str) -> bool:
-    """Whether a whole reply is for nobody: the token, and at most punctuation behind it."""
-    filtered = SilentFilter()
-    filtered.feed(text)
-    filtered.finish()
-    return filtered.silent
-
-
 def _undecided_from(seen: str, *, begun: bool) -> int:
     """Where the end begins that may be a token, or become one; with the space before it.
 

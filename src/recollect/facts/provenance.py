@@ -187,12 +187,6 @@ def share(held: Sequence[bool]) -> float:
     return sum(held) / len(held) if len(held) >= _LEAST_RUNS else 0.0
 
 
-def run_share(statement: str, text: str) -> float:
-    """The share of a statement's runs of words that stand in the text."""
-    form = as_statement(statement)
-    return share(RepeatIndex(text, (form,)).held(form))
-
-
 def _longest(held: Sequence[bool]) -> int:
     longest = current = 0
     for one in held:

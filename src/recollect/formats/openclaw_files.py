@@ -108,12 +108,6 @@ def vmem_entry(name: str, values: bytes, *, dimensions: int) -> bytes:
     return _ID_LENGTH.pack(len(encoded)) + encoded + values
 
 
-def write_vmem(entries: Iterable[tuple[str, bytes]], *, dimensions: int) -> bytes:
-    """A whole file, for those that fit memory."""
-    written = [vmem_entry(name, values, dimensions=dimensions) for name, values in entries]
-    return vmem_header(dimensions=dimensions, count=len(written)) + b"".join(written)
-
-
 # OpenClaw's `segments.jsonl`: one archived message a line, both ways
 
 

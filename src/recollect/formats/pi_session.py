@@ -318,29 +318,6 @@ def compaction_value(
     return _with(value, details=details, fromHook=from_hook, retainedTail=retained_tail)
 
 
-def branch_summary_value(
-    stamp: Stamp,
-    *,
-    from_id: str | None,
-    summary: str,
-    details: Any = None,
-    from_hook: bool | None = None,
-) -> dict[str, Any]:
-    """What happened on a branch that the conversation came back from."""
-    value = {
-        "type": "branch_summary",
-        **stamp.fields(),
-        "fromId": from_id if from_id is not None else "root",
-        "summary": summary,
-    }
-    return _with(value, details=details, fromHook=from_hook)
-
-
-def label_value(stamp: Stamp, *, target_id: str, label: str | None) -> dict[str, Any]:
-    """A name for an entry; none takes it away."""
-    return _with({"type": "label", **stamp.fields(), "targetId": target_id}, label=label)
-
-
 def session_info_value(stamp: Stamp, *, name: str) -> dict[str, Any]:
     """A name for the session."""
     return {"type": "session_info", **stamp.fields(), "name": name}
@@ -416,13 +393,6 @@ def migrate(session: PiSession) -> PiSession:
     return replace(
         session, header=header, entries=tuple(entries), version=PI_VERSION, notes=tuple(notes)
     )
-
-
-def session_bytes(session: PiSession) -> bytes:
-    """The session as a file: each line as it stands, or as migration spelled it."""
-    lines = [session.header.line] if session.header is not None else []
-    lines += [entry.line for entry in session.entries]
-    return b"".join(line + b"\n" for line in lines)
 
 
 def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_contexts import SecretMatch, places_of
+from recollect.rules.secret_contexts import SecretMatch, places_of, secret_match
 from recollect.rules.secret_values import (
     entropy_bits,
     is_chosen_words,
@@ -351,11 +351,11 @@ def _find_shapes(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Se
     for words_held, pattern, rule in _PLAIN_PATTERNS:
         if not held.isdisjoint(words_held) or (pattern is _BOT and "бот" in lowered):
             for match in pattern.finditer(text):
-                yield _found(rule, match, match.lastgroup or "bare")
+                yield secret_match(rule, match, match.lastgroup or "bare")
     if "akia" in lowered or "asia" in lowered:
         for match in _AWS_PAIR.finditer(text):
             if not is_placeholder(match["bare"]) and entropy_bits(match["bare"]) > _LEAST_KEY_BITS:
-                yield _found("aws-secret-key", match)
+                yield secret_match("aws-secret-key", match, "bare")
 
 
 def _find_on_lines(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
@@ -367,10 +367,6 @@ def _find_on_lines(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[
         yield from _find_directives(text, lowered)
     if ("cat" in held or "content" in held) and not held.isdisjoint(_KEY_FILE_WORDS):
         yield from _find_shown_keys(text, lowered)
-
-
-def _found(rule: str, match: re.Match[str], group: str = "bare") -> SecretMatch:
-    return SecretMatch(rule, match.start(group), match.end(group), match.start(), match.end())
 
 
 def _is_given(value: str) -> bool:
@@ -392,7 +388,7 @@ def _find_flags(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
                     if at - since >= _LOOKED_BACK_CHARS:
                         break
                 if program.search(text, since, at):
-                    yield _found("command-password", match, match.lastgroup or "bare")
+                    yield secret_match("command-password", match, match.lastgroup or "bare")
             at = text.find(literal, at + len(literal))
 
 
@@ -403,12 +399,12 @@ def _find_commands(text: str, lowered: str) -> Iterator[SecretMatch]:
             until = min(_command_end(text, at), at + _LOOKED_BACK_CHARS)
             match = grammar.search(text, at, until)
             if match is not None and _is_given(match[match.lastgroup or "bare"]):
-                yield _found("command-password", match, match.lastgroup or "bare")
+                yield secret_match("command-password", match, match.lastgroup or "bare")
             at = lowered.find(name, at + len(name))
     if "echo" in lowered and "|" in text:
         for match in _PIPED.finditer(text):
             if _is_given(match[match.lastgroup or "bare"]):
-                yield _found("command-password", match, match.lastgroup or "bare")
+                yield secret_match("command-password", match, match.lastgroup or "bare")
 
 
 def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
@@ -417,7 +413,7 @@ def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
         for at in places_of(text, flag):
             match = _USER_AND_PASSWORD.match(text, at + len(flag))
             if match is not None and _is_made(match["bare"]):
-                yield _found("command-password", match)
+                yield secret_match("command-password", match, "bare")
     if held.isdisjoint(_HANDED_FOR_WORDS):
         return
     for literal, grammar in [one for one in _HANDED if one[0] in text]:
@@ -427,7 +423,7 @@ def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
                 since = _line_start(text, at)
                 until = min(_command_end(text, match.end()), match.end() + _LOOKED_BACK_CHARS)
                 if _HANDED_FOR.search(text, since, until):
-                    yield _found("command-password", match, match.lastgroup or "bare")
+                    yield secret_match("command-password", match, match.lastgroup or "bare")
 
 
 def _find_calls(text: str, lowered: str) -> Iterator[SecretMatch]:
@@ -447,7 +443,7 @@ def _find_calls(text: str, lowered: str) -> Iterator[SecretMatch]:
                     _is_made(value) if names is _USER_CALLS else is_token_value(value, quoted=True)
                 )
                 if given or (names is _SIGNING_CALLS and is_chosen_words(value)):
-                    yield _found("called-with", match)
+                    yield secret_match("called-with", match, "bare")
 
 
 def _is_made(value: str) -> bool:
@@ -483,7 +479,7 @@ def _find_cookies(text: str) -> Iterator[SecretMatch]:
         for header in around.finditer(text):
             for match in member.finditer(text, *header.span("pairs")):
                 if _opens_session(match["name"], match["value"]):
-                    yield _found("session-cookie", match, "value")
+                    yield secret_match("session-cookie", match, "value")
 
 
 def _find_sessions(text: str, lowered: str) -> Iterator[SecretMatch]:
@@ -499,7 +495,7 @@ def _find_sessions(text: str, lowered: str) -> Iterator[SecretMatch]:
         if match is not None and not is_placeholder(match["value"]):
             value = match["value"]
             if not is_reference(value, quoted=True) and not is_name(value):
-                yield _found("session-cookie", match, "value")
+                yield secret_match("session-cookie", match, "value")
 
 
 def _opens_session(name: str, value: str) -> bool:
@@ -529,7 +525,7 @@ def _find_parameters(text: str, lowered: str) -> Iterator[SecretMatch]:
         signs = name in _SIGNING
         bare = value.replace("%", "")
         if is_token_value(bare, quoted=True) or (signs and not is_reference(value, quoted=True)):
-            yield _found("signed-address" if signs else "address-key", match, "value")
+            yield secret_match("signed-address" if signs else "address-key", match, "value")
 
 
 def _find_links(text: str) -> Iterator[SecretMatch]:
@@ -537,7 +533,7 @@ def _find_links(text: str) -> Iterator[SecretMatch]:
     for at in places_of(text, "://"):
         match = _LINK.match(text, at)
         if match is not None and is_token_value(match["bare"], quoted=True, least_chars=24):
-            yield _found("signed-address", match)
+            yield secret_match("signed-address", match, "bare")
 
 
 def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
@@ -552,13 +548,13 @@ def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
                 yield SecretMatch("password-hash", *match.span(), *match.span())
     if "::" in text:
         for match in _CHALLENGE.finditer(text):
-            yield _found("password-hash", match)
+            yield secret_match("password-hash", match, "bare")
     if "md" in held and "md5" in text:
         for match in _POSTGRES_HASH.finditer(text):
-            yield _found("password-hash", match)
+            yield secret_match("password-hash", match, "bare")
     if ":::" in text:
         for match in _DUMPED.finditer(text):
-            yield _found("password-hash", match)
+            yield secret_match("password-hash", match, "bare")
 
 
 def _find_directives(text: str, lowered: str) -> Iterator[SecretMatch]:
@@ -566,17 +562,17 @@ def _find_directives(text: str, lowered: str) -> Iterator[SecretMatch]:
         for match in _DIRECTIVE.finditer(text):
             value = match["bare"]
             if _is_given(value) and (not value.islower() or is_chosen_words(value)):
-                yield _found("configured-password", match)
+                yield secret_match("configured-password", match, "bare")
     if " PSK " in text or " XAUTH " in text or " EAP " in text:
         for match in _PSK.finditer(text):
-            yield _found("configured-password", match)
+            yield secret_match("configured-password", match, "bare")
     if ":54" in text:
         for match in _PGPASS.finditer(text):
             if _is_given(match["bare"]):
-                yield _found("configured-password", match)
+                yield secret_match("configured-password", match, "bare")
     if "Private-Lines" in text:
         for match in _PUTTY_KEY.finditer(text):
-            yield _found("private-key", match)
+            yield secret_match("private-key", match, "bare")
 
 
 def _find_shown_keys(text: str, lowered: str) -> Iterator[SecretMatch]:
@@ -586,5 +582,5 @@ def _find_shown_keys(text: str, lowered: str) -> Iterator[SecretMatch]:
         while at >= 0:
             match = _SHOWN_KEY.match(text, at)
             if match is not None and is_token_value(match["bare"], quoted=True, least_chars=16):
-                yield _found("shown-key", match)
+                yield secret_match("shown-key", match, "bare")
             at = lowered.find(command, at + len(command))

@@ -118,13 +118,14 @@ def find_in_context(text: str, lowered: str) -> Iterator[SecretMatch]:
         yield from _find_quoted_passwords(text, lowered)
     if '"kty' in text:
         for match in _JWK_MEMBER.finditer(text):
-            yield _match("private-jwk", match, "value")
+            yield secret_match("private-jwk", match, "value")
     if "BUNDLE_" in text:
         for match in _BUNDLE.finditer(text):
-            yield _match("bundler-credentials", match, "value")
+            yield secret_match("bundler-credentials", match, "value")
 
 
-def _match(rule: str, match: re.Match[str], group: str) -> SecretMatch:
+def secret_match(rule: str, match: re.Match[str], group: str) -> SecretMatch:
+    """A secret that stands in a group of a match."""
     return SecretMatch(rule, match.start(group), match.end(group), match.start(), match.end())
 
 
@@ -166,16 +167,16 @@ def _find_url_credentials(text: str) -> Iterator[SecretMatch]:
             if password is None:
                 user = match["user"]
                 if _URL_TOKEN.fullmatch(user) and is_token_value(user, quoted=True):
-                    yield _match("url-credentials", match, "user")
+                    yield secret_match("url-credentials", match, "user")
             else:
                 user = match["user"]
                 long_number = user.isdigit() and len(user) >= _LEAST_ACCOUNT_DIGITS
                 if long_number or (
                     _URL_TOKEN.fullmatch(user) and is_token_value(user, quoted=True)
                 ):
-                    yield _match("url-credentials", match, "user")
+                    yield secret_match("url-credentials", match, "user")
                 if _is_credential(password):
-                    yield _match("url-credentials", match, "password")
+                    yield secret_match("url-credentials", match, "password")
         at = text.find("://", at + 3)
 
 
@@ -191,13 +192,13 @@ def _find_headers(text: str, lowered: str) -> Iterator[SecretMatch]:
     while at >= 0:
         match = _AUTHORIZATION.match(text, at)
         if match is not None and _is_header_value(match["scheme"] or "", match["value"]):
-            yield _match("authorization-header", match, "value")
+            yield secret_match("authorization-header", match, "value")
         at = lowered.find("authorization", at + 13)
     at = lowered.find("bearer")
     while at >= 0:
         match = _BEARER.match(text, at)
         if match is not None and is_token_value(match["value"], quoted=False):
-            yield _match("bearer-token", match, "value")
+            yield secret_match("bearer-token", match, "value")
         at = lowered.find("bearer", at + 6)
 
 
@@ -244,14 +245,14 @@ def _find_quoted_passwords(text: str, lowered: str) -> Iterator[SecretMatch]:
             reach = max(0, at - _SQL_REACH_CHARS)
             if match is not None and _SQL_VERB.search(lowered, reach, at + len(opening)):
                 if match["value"] and _is_credential(match["value"]):
-                    yield _match("sql-password", match, "value")
+                    yield secret_match("sql-password", match, "value")
                 elif match["bare"] and is_password_value(match["bare"], quoted=True):
-                    yield _match("sql-password", match, "bare")
+                    yield secret_match("sql-password", match, "bare")
             at = lowered.find(opening, at + len(opening))
     if "login" in lowered and "machine" in lowered:
         for match in _NETRC.finditer(text):
             if _is_credential(match["value"]):
-                yield _match("netrc-password", match, "value")
+                yield secret_match("netrc-password", match, "value")
 
 
 # Where a name may promise a secret; the rest of the name is read by `_ASSIGNMENT`.

@@ -22,7 +22,6 @@ from recollect.agent.flush import (
     SilentFilter,
     append_note,
     day_of,
-    is_silent,
     means_a_day_note,
     shown_of,
 )
@@ -30,6 +29,13 @@ from recollect.agent.loop import reset_due
 from recollect.config.settings import Redaction, Reset
 
 BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def is_silent(text: str) -> bool:
+    kept = SilentFilter()
+    kept.feed(text)
+    kept.finish()
+    return kept.silent
 
 
 def streamed(pieces: list[str]) -> str:

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.session.node_pi import assert_node_agrees, node_reads
+from tests.unit.session.node_pi import assert_node_agrees, node_reads, session_bytes
 
 from recollect.formats.pi_session import (
     PiSession,
     Stamp,
-    branch_summary_value,
     build_context,
     build_history,
     compaction_value,
@@ -22,7 +21,6 @@ from recollect.formats.pi_session import (
     entry_id_from,
     entry_line,
     header_value,
-    label_value,
     message_value,
     migrate,
     milliseconds_of,
@@ -30,7 +28,6 @@ from recollect.formats.pi_session import (
     new_entry_id,
     path_to,
     read_session,
-    session_bytes,
     session_info_value,
     thinking_level_value,
     timestamp_at,
@@ -59,6 +56,11 @@ def cut(name: str, parent: str, *, kept: str | None, summary: str = "the past") 
     if kept is None:
         del value["firstKeptEntryId"]
     return value
+
+
+def branch_summary(stamp: Stamp, summary: str) -> dict[str, Any]:
+    from_id = stamp.parent_id or "root"
+    return {"type": "branch_summary", **stamp.fields(), "fromId": from_id, "summary": summary}
 
 
 def texts(session: PiSession, leaf: str | None = None) -> list[str]:
@@ -256,7 +258,7 @@ def test_branch_summaries_and_custom_messages_are_the_users() -> None:
     data = file_of(
         HEADER,
         said("a", None),
-        branch_summary_value(stamps[0], from_id=None, summary="tried it"),
+        branch_summary(stamps[0], "tried it"),
         custom_message_value(stamps[1], custom_type="t", content="note", display=False),
         custom_value(stamps[2], custom_type="t", data={"n": 1}),
         message_value(stamps[3], {"role": "bashExecution", "excludeFromContext": True}),
@@ -354,12 +356,6 @@ STAMP = Stamp(id="0", parent_id="p", timestamp=AT)
             ),
             "type id parentId timestamp summary firstKeptEntryId tokensBefore",
         ),
-        (
-            branch_summary_value(STAMP, from_id="f", summary="s", details=[], from_hook=True),
-            "type id parentId timestamp fromId summary details fromHook",
-        ),
-        (label_value(STAMP, target_id="t", label="l"), "type id parentId timestamp targetId label"),
-        (label_value(STAMP, target_id="t", label=None), "type id parentId timestamp targetId"),
         (session_info_value(STAMP, name="n"), "type id parentId timestamp name"),
         (
             custom_value(STAMP, custom_type="c", data=1),
@@ -431,13 +427,13 @@ def sessions(draw: st.DrawFn) -> bytes:
                 retained_tail=draw(st.none() | st.lists(message, max_size=2)),
             )
         elif kind == "b":
-            value = branch_summary_value(stamp, from_id=parent, summary=text)
+            value = branch_summary(stamp, text)
         elif kind == "x":
             value = custom_message_value(stamp, custom_type=text, content=text, display=True)
         elif kind == "y":
             value = custom_value(stamp, custom_type=text, data=draw(anything))
         elif kind == "l":
-            value = label_value(stamp, target_id="0", label=text)
+            value = {"type": "label", **stamp.fields(), "targetId": "0", "label": text}
         elif kind == "t":
             value = thinking_level_value(stamp, text or "off")
         elif kind == "u":

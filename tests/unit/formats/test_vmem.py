@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import FormatError
-from recollect.formats.openclaw_files import read_vmem, vmem_entry, write_vmem
+from recollect.formats.openclaw_files import read_vmem, vmem_entry, vmem_header
 
 
 def vector(*values: float) -> bytes:
     return struct.pack(f"<{len(values)}f", *values)
+
+
+def write_vmem(entries: Iterable[tuple[str, bytes]], *, dimensions: int) -> bytes:
+    written = [vmem_entry(name, values, dimensions=dimensions) for name, values in entries]
+    return vmem_header(dimensions=dimensions, count=len(written)) + b"".join(written)
 
 
 LAYOUT = bytes.fromhex(

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.unit.memory.facts_room import segment
 
-from recollect.facts.provenance import RUN_SHARE, Proposed, admit, lineage, run_share
+from recollect.facts.provenance import (
+    RUN_SHARE,
+    Proposed,
+    RepeatIndex,
+    admit,
+    as_statement,
+    lineage,
+    share,
+)
 from recollect.values.fact import EvidenceSpan, FactDraft, FactType
 from recollect.values.message import Role
 from recollect.values.segment import Segment
@@ -18,6 +26,11 @@ LOG = (
     "requirements.yml:  cloud-sdk==4.2.1\nws close code=1006 t=60.002\n"
     "REPOSITORY TAG SIZE\nmarten/api edge 338MB\nFAILED tests/test_api.py::test_login - timeout"
 )
+
+
+def run_share(statement: str, text: str) -> float:
+    form = as_statement(statement)
+    return share(RepeatIndex(text, (form,)).held(form))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,16 @@ from typing import Any
 import pytest
 
 from recollect.formats.json_text import stringify
-from recollect.formats.pi_session import PiContext
+from recollect.formats.pi_session import PiContext, PiSession
 
 NODE = Path(__file__).parents[2] / "node"
+
+
+def session_bytes(session: PiSession) -> bytes:
+    """The session as a file: each line as it stands, or as migration spelled it."""
+    lines = [session.header.line] if session.header is not None else []
+    lines += [entry.line for entry in session.entries]
+    return b"".join(line + b"\n" for line in lines)
 
 
 def node(script: str, data: bytes) -> bytes:

@@ -20,9 +20,10 @@ from typing import Any, Final
 
 from recollect_bench.cost.data import Conversation, load_conversations, sliced
 from recollect_bench.cost.draw import draw as draw
-from recollect_bench.cost.draw import write_plot
+from recollect_bench.cost.draw import plot
 from recollect_bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, summed_up
 from recollect_bench.cost.strategies import Tally, replay_engine, replay_plain
+from recollect_bench.svg import write_svg
 
 WINDOWS: Final[tuple[int, ...]] = (64_000, 128_000, 200_000)
 QUICK_WINDOWS: Final[tuple[int, ...]] = (32_000,)
@@ -93,7 +94,7 @@ def run(
     ]
     result = summed_up(replays, [*NOTES, *([QUICK_NOTE] if quick else [])])
     if svg is not None:
-        write_plot(result, Path(svg))
+        write_svg(Path(svg), plot(result))
     return result
 
 

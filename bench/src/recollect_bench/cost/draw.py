@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -26,8 +25,9 @@ from recollect_bench.cost.result import (
     figure_name,
     misses,
 )
+from recollect_bench.svg import svg_document, svg_text
 
-# Draws a run of the cost bench as an SVG picture
+# The SVG picture
 
 
 _WIDTH: Final = 860
@@ -54,32 +54,23 @@ text { font: 12px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f
 """
 
 
-def write_plot(result: CostResult, path: Path) -> None:
-    """Write the picture of a run."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(plot(result), encoding="utf-8")
-
-
 def plot(result: CostResult) -> str:
     """The picture: a panel a window, cost across (in doublings), what came back upwards."""
     windows = sorted({replay.window_tokens for replay in result.replays})
     title = "of what left the window: named again (dot), told about (ring), by cost"
-    body = [_text(12, 20, title, style="title")]
+    body = [svg_text(12, 20, title, style="title")]
     x = 12
     for strategy in STRATEGIES:
         body.append(f'<circle class="{strategy}" cx="{x + 5}" cy="38" r="5"/>')
-        body.append(_text(x + 15, 42, _NAMES[strategy], style="faint"))
+        body.append(svg_text(x + 15, 42, _NAMES[strategy], style="faint"))
         x += 40 + 7 * len(_NAMES[strategy])
     body.append(f'<rect class="goal" x="{x}" y="32" width="14" height="12"/>')
-    body.append(_text(x + 19, 42, "threshold reached", style="faint"))
+    body.append(svg_text(x + 19, 42, "threshold reached", style="faint"))
     for place, window in enumerate(windows):
         body += _Panel(result=result, window=window, left=_LEFT + place * _PANEL).drawn()
     width = max(_WIDTH, _LEFT + _PANEL * len(windows) + 10)
-    opening = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {_HEIGHT + 12}" role="img" '
-        'aria-label="cost and what is recovered, beside plain compaction and OpenClaw">'
-    )
-    return "\n".join([opening, f"<style>{_STYLE}</style>", *body, "</svg>\n"])
+    label = "cost and what is recovered, beside plain compaction and OpenClaw"
+    return svg_document(width, _HEIGHT + 12, label, _STYLE, body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +87,13 @@ class _Panel:
         for tenth in range(0, 11, 2):
             y = _y(tenth / 10)
             yield _line(self.left, y, right, y)
-            yield _text(self.left - 6, y + 4, f"{tenth / 10:g}", style="faint", anchor="end")
+            yield svg_text(self.left - 6, y + 4, f"{tenth / 10:g}", style="faint", anchor="end")
         for cost in (1, 2, 4, 8):
             x = self._x(cost)
             yield _line(x, _TOP, x, bottom)
-            yield _text(x, bottom + 16, f"{cost}×", style="faint", anchor="middle")
+            yield svg_text(x, bottom + 16, f"{cost}×", style="faint", anchor="middle")
         middle = (self.left + right) / 2
-        yield _text(middle, bottom + 34, f"{self.window // 1000}k window", anchor="middle")
+        yield svg_text(middle, bottom + 34, f"{self.window // 1000}k window", anchor="middle")
         for strategy in STRATEGIES:
             yield from self._mark(strategy)
 
@@ -135,7 +126,7 @@ class _Panel:
             f'<circle class="{strategy}" cx="{x:.1f}" cy="{y:.1f}" r="6">'
             f"<title>{escape(text)}</title></circle>"
         )
-        yield _text(x + 9, y + 4, f"{cost:.2f}× · {recovered:.2f}", style="faint")
+        yield svg_text(x + 9, y + 4, f"{cost:.2f}× · {recovered:.2f}", style="faint")
 
     def _x(self, cost: float) -> float:
         room = _PANEL - 60
@@ -149,11 +140,6 @@ def _y(share: float) -> float:
 
 def _line(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="grid" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
-
-
-def _text(x: float, y: float, words: str, *, style: str = "", anchor: str = "") -> str:
-    marks = (f' class="{style}"' if style else "") + (f' text-anchor="{anchor}"' if anchor else "")
-    return f'<text x="{x:.1f}" y="{y:.1f}"{marks}>{escape(words)}</text>'
 
 
 _LONG_NAMES: Final = {

@@ -261,11 +261,6 @@ class Tally:
         return self.present / self.references if self.references else 1.0
 
     @property
-    def recovered_share(self) -> float | None:
-        """Of those that left the window; None where none did."""
-        return self.recovered / self.left if self.left else None
-
-    @property
     def useful_share(self) -> float | None:
         """Of those that rely on a line that left the window; None where none does."""
         return self.useful / self.relied if self.relied else None

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recollect_bench.result import BenchResult
+from recollect_bench.result import BenchResult, figure_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,7 @@ def _table(title: str, columns: Sequence[str], figures: Mapping[str, float]) -> 
     for name in names:
         values = [figures.get(f"{column}.{name}") for column in columns]
         style = "" if "." in name else "bold"
-        table.add_row(name, *("" if one is None else _number(one) for one in values), style=style)
+        table.add_row(
+            name, *("" if one is None else figure_text(one) for one in values), style=style
+        )
     return table
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 10 else f"{value:.4g}"

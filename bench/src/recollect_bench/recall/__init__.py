@@ -18,7 +18,7 @@ from typing import Any, Final
 from recollect.errors import RecollectError
 from recollect_bench.recall.ask import Asker, RecallStage
 from recollect_bench.recall.draw import draw as draw
-from recollect_bench.recall.draw import write_plot
+from recollect_bench.recall.draw import plot
 from recollect_bench.recall.embedders import ALSO_KNOWN_AS, opened_embedders
 from recollect_bench.recall.fact_run import NOTES as FACTS_NOTES
 from recollect_bench.recall.fact_run import measure_facts
@@ -28,6 +28,7 @@ from recollect_bench.recall.result import RecallResult, SetResult, joined
 from recollect_bench.recall.run import Progress, compare_stores, measure_set
 from recollect_bench.recall.sets import QuestionSet, load_set
 from recollect_bench.store_target import open_target
+from recollect_bench.svg import write_svg
 
 OWN: Final = "own"
 NOTES: Final = (
@@ -116,7 +117,7 @@ def run(
     )
     result = asyncio.run(_run(options, stage or _product_stage(), progress))
     if svg is not None:
-        write_plot(result, Path(svg))
+        write_svg(Path(svg), plot(result))
     return result
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -20,6 +19,7 @@ from rich.text import Text
 from recollect_bench.recall.fact_page import draw_facts, is_of_facts
 from recollect_bench.recall.result import GATED, MEASURES, Miss, RecallResult, SetResult
 from recollect_bench.recall.thresholds import Threshold
+from recollect_bench.svg import svg_document, svg_text
 
 _SHOWN_CHARS = 220
 
@@ -142,7 +142,7 @@ def _short(text: str) -> str:
     return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 1]}…"
 
 
-# Draws a run of the recall bench as an SVG picture
+# The SVG picture
 
 
 _WIDTH: Final = 800
@@ -153,7 +153,7 @@ _BAR: Final = 13
 _GAP: Final = 12
 _TOP: Final = 30
 _AXIS: Final = 26
-_MAIN: Final = (
+MAIN_FIGURES: Final = (
     "all_4k",
     "all_4k_gated",
     "strict_4k",
@@ -208,12 +208,6 @@ class _Group:
         return len(self.bars) * _BAR + _GAP
 
 
-def write_plot(result: RecallResult, path: Path) -> None:
-    """Write the picture of a run."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(plot(result), encoding="utf-8")
-
-
 def plot(result: RecallResult) -> str:
     """The picture of a run, a panel a set; of several sets only their first figures."""
     body: list[str] = []
@@ -222,11 +216,7 @@ def plot(result: RecallResult) -> str:
         panel, height = _panel(set_result, top, briefly=len(result.sets) > 1)
         body += panel
         top += height
-    opening = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top}" role="img" '
-        'aria-label="recall beside its baselines">'
-    )
-    return "\n".join([opening, f"<style>{_STYLE}</style>", *body, "</svg>\n"])
+    return svg_document(_WIDTH, top, "recall beside its baselines", _STYLE, body)
 
 
 def _panel(result: SetResult, top: int, *, briefly: bool) -> tuple[list[str], int]:
@@ -234,7 +224,7 @@ def _panel(result: SetResult, top: int, *, briefly: bool) -> tuple[list[str], in
     height = _TOP + sum(group.height for group in groups) + _AXIS
     bottom = top + height - _AXIS
     drawn = [
-        _text(12, top + 20, f"{result.name}, {result.embedder}", style="title"),
+        svg_text(12, top + 20, f"{result.name}, {result.embedder}", style="title"),
         *_axis(top + _TOP, bottom),
         *_legend(groups, top + 20),
     ]
@@ -247,17 +237,17 @@ def _panel(result: SetResult, top: int, *, briefly: bool) -> tuple[list[str], in
 
 def _first_groups(result: SetResult) -> Iterator[_Group]:
     """What has a threshold, and `all_4k`."""
-    for name in (*_MAIN, *_ERRORS):
+    for name in (*MAIN_FIGURES, *_ERRORS):
         if name in result.figures and (name == "all_4k" or name in result.thresholds):
-            yield _group(result, name, name if name in _MAIN else f"{name} (less is better)")
+            yield _group(result, name, name if name in MAIN_FIGURES else f"{name} (less is better)")
 
 
 def _groups(result: SetResult) -> Iterator[_Group]:
     """The figures of the whole set first, then by part, then the gate's errors."""
-    for name in _MAIN:
+    for name in MAIN_FIGURES:
         if name in result.figures:
             yield _group(result, name, name)
-    first = next((name for name in _MAIN if name in result.figures), "")
+    first = next((name for name in MAIN_FIGURES if name in result.figures), "")
     parts = [name for name in result.figures if name.startswith(f"{first}.")]
     for name in parts:
         yield _group(result, name, f"{first}, {name.partition('.')[2]}")
@@ -283,7 +273,7 @@ def _axis(top: int, bottom: int) -> Iterator[str]:
     for tenth in range(0, 11, 2):
         x = _x(tenth / 10)
         yield f'<line class="grid" x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{bottom}"/>'
-        yield _text(x, bottom + 14, f"{tenth / 10:g}", style="faint", anchor="middle")
+        yield svg_text(x, bottom + 14, f"{tenth / 10:g}", style="faint", anchor="middle")
 
 
 def _legend(groups: Sequence[_Group], y: int) -> Iterator[str]:
@@ -291,18 +281,18 @@ def _legend(groups: Sequence[_Group], y: int) -> Iterator[str]:
     x = _LEFT
     for who in shown:
         yield f'<rect class="{who}" x="{x}" y="{y - 10}" width="10" height="10"/>'
-        yield _text(x + 14, y - 1, _WHO[who], style="faint")
+        yield svg_text(x + 14, y - 1, _WHO[who], style="faint")
         x += 30 + 7 * len(_WHO[who])
     for mark in ("threshold", "aim"):
         if any(getattr(group, mark) is not None for group in groups):
             yield f'<line class="{mark}" x1="{x + 4}" y1="{y - 11}" x2="{x + 4}" y2="{y + 1}"/>'
-            yield _text(x + 10, y - 1, mark, style="faint")
+            yield svg_text(x + 10, y - 1, mark, style="faint")
             x += 24 + 7 * len(mark)
 
 
 def _drawn(group: _Group, top: int) -> Iterator[str]:
     middle = top + len(group.bars) * _BAR / 2 + 4
-    yield _text(_LEFT - 10, middle, group.label, anchor="end")
+    yield svg_text(_LEFT - 10, middle, group.label, anchor="end")
     for place, bar in enumerate(group.bars):
         y = top + place * _BAR
         width = max(1.0, bar.value * _SCALE)
@@ -311,7 +301,7 @@ def _drawn(group: _Group, top: int) -> Iterator[str]:
             f'height="{_BAR - 2}"><title>{escape(_WHO[bar.who])}: {bar.value:.3f}</title></rect>'
         )
         style = "" if bar.who == "recall" else "faint"
-        yield _text(_x(bar.value) + 5, y + 10, f"{bar.value:.3f}", style=style)
+        yield svg_text(_x(bar.value) + 5, y + 10, f"{bar.value:.3f}", style=style)
     bottom = top + len(group.bars) * _BAR
     for mark, value in (("threshold", group.threshold), ("aim", group.aim)):
         if value is not None:
@@ -321,8 +311,3 @@ def _drawn(group: _Group, top: int) -> Iterator[str]:
 
 def _x(value: float) -> float:
     return _LEFT + value * _SCALE
-
-
-def _text(x: float, y: float, words: str, *, style: str = "", anchor: str = "") -> str:
-    marks = (f' class="{style}"' if style else "") + (f' text-anchor="{anchor}"' if anchor else "")
-    return f'<text x="{x:.1f}" y="{y:.1f}"{marks}>{escape(words)}</text>'

@@ -10,31 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from recollect_bench.recall.draw import number
+from recollect_bench.recall.draw import MAIN_FIGURES, number
 from recollect_bench.recall.result import RecallResult, SetResult, run_note
 from recollect_bench.recall.thresholds import thresholds_of
 
 _SHARES: Final = (
-    "all_4k",
-    "all_4k_gated",
-    "strict_4k",
-    "strict_4k_gated",
-    "recall_at_10",
-    "found",
+    *MAIN_FIGURES,
     "lost",
     "false_recall",
     "same_top_50",
     "worst_score_difference",
 )
-_BY_PART: Final = (
-    "all_4k",
-    "all_4k_gated",
-    "strict_4k",
-    "strict_4k_gated",
-    "recall_at_10",
-    "found",
-    "lost",
-)
+_BY_PART: Final = (*MAIN_FIGURES, "lost")
 _COUNTS: Final = {
     "sessions": "sessions",
     "questions": "questions",
