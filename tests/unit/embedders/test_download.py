@@ -164,7 +164,7 @@ def test_a_model_comes_whole_with_all_that_its_repository_has(
         assert done >= seen.get(file, (0, 0))[0]
         seen[file] = (done, whole)
 
-    done = fetched(tmp_path / "models", told=told)
+    done = fetched(tmp_path / "models", progress=told)
     folder = tmp_path / "models" / "small"
     assert (folder / "model.onnx").read_bytes() == GRAPH
     assert (folder / "tokenizer.json").read_bytes() == TOKENIZER
@@ -353,7 +353,7 @@ def test_what_others_of_the_process_do_with_the_hub_stays_theirs(
     hub_logging.set_verbosity_warning()
     during: list[tuple[object, ...]] = []
     before = state()
-    fetched(tmp_path, told=lambda *_: during.append(state()[3:]))
+    fetched(tmp_path, progress=lambda *_: during.append(state()[3:]))
     assert state() == before
     assert set(during) == {before[3:]}, "nor while it runs"
 
@@ -452,7 +452,7 @@ def test_no_more_is_written_than_was_told(tmp_path: Path, hub: tuple[Hub, Server
         nonlocal most
         most = max(most, done)
 
-    fetched(tmp_path, told=told)
+    fetched(tmp_path, progress=told)
     assert most == len(GRAPH)
     assert (tmp_path / "small" / "model.onnx").read_bytes() == GRAPH
 
