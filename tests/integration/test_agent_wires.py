@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.harness.model_server import Asked, ModelServer
-from tests.unit.agent.agent_room import Room, collected, ended, of, said
+from tests.unit.agent.agent_harness import AgentHarness, collected, ended, of, said
 from tests.unit.providers.wire_models import WIRES, model_at
 
 from recollect.agent.events import CallEnded, Compacted, Failed, Said, Withdrawn
@@ -39,8 +39,8 @@ def test_a_round_of_tools_over_http(tmp_path: Path, wire: WireName) -> None:
         Says(text="It holds 日本.", piece_bytes=3),
     ]
     with ModelServer(steps) as server:
-        room = Room(tmp_path, model_at(wire, server))
-        events = room.say("write it and look")
+        harness = AgentHarness(tmp_path, model_at(wire, server))
+        events = harness.say("write it and look")
         server.check()
     assert ended(events) == "done"
     assert said(events) == "I write, then look.It holds 日本."
@@ -54,7 +54,7 @@ def test_a_round_of_tools_over_http(tmp_path: Path, wire: WireName) -> None:
             "edit",
             "bash",
         ]
-    assert room.messages()[-1]["usage"]["totalTokens"] == 110
+    assert harness.messages()[-1]["usage"]["totalTokens"] == 110
 
 
 def tool_name(tool: dict[str, Any]) -> str:
@@ -65,7 +65,7 @@ def tool_name(tool: dict[str, Any]) -> str:
 def test_an_abort_cuts_the_connection(tmp_path: Path, wire: WireName) -> None:
     steps = [Says(text="a long story", hang_after_events=5), Says(text="Good.")]
     with ModelServer(steps) as server:
-        room = Room(tmp_path, model_at(wire, server))
+        harness = AgentHarness(tmp_path, model_at(wire, server))
 
         async def work(agent: Agent) -> list[Any]:
             events = []
@@ -76,11 +76,11 @@ def test_an_abort_cuts_the_connection(tmp_path: Path, wire: WireName) -> None:
             assert ended(events) == "aborted"
             return events + await collected(agent, "enough")
 
-        events = room.run(work)
+        events = harness.run(work)
         assert server.wait_until_hung_up(5)
         assert said(events).endswith("Good.")
         assert violations(wire, server.asked[-1].body) == []
-    assert [one.get("stopReason") for one in room.messages()] == [None, "aborted", None, "stop"]
+    assert [one.get("stopReason") for one in harness.messages()] == [None, "aborted", None, "stop"]
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -96,12 +96,12 @@ def test_a_real_overflow_is_recovered_from(tmp_path: Path, wire: WireName, manne
         lambda _: Says(text="noted"), window_tokens=3000, overflow=manner, count=count
     ) as server:
         model = model_at(wire, server, window_tokens=16_000)
-        room = Room(tmp_path, model, settings=settings)
-        events = room.say(*[f"{number}: {LONG}" for number in range(14)])
+        harness = AgentHarness(tmp_path, model, settings=settings)
+        events = harness.say(*[f"{number}: {LONG}" for number in range(14)])
     assert of(events, Withdrawn), "the window was never exceeded"
     assert any(one.result.compacted for one in of(events, Compacted))
     assert not of(events, Failed)
-    users = [one for one in room.messages() if one["role"] == "user"]
+    users = [one for one in harness.messages() if one["role"] == "user"]
     assert [one["content"][0]["text"] for one in users] == [f"{n}: {LONG}" for n in range(14)]
     for asked in server.asked:
         assert violations(wire, asked.body) == []
@@ -113,26 +113,26 @@ def test_one_result_larger_than_the_window_is_shortened(tmp_path: Path, wire: Wi
     call = ScriptedCall(id="call_1", name="bash", input={"command": "seq 1 20000"})
     steps = [Says(text="I run it.", calls=[call]), Says(text="It counts.")]
     with ModelServer(steps, window_tokens=4096) as server:
-        room = Room(tmp_path, model_at(wire, server))
-        events = room.say("run it")
+        harness = AgentHarness(tmp_path, model_at(wire, server))
+        events = harness.say("run it")
         server.check()
     assert ended(events) == "done"
     assert len(of(events, Withdrawn)) == 1
-    assert room.summary.prompts == [], "shortening was enough"
-    assert "20000" in str(room.messages()[2]), "the transcript keeps what the model was shown"
+    assert harness.summary.prompts == [], "shortening was enough"
+    assert "20000" in str(harness.messages()[2]), "the transcript keeps what the model was shown"
 
 
 def test_a_window_that_nothing_fits_is_told_and_never_reset(tmp_path: Path) -> None:
     with ModelServer([], window_tokens=10, overflow="error") as server:
-        room = Room(tmp_path, model_at("openai-chat", server))
-        events = room.say("hello")
+        harness = AgentHarness(tmp_path, model_at("openai-chat", server))
+        events = harness.say("hello")
         assert len(server.asked) == 2
     assert ended(events) == "failed"
     assert "/new" in of(events, Failed)[0].reason
-    assert room.messages()[0]["content"][0]["text"] == "hello"
-    assert asyncio.run(_still(room)) == "session-1"
+    assert harness.messages()[0]["content"][0]["text"] == "hello"
+    assert asyncio.run(_still(harness)) == "session-1"
 
 
-async def _still(room: Room) -> str:
-    with room.transcript() as transcript:
+async def _still(harness: AgentHarness) -> str:
+    with harness.transcript() as transcript:
         return transcript.session_id

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from tests.harness.model_server import ModelServer
 from tests.integration.long_talk import SESSION, Talk, grown, opened, reply, scribe
-from tests.unit.agent.agent_room import Room, collected, ended, filling, of
+from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, of
 from tests.unit.providers.conftest import _no_network  # noqa: F401 - a fixture
 from tests.unit.providers.wire_models import WIRES, model_at
 
@@ -42,8 +42,8 @@ def test_05_a_request_that_can_never_succeed_is_made_once(
 ) -> None:
     """openclaw#30044: the same 400 was retried with every key, and all of them were put to rest."""
     with ModelServer(lambda _: Fails(status=status)) as server:
-        room = Room(tmp_path, model_at(wire, server))
-        events = room.say("hello")
+        harness = AgentHarness(tmp_path, model_at(wire, server))
+        events = harness.say("hello")
         assert ended(events) == "failed"
         assert [one.kind for one in of(events, Failed)] == ["refused"]
         assert len(server.asked) == 1, "asking again could not help"
@@ -95,17 +95,17 @@ def test_06_the_index_marks_counts_as_stale_after_a_compaction(tmp_path: Path) -
         filling("small again", 900),
     ]
     model = ScriptedModel(steps)
-    room = Room(tmp_path, model, settings={**SMALL, "compaction.flush.enabled": False})
-    events = room.say(LONG, LONG, LONG)
+    harness = AgentHarness(tmp_path, model, settings={**SMALL, "compaction.flush.enabled": False})
+    events = harness.say(LONG, LONG, LONG)
     assert of(events, Compacted)[0].result.compacted
-    record = room.index.get("main")
+    record = harness.index.get("main")
     assert record is not None
     assert not record.tokens_are_fresh
     assert (record.input_tokens, record.output_tokens) == (None, None)
     assert record.compaction_count == 1
-    events = room.say("and now?")
+    events = harness.say("and now?")
     assert not of(events, Compacted), "one turn, one look at a fresh count"
-    record = room.index.get("main")
+    record = harness.index.get("main")
     assert record is not None
     assert record.tokens_are_fresh
     model.check()
@@ -143,12 +143,12 @@ def test_07_the_agent_flushes_in_its_first_cycle_and_once_in_each(tmp_path: Path
         filling("still nearly full", SOFT + 70),
     ]
     model = ScriptedModel(steps)
-    room = Room(tmp_path, model, settings=SMALL)
-    events = room.say(LONG, LONG, LONG)
+    harness = AgentHarness(tmp_path, model, settings=SMALL)
+    events = harness.say(LONG, LONG, LONG)
     model.check()
     assert [one.result.outcome for one in of(events, Flushed)] == ["written"]
-    assert "north quay" in (room.root / "memory/2026-03-11.md").read_text()
-    record = room.index.get("main")
+    assert "north quay" in (harness.root / "memory/2026-03-11.md").read_text()
+    record = harness.index.get("main")
     assert record is not None
     assert record.memory_flush_compaction_count == 0
 
@@ -190,9 +190,9 @@ def test_09_a_flush_only_adds_to_the_file_of_the_users_day(tmp_path: Path) -> No
             "NO_REPLY",
         ]
     )
-    room = Room(tmp_path, model, settings=SMALL)
-    room.clock.at = datetime(2027, 1, 1, 0, 30, tzinfo=zone).timestamp()  # still 2026 in UTC
-    folder = room.root / "memory"
+    harness = AgentHarness(tmp_path, model, settings=SMALL)
+    harness.clock.at = datetime(2027, 1, 1, 0, 30, tzinfo=zone).timestamp()  # still 2026 in UTC
+    folder = harness.root / "memory"
     folder.mkdir()
     (folder / "2027-01-01.md").write_text("- 00:10 the ferry is late\n")
 
@@ -200,7 +200,7 @@ def test_09_a_flush_only_adds_to_the_file_of_the_users_day(tmp_path: Path) -> No
         agent._stepping.tz = zone
         return await collected(agent, LONG)
 
-    events = room.run(turn)
+    events = harness.run(turn)
     model.check()
     assert [one.result.outcome for one in of(events, Flushed)] == ["written"]
     assert sorted(path.name for path in folder.iterdir()) == ["2027-01-01.md"]
@@ -232,7 +232,7 @@ def test_10_flushes_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "workspace").symlink_to(workspace)
         given = steps(who)
-        Room(folder, ScriptedModel(lambda _: next(given)), settings=SMALL).say(LONG)
+        AgentHarness(folder, ScriptedModel(lambda _: next(given)), settings=SMALL).say(LONG)
 
     threads = [threading.Thread(target=work, args=(who,)) for who in range(agents)]
     for thread in threads:

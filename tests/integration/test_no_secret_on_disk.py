@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 from tests.integration.long_talk import SESSION, Clock, Talk, notes, opened, scribe
 from tests.integration.planted_secrets import Planted, bytes_below
-from tests.unit.agent.agent_room import Room, filling
+from tests.unit.agent.agent_harness import AgentHarness, filling
 
 from recollect.config import load_settings
 from recollect.config.settings import Redaction
@@ -569,8 +569,10 @@ def test_no_kind_of_secret_in_our_own_agents_turns_reaches_the_disk(
         "NO_REPLY",
         filling("ok", 100_000),
     ]
-    room = Room(tmp_path, ScriptedModel(steps), settings={"window_tokens": 200_000})
-    room.say(planted.joined("asked"), "and now?")
-    assert (room.root / "memory/2026-03-11.md").stat().st_size > 20_000, "the flush wrote its note"
+    harness = AgentHarness(tmp_path, ScriptedModel(steps), settings={"window_tokens": 200_000})
+    harness.say(planted.joined("asked"), "and now?")
+    assert (harness.root / "memory/2026-03-11.md").stat().st_size > 20_000, (
+        "the flush wrote its note"
+    )
     everything = bytes_below(tmp_path) + caplog.text.encode()
     assert planted.found_in(everything) == []

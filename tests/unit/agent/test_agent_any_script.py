@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.agent.agent_room import Room, of
+from tests.unit.agent.agent_harness import AgentHarness, of
 
 from recollect.agent.events import Ended
 from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable
@@ -74,20 +74,20 @@ def test_any_script_leaves_a_whole_history(
     steps = iter(script)
     model = ScriptedModel(lambda _: next(steps, Says(text="done")), format=wire)
     with tempfile.TemporaryDirectory() as folder:
-        room = Room(Path(folder), model, settings=SETTINGS)
+        harness = AgentHarness(Path(folder), model, settings=SETTINGS)
         spoken: list[str] = []
         waiting: list[str] = []
         for number, text in enumerate([*said, "restart"]):
             if text != "restart":
                 waiting.append(text if text[0] == "/" else f"{number} {text}")
                 continue
-            events = room.say(*waiting)
+            events = harness.say(*waiting)
             assert len(of(events, Ended)) == len(waiting)
             spoken.extend(one for one in waiting if one[0] != "/")
             waiting = []
         for request in model.requests:
             assert violations(wire, request) == []
-        messages = room.messages()
+        messages = harness.messages()
     users = [one["content"][0]["text"] for one in messages if one["role"] == "user"]
     assert users == spoken
     asked = [

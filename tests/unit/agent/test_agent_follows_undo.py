@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.agent.agent_room import Room, collected
+from tests.unit.agent.agent_harness import AgentHarness, collected
 
 from recollect.agent.loop import Agent
 from recollect.testing.scripted_model import ScriptedModel
@@ -12,7 +12,7 @@ from recollect.testing.scripted_model import ScriptedModel
 
 def test_the_transcript_follows_an_undo_from_outside(tmp_path: Path) -> None:
     answers = [f"Answer {n}. " + "It is done so. " * 60 for n in range(9)]
-    room = Room(tmp_path, ScriptedModel(answers), settings={"window_tokens": 8_000})
+    harness = AgentHarness(tmp_path, ScriptedModel(answers), settings={"window_tokens": 8_000})
 
     async def work(agent: Agent) -> None:
         for n in range(8):
@@ -27,4 +27,4 @@ def test_the_transcript_follows_an_undo_from_outside(tmp_path: Path) -> None:
         assert len(conversation.transcript.context().messages) > shown + 2
         assert conversation.compactions == 0
 
-    room.run(work)
+    harness.run(work)

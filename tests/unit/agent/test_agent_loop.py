@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.agent.agent_room import Room, collected, ended, of, said
+from tests.unit.agent.agent_harness import AgentHarness, collected, ended, of, said
 
 from recollect.agent.events import CallBegan, CallEnded, Failed, Replied, Said
 from recollect.agent.loop import Agent
@@ -34,16 +34,16 @@ def test_a_turn_with_tools_goes_round_until_no_call_is_left(tmp_path: Path, wire
         ],
         format=wire,
     )
-    room = Room(tmp_path, model)
-    events = room.say("write and read it")
+    harness = AgentHarness(tmp_path, model)
+    events = harness.say("write and read it")
     model.check()
     assert ended(events) == "done"
-    assert (room.root / "a.txt").read_text() == "hello"
+    assert (harness.root / "a.txt").read_text() == "hello"
     assert said(events) == "First.It says hello."
     order = [type(event).__name__ for event in events]
     assert order.index("Said") < order.index("Replied") < order.index("CallBegan")
     assert [one.name for one in of(events, CallEnded)] == ["write", "read"]
-    roles = [message["role"] for message in room.messages()]
+    roles = [message["role"] for message in harness.messages()]
     assert roles == ["user", "assistant", "toolResult", "assistant", "toolResult", "assistant"]
     for request in model.requests:
         assert violations(wire, request) == []
@@ -64,7 +64,7 @@ def test_every_message_is_on_the_disk_before_the_next_request(tmp_path: Path) ->
             return Says(calls=[writes("a", "x")])
         return Says(text="done")
 
-    Room(tmp_path, ScriptedModel(look)).say("go")
+    AgentHarness(tmp_path, ScriptedModel(look)).say("go")
     assert on_disk == [1, 3]
 
 
@@ -74,11 +74,11 @@ def test_calls_are_run_in_order_and_a_tool_nobody_has_is_told(tmp_path: Path) ->
         writes("a", "one", "c2"),
         ScriptedCall(id="c3", name="edit", input={"path": "a", "oldText": "one", "newText": "two"}),
     ]
-    room = Room(tmp_path, ScriptedModel([Says(calls=calls), Says(text="ok")]))
-    events = room.say("go")
+    harness = AgentHarness(tmp_path, ScriptedModel([Says(calls=calls), Says(text="ok")]))
+    events = harness.say("go")
     assert [one.is_error for one in of(events, CallEnded)] == [True, False, False]
     assert "read, write, edit, bash" in of(events, CallEnded)[0].text
-    assert (room.root / "a").read_text() == "two"
+    assert (harness.root / "a").read_text() == "two"
 
 
 def test_an_aborted_reply_is_recorded_and_never_sent_again(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_an_aborted_reply_is_recorded_and_never_sent_again(tmp_path: Path) -> No
                 yield event
 
     model = Slow([Says(text="whole")])
-    room = Room(tmp_path, model)
+    harness = AgentHarness(tmp_path, model)
 
     async def work(agent: Agent) -> list[Any]:
         events = []
@@ -102,9 +102,9 @@ def test_an_aborted_reply_is_recorded_and_never_sent_again(tmp_path: Path) -> No
                 agent.abort()
         return events + await collected(agent, "again")
 
-    events = room.run(work)
+    events = harness.run(work)
     assert said(events) == "half of whole"
-    broken = room.messages()[1]
+    broken = harness.messages()[1]
     assert (broken["stopReason"], broken["content"][0]["text"]) == ("aborted", "half of ")
     assert "half of" not in str(model.requests[-1]["messages"])
     assert violations("anthropic", model.requests[-1]) == []
@@ -120,7 +120,7 @@ def test_a_listener_that_leaves_aborts_the_turn(tmp_path: Path, how: str) -> Non
                 yield TextDelta(text="on ")
                 await asyncio.sleep(0.001)
 
-    room = Room(tmp_path, Endless([]))
+    harness = AgentHarness(tmp_path, Endless([]))
 
     async def work(agent: Agent) -> None:
         heard = asyncio.Event()
@@ -140,8 +140,8 @@ def test_a_listener_that_leaves_aborts_the_turn(tmp_path: Path, how: str) -> Non
             task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    room.run(work)
-    assert [one.get("stopReason") for one in room.messages()] == [None, "aborted"]
+    harness.run(work)
+    assert [one.get("stopReason") for one in harness.messages()] == [None, "aborted"]
 
 
 def test_aborting_a_tool_answers_every_call(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_aborting_a_tool_answers_every_call(tmp_path: Path) -> None:
         writes("never", "x", "c2"),
     ]
     model = ScriptedModel([Says(calls=calls), Says(text="fine")])
-    room = Room(tmp_path, model)
+    harness = AgentHarness(tmp_path, model)
 
     async def work(agent: Agent) -> list[Any]:
         events = []
@@ -160,23 +160,23 @@ def test_aborting_a_tool_answers_every_call(tmp_path: Path) -> None:
                 asyncio.get_running_loop().call_later(0.1, agent.abort)
         return events + await collected(agent, "and now?")
 
-    events = room.run(work)
-    results = [one for one in room.messages() if one["role"] == "toolResult"]
+    events = harness.run(work)
+    results = [one for one in harness.messages() if one["role"] == "toolResult"]
     assert [one["isError"] for one in results] == [True, True]
-    assert not (room.root / "never").exists()
+    assert not (harness.root / "never").exists()
     assert violations("anthropic", model.requests[-1]) == []
     assert ended(events) == "done"
 
 
 def test_what_a_provider_refuses_is_not_tried_again(tmp_path: Path) -> None:
     model = ScriptedModel([ModelRefused("bad key: set another"), Says(text="hello")])
-    room = Room(tmp_path, model)
-    events = room.say("hi")
+    harness = AgentHarness(tmp_path, model)
+    events = harness.say("hi")
     assert ended(events) == "failed"
     assert of(events, Failed)[0].kind == "refused"
     assert len(model.requests) == 1
-    assert room.messages()[-1]["errorMessage"] == "bad key: set another"
-    assert said(room.say("hi again")) == "hello"
+    assert harness.messages()[-1]["errorMessage"] == "bad key: set another"
+    assert said(harness.say("hi again")) == "hello"
     assert "bad key" not in str(model.requests[-1])
 
 
@@ -187,16 +187,16 @@ def test_a_stream_that_breaks_off_keeps_what_had_come(tmp_path: Path) -> None:
             yield TextDelta(text="so far")
             raise ModelUnavailable("it broke off; try again")
 
-    room = Room(tmp_path, Breaking([]))
-    events = room.say("hi")
+    harness = AgentHarness(tmp_path, Breaking([]))
+    events = harness.say("hi")
     assert of(events, Failed)[0].kind == "unavailable"
-    assert room.messages()[-1]["stopReason"] == "error"
-    assert room.messages()[-1]["content"][0]["text"] == "so far"
+    assert harness.messages()[-1]["stopReason"] == "error"
+    assert harness.messages()[-1]["content"][0]["text"] == "so far"
 
 
 def test_a_model_that_asks_on_and_on_is_stopped(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: Says(calls=[writes("a", "x")]))
-    events = Room(tmp_path, model, max_steps=3).say("go")
+    events = AgentHarness(tmp_path, model, max_steps=3).say("go")
     assert ended(events) == "max-steps"
     assert len(model.requests) == 3
 
@@ -205,7 +205,7 @@ def test_no_reply_is_recorded_and_never_streamed(tmp_path: Path) -> None:
     pieces = [TextDelta(text=one) for one in ("NO", "_REP", "LY")]
     reply = {"role": "assistant", "content": [{"type": "text", "text": "NO_REPLY"}]}
     model = ScriptedModel([[*pieces, ReplyDone(reply=reply, stop="stop")]])
-    events = Room(tmp_path, model).say("heartbeat")
+    events = AgentHarness(tmp_path, model).say("heartbeat")
     assert said(events) == ""
     assert of(events, Replied)[0].silent
 
@@ -221,9 +221,9 @@ def test_a_restart_goes_on_with_the_same_bytes(tmp_path: Path, wire: WireName) -
         Says(text="Still here."),
     ]
     model = ScriptedModel(steps, format=wire)
-    room = Room(tmp_path, model)
-    room.say("first")
-    room.say("second")  # another engine, another transcript object, the same files
+    harness = AgentHarness(tmp_path, model)
+    harness.say("first")
+    harness.say("second")  # another engine, another transcript object, the same files
     model.check()
     field = "input" if wire == "openai-responses" else "messages"
     before, after = model.requests[-2], model.requests[-1]
@@ -236,10 +236,10 @@ def test_a_restart_goes_on_with_the_same_bytes(tmp_path: Path, wire: WireName) -
 
 def test_the_workspace_is_read_anew_for_each_run(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: Says(text="ok"))
-    room = Room(tmp_path, model)
-    room.say("one")
-    (room.root / "AGENTS.md").write_text("Always answer in verse.")
-    room.say("two")
+    harness = AgentHarness(tmp_path, model)
+    harness.say("one")
+    (harness.root / "AGENTS.md").write_text("Always answer in verse.")
+    harness.say("two")
     assert "verse" not in str(model.requests[0]["system"])
     assert "verse" in str(model.requests[1]["system"])
 
@@ -247,18 +247,18 @@ def test_the_workspace_is_read_anew_for_each_run(tmp_path: Path) -> None:
 def test_a_secret_stays_out_of_the_transcript_but_not_out_of_the_turn(tmp_path: Path) -> None:
     secret = "sk-proj-q8Zt3LmX0vRb7KpWn2YcHd5JfGs9TaUe"
     model = ScriptedModel(lambda _: Says(text="ok"))
-    room = Room(tmp_path, model)
-    room.say(f"use OPENAI_API_KEY={secret}", "go on")
+    harness = AgentHarness(tmp_path, model)
+    harness.say(f"use OPENAI_API_KEY={secret}", "go on")
     assert secret in str(model.requests[-1]["messages"])
     assert secret not in (tmp_path / "session-1.jsonl").read_text()
 
 
 def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
-    room = Room(tmp_path, ScriptedModel(lambda _: Says(text="ok")))
+    harness = AgentHarness(tmp_path, ScriptedModel(lambda _: Says(text="ok")))
 
     async def work(agent: Agent) -> None:
         async for _ in agent.run("one"):
             with pytest.raises(RuntimeError, match="at work"):
                 await collected(agent, "two")
 
-    room.run(work)
+    harness.run(work)

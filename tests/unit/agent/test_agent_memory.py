@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.agent.agent_room import QUIET, Room, collected, ended, of
+from tests.unit.agent.agent_harness import QUIET, AgentHarness, collected, ended, of
 
 from recollect.agent.commands import (
     MOST_SHOWN,
@@ -41,9 +41,9 @@ def told(events: list[AgentEvent]) -> str:
     return "\n".join(event.text for event in of(events, Told))
 
 
-def silent(folder: Path, **settings: Any) -> Room:
+def silent(folder: Path, **settings: Any) -> AgentHarness:
     """An agent whose model must not be asked anything."""
-    return Room(folder, ScriptedModel([]), settings=settings)
+    return AgentHarness(folder, ScriptedModel([]), settings=settings)
 
 
 def id_in(text: str) -> str:
@@ -83,46 +83,46 @@ def fact(number: int, *, pinned: bool = False) -> Fact:
 
 
 def test_what_is_added_is_shown_found_explained_and_forgotten(tmp_path: Path) -> None:
-    room = silent(tmp_path)
-    assert "Nothing is known yet" in told(room.say("/memory show"))
-    added = told(room.say(f"/memory add {PORT}"))
+    harness = silent(tmp_path)
+    assert "Nothing is known yet" in told(harness.say("/memory show"))
+    added = told(harness.say(f"/memory add {PORT}"))
     assert PORT in added
-    other = told(room.say("/memory add I prefer tabs over spaces"))
-    shown = told(room.say("/memory"))
+    other = told(harness.say("/memory add I prefer tabs over spaces"))
+    shown = told(harness.say("/memory"))
     assert PORT in shown
     assert "tabs" in shown
     assert "said by you, 2026-03-11" in shown
-    found = told(room.say("/memory search staging port"))
+    found = told(harness.say("/memory search staging port"))
     assert PORT in found
     assert "tabs" not in found
-    assert "No fact holds" in told(room.say("/memory search submarine"))
-    assert "rests on no message" in told(room.say(f"/memory why {id_in(found)}"))
-    assert "Forgotten for good: 1 fact." in told(room.say(f"/memory forget {id_in(added)}"))
-    assert "8443" not in told(room.say("/memory show"))
-    assert id_in(told(room.say("/memory show"))) == id_in(other)[:8]
-    assert "was forgotten" in told(room.say(f"/memory why {id_in(added)}"))
-    assert not room.model.requests  # type: ignore[attr-defined]
+    assert "No fact holds" in told(harness.say("/memory search submarine"))
+    assert "rests on no message" in told(harness.say(f"/memory why {id_in(found)}"))
+    assert "Forgotten for good: 1 fact." in told(harness.say(f"/memory forget {id_in(added)}"))
+    assert "8443" not in told(harness.say("/memory show"))
+    assert id_in(told(harness.say("/memory show"))) == id_in(other)[:8]
+    assert "was forgotten" in told(harness.say(f"/memory why {id_in(added)}"))
+    assert not harness.model.requests  # type: ignore[attr-defined]
 
 
 def test_another_value_replaces_and_the_same_is_known(tmp_path: Path) -> None:
-    room = silent(tmp_path)
-    first = id_in(told(room.say(f"/memory add {PORT}")))
-    assert "known already" in told(room.say(f"/memory add {PORT}."))
-    room.clock.at += 60
-    changed = told(room.say("/memory add The staging API listens on port 9443"))
+    harness = silent(tmp_path)
+    first = id_in(told(harness.say(f"/memory add {PORT}")))
+    assert "known already" in told(harness.say(f"/memory add {PORT}."))
+    harness.clock.at += 60
+    changed = told(harness.say("/memory add The staging API listens on port 9443"))
     assert f"before: {PORT}" in changed
-    shown = told(room.say("/memory show"))
+    shown = told(harness.say("/memory show"))
     assert "9443" in shown
     assert "8443" not in shown
-    forgotten = told(room.say(f"/memory forget {id_in(changed)}"))
+    forgotten = told(harness.say(f"/memory forget {id_in(changed)}"))
     assert first in forgotten, "the version before stays, and is named"
 
 
 def test_the_transcript_keeps_what_was_done_but_no_words_of_a_fact(tmp_path: Path) -> None:
-    room = silent(tmp_path)
-    id_ = id_in(told(room.say(f"/memory add {PORT}")))
-    room.say("/memory search 8443", "/memory frobnicate 8443", f"/memory forget {id_}")
-    kept = [entry["data"] for entry in room.entries() if entry["type"] == "custom"]
+    harness = silent(tmp_path)
+    id_ = id_in(told(harness.say(f"/memory add {PORT}")))
+    harness.say("/memory search 8443", "/memory frobnicate 8443", f"/memory forget {id_}")
+    kept = [entry["data"] for entry in harness.entries() if entry["type"] == "custom"]
     assert [one["command"] for one in kept] == ["memory"] * 4
     assert [one.get("argument") for one in kept] == ["add", "search", None, f"forget {id_}"]
     assert "8443" not in (tmp_path / "session-1.jsonl").read_text()
@@ -144,13 +144,13 @@ def test_what_cannot_be_done_is_answered(tmp_path: Path, said: str, answer: str)
 
 
 def test_a_memory_that_keeps_nothing_says_so(tmp_path: Path) -> None:
-    room = silent(tmp_path, **{"ingest.enabled": False})
-    assert "set ingest.enabled" in told(room.say("/memory show"))
+    harness = silent(tmp_path, **{"ingest.enabled": False})
+    assert "set ingest.enabled" in told(harness.say("/memory show"))
 
 
 def test_what_was_forgotten_leaves_the_blocks_of_this_session(tmp_path: Path) -> None:
     model = ScriptedModel(["It is the one you noted.", "Fine."], name="gpt-4.1")
-    room = Room(tmp_path, model, settings=LOOKING)
+    harness = AgentHarness(tmp_path, model, settings=LOOKING)
 
     async def work(agent: Agent) -> None:
         id_ = id_in(told(await collected(agent, f"/memory add {PORT}")))
@@ -161,7 +161,7 @@ def test_what_was_forgotten_leaves_the_blocks_of_this_session(tmp_path: Path) ->
         assert "Which port does" in str(model.requests[-1])
         assert "8443" not in str(model.requests[-1])
 
-    room.run(work)
+    harness.run(work)
 
 
 def test_what_was_said_is_forgotten_by_the_command_that_is_named(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.agent.agent_room import Room, of
+from tests.unit.agent.agent_harness import AgentHarness, of
 
 from recollect.agent.events import CallEnded
 from recollect.agent.tools import outcome as outputs_module
@@ -147,8 +147,8 @@ def test_a_new_session_takes_its_outputs_along(tmp_path: Path) -> None:
         return Says(calls=[ScriptedCall(id="c", name="bash", input={"command": command})])
 
     model = ScriptedModel([call(LONG), "seen", call(LONG), "seen again"])
-    room = Room(tmp_path, model)
-    room.say("go", "/new", "go")
+    harness = AgentHarness(tmp_path, model)
+    harness.say("go", "/new", "go")
     first, second = tmp_path / "session-1.outputs", tmp_path / "session-2.outputs"
     assert not first.exists()
     [kept] = second.iterdir()
@@ -156,8 +156,8 @@ def test_a_new_session_takes_its_outputs_along(tmp_path: Path) -> None:
     model = ScriptedModel(
         [Says(calls=[ScriptedCall(id="r", name="read", input={"path": str(kept)})]), "read"]
     )
-    room.model = model
-    [read] = of(room.say("look"), CallEnded)
+    harness.model = model
+    [read] = of(harness.say("look"), CallEnded)
     assert read.text.startswith("1\n2\n")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.agent.agent_room import Room, collected, ended, filling, of, said
+from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, of, said
 
 from recollect.agent.events import Compacted, Failed, Flushed, Told, Withdrawn
 from recollect.agent.flush import FlushOrder, flush
@@ -47,8 +47,8 @@ def note(path: str = TODAY, text: str = "Decided: use SQLite.") -> ScriptedCall:
 def test_an_overflow_is_compacted_and_tried_once_more(tmp_path: Path, wire: WireName) -> None:
     steps: list[Any] = [*("fine" for _ in TALK), overflowing(), Says(text="Here it is.")]
     model = ScriptedModel(steps, format=wire)
-    room = Room(tmp_path, model, settings=SMALL)
-    events = room.say(*TALK, "and now?")
+    harness = AgentHarness(tmp_path, model, settings=SMALL)
+    events = harness.say(*TALK, "and now?")
     model.check()
     assert ended(events) == "done"
     assert said(events).endswith("Here it is.")
@@ -57,29 +57,29 @@ def test_an_overflow_is_compacted_and_tried_once_more(tmp_path: Path, wire: Wire
     refused, again = model.requests[-2:]
     assert len(encode(again)) < 0.6 * len(encode(refused))
     assert violations(wire, again) == []
-    assert room.messages()[-2]["stopReason"] == "error"
-    compaction = next(one for one in room.entries() if one["type"] == "compaction")
-    kept = next(one for one in room.entries() if one["id"] == compaction["firstKeptEntryId"])
+    assert harness.messages()[-2]["stopReason"] == "error"
+    compaction = next(one for one in harness.entries() if one["type"] == "compaction")
+    kept = next(one for one in harness.entries() if one["id"] == compaction["firstKeptEntryId"])
     assert kept["message"]["role"] in ("user", "assistant")
     assert encode(kept["message"]["content"][0]["text"]).decode() in encode(again).decode()
-    record = room.index.get("main")
+    record = harness.index.get("main")
     assert record is not None
     assert record.compaction_count == 1
 
 
 def test_a_second_overflow_is_an_error_and_the_history_is_whole(tmp_path: Path) -> None:
     model = ScriptedModel([*("fine" for _ in TALK), overflowing(), overflowing(), "still here"])
-    room = Room(tmp_path, model, settings=SMALL)
-    events = room.say(*TALK, "and now?")
+    harness = AgentHarness(tmp_path, model, settings=SMALL)
+    events = harness.say(*TALK, "and now?")
     model_calls = len(model.requests)
     assert ended(events) == "failed"
     failure = of(events, Failed)[0]
     assert failure.kind == "overflow"
     assert "/new" in failure.reason
     assert model_calls == len(TALK) + 2
-    users = [one for one in room.messages() if one["role"] == "user"]
+    users = [one for one in harness.messages() if one["role"] == "user"]
     assert [one["content"][0]["text"] for one in users] == [*TALK, "and now?"]
-    assert ended(room.say("once more")) == "done"
+    assert ended(harness.say("once more")) == "done"
     model.check()
 
 
@@ -89,23 +89,23 @@ def test_a_reply_to_a_request_that_was_cut_does_not_count(tmp_path: Path) -> Non
         reply=reply, stop="stop", overflow=Overflow(pattern_name="silent", limit_tokens=4000)
     )
     model = ScriptedModel([*("fine" for _ in TALK), [silent], "The harbour."])
-    room = Room(tmp_path, model, settings=SMALL)
-    events = room.say(*TALK, "which one?")
+    harness = AgentHarness(tmp_path, model, settings=SMALL)
+    events = harness.say(*TALK, "which one?")
     assert ended(events) == "done"
     assert "What harbour?" not in str(model.requests[-1])
 
 
 def test_a_reply_that_fills_the_window_is_followed_by_a_compaction(tmp_path: Path) -> None:
     model = ScriptedModel([*("fine" for _ in TALK), filling("full", WINDOW), "after"])
-    room = Room(tmp_path, model, settings=SMALL)
-    events = room.say(*TALK, "fill it", "go on")
+    harness = AgentHarness(tmp_path, model, settings=SMALL)
+    events = harness.say(*TALK, "fill it", "go on")
     made = of(events, Compacted)[0]
     assert made.result.compacted, made.result.reason
     assert made.result.trigger == "threshold"
     assert len(model.requests[-1]["messages"]) < len(model.requests[-2]["messages"])
-    room.model = ScriptedModel(["restarted"])
-    room.say("after a restart")
-    again = room.model.requests[0]["messages"]
+    harness.model = ScriptedModel(["restarted"])
+    harness.say("after a restart")
+    again = harness.model.requests[0]["messages"]
     before = model.requests[-1]["messages"]
     assert [encode(one) for one in again][: len(before)] == [encode(one) for one in before]
 
@@ -114,8 +114,8 @@ def test_in_mid_turn_results_are_recorded_before_the_compaction(tmp_path: Path) 
     calls = [ScriptedCall(id="c1", name="bash", input={"command": "echo hi"})]
     steps: list[Any] = [*("fine" for _ in TALK), filling("", WINDOW, calls=calls), "done"]
     model = ScriptedModel(steps)
-    room = Room(tmp_path, model, settings=SMALL)
-    events = room.say(*TALK, "run it")
+    harness = AgentHarness(tmp_path, model, settings=SMALL)
+    events = harness.say(*TALK, "run it")
     assert ended(events) == "done"
     assert of(events, Compacted)[0].result.trigger == "mid-turn"
     assert violations("anthropic", model.requests[-1]) == []
@@ -134,13 +134,13 @@ def test_notes_are_written_before_the_compaction_on_the_same_prefix(
         "after",
     ]
     model = ScriptedModel(steps, format=wire)
-    room = Room(tmp_path, model, settings=FLUSHING)
-    events = room.say(*TALK, "fill it", "go on")
+    harness = AgentHarness(tmp_path, model, settings=FLUSHING)
+    events = harness.say(*TALK, "fill it", "go on")
     model.check()
     flushed = of(events, Flushed)[0].result
     assert (flushed.outcome, flushed.path) == ("written", TODAY)
-    assert (room.root / TODAY).read_text() == "Decided: use SQLite.\n"
-    assert not (room.root / "memory/2024-01-01.md").exists()
+    assert (harness.root / TODAY).read_text() == "Decided: use SQLite.\n"
+    assert not (harness.root / "memory/2024-01-01.md").exists()
     assert "NO_REPLY" not in said(events)
     order = [type(event).__name__ for event in events]
     assert order.index("Flushed") < order.index("Compacted")
@@ -154,11 +154,11 @@ def test_notes_are_written_before_the_compaction_on_the_same_prefix(
     assert "YYYY" not in str(notes[field][-1])
     assert violations(wire, notes) == []
     assert violations(wire, then) == []
-    assert "Decided" not in str(room.messages())
+    assert "Decided" not in str(harness.messages())
     later = [one for one in model.requests[-1][field] if one.get("role") != "system"]
     assert "Decided" not in str(later)  # the notes themselves are in the system prompt now
     assert TALK[0] not in str(later)
-    customs = [one["customType"] for one in room.entries() if one["type"] == "custom"]
+    customs = [one["customType"] for one in harness.entries() if one["type"] == "custom"]
     assert customs == ["recollect.flush"]
 
 
@@ -167,13 +167,13 @@ def test_notes_are_written_once_a_cycle(tmp_path: Path) -> None:
     model = ScriptedModel(
         ["fine", filling("near", soft), "NO_REPLY", filling("near", soft), filling("near", soft)]
     )
-    room = Room(tmp_path, model, settings=FLUSHING)
-    first = room.say(TALK[0], TALK[1])
-    second = room.say(TALK[2]) + room.say(TALK[3])  # over a restart, too
+    harness = AgentHarness(tmp_path, model, settings=FLUSHING)
+    first = harness.say(TALK[0], TALK[1])
+    second = harness.say(TALK[2]) + harness.say(TALK[3])  # over a restart, too
     model.check()
     assert [one.result.outcome for one in of(first, Flushed)] == ["nothing"]
     assert of(second, Flushed) == []
-    record = room.index.get("main")
+    record = harness.index.get("main")
     assert record is not None
     assert record.flushed_in_this_cycle
     assert record.memory_flush_at == 1_773_230_400_000
@@ -182,8 +182,8 @@ def test_notes_are_written_once_a_cycle(tmp_path: Path) -> None:
 def test_a_flush_is_kept_with_the_session_at_once(tmp_path: Path) -> None:
     """A host that goes on with the session does not ask for the notes again."""
     model = ScriptedModel(["fine", filling("near", int(WINDOW * 0.75) - 100), "NO_REPLY"])
-    room = Room(tmp_path, model, settings=FLUSHING)
-    room.say(TALK[0], TALK[1])
+    harness = AgentHarness(tmp_path, model, settings=FLUSHING)
+    harness.say(TALK[0], TALK[1])
     model.check()
 
     async def kept() -> int | None:
@@ -200,8 +200,8 @@ def test_a_flush_is_kept_with_the_session_at_once(tmp_path: Path) -> None:
 
 def test_a_read_only_workspace_has_no_flush_turn_and_says_so(tmp_path: Path) -> None:
     model = ScriptedModel([filling("near", int(WINDOW * 0.75) - 100)])
-    room = Room(tmp_path, model, settings=FLUSHING, read_only=True)
-    events = room.say(TALK[0])
+    harness = AgentHarness(tmp_path, model, settings=FLUSHING, read_only=True)
+    events = harness.say(TALK[0])
     model.check()
     assert of(events, Flushed)[0].result.outcome == "skipped"
     assert "read-only" in of(events, Flushed)[0].result.reason
@@ -211,8 +211,8 @@ def test_a_read_only_workspace_has_no_flush_turn_and_says_so(tmp_path: Path) -> 
 def test_a_flush_that_fails_does_not_stop_the_turn(tmp_path: Path) -> None:
     steps: list[Any] = [filling("near", int(WINDOW * 0.75) - 100), ModelUnavailable("away"), "next"]
     model = ScriptedModel(steps)
-    room = Room(tmp_path, model, settings=FLUSHING)
-    events = room.say(TALK[0], "and?")
+    harness = AgentHarness(tmp_path, model, settings=FLUSHING)
+    events = harness.say(TALK[0], "and?")
     assert of(events, Flushed)[0].result.outcome == "failed"
     assert said(events) == "nearnext"
 
@@ -259,34 +259,34 @@ def test_two_flush_turns_at_once_lose_nothing(tmp_path: Path) -> None:
 
 def test_compact_instructions_are_used_once_and_never_said_to_the_model(tmp_path: Path) -> None:
     model = ScriptedModel([*("fine" for _ in TALK), "after"])
-    room = Room(tmp_path, model, settings=SMALL)
-    events = room.say(*TALK, "/compact KEEP-THE-BERTHS", "go on")
+    harness = AgentHarness(tmp_path, model, settings=SMALL)
+    events = harness.say(*TALK, "/compact KEEP-THE-BERTHS", "go on")
     assert of(events, Compacted)[0].result.trigger == "manual"
     assert of(events, Compacted)[0].result.compacted
-    assert any("KEEP-THE-BERTHS" in prompt.text for prompt in room.summary.prompts)
+    assert any("KEEP-THE-BERTHS" in prompt.text for prompt in harness.summary.prompts)
     assert all("KEEP-THE-BERTHS" not in str(request) for request in model.requests)
-    assert "KEEP-THE-BERTHS" not in str(room.messages())
-    asked = len(room.summary.prompts)
-    room.model = ScriptedModel(["later"])
-    room.say("restarted")
-    assert len(room.summary.prompts) == asked
+    assert "KEEP-THE-BERTHS" not in str(harness.messages())
+    asked = len(harness.summary.prompts)
+    harness.model = ScriptedModel(["later"])
+    harness.say("restarted")
+    assert len(harness.summary.prompts) == asked
 
 
 def test_undo_shows_the_whole_conversation_again(tmp_path: Path) -> None:
     model = ScriptedModel([*("fine" for _ in TALK), "cut", "whole"])
-    room = Room(tmp_path, model, settings=SMALL)
-    events = room.say(*TALK, "/compact", "one", "/undo", "two")
+    harness = AgentHarness(tmp_path, model, settings=SMALL)
+    events = harness.say(*TALK, "/compact", "one", "/undo", "two")
     assert "undone" in of(events, Told)[-1].text
     cut, whole = model.requests[-2:]
     assert TALK[0] not in str(cut["messages"])
     assert TALK[0] in str(whole["messages"])
-    assert "nothing to undo" in of(room.say("/undo"), Told)[0].text.lower()
+    assert "nothing to undo" in of(harness.say("/undo"), Told)[0].text.lower()
 
 
 def test_new_begins_another_transcript_and_keeps_the_old(tmp_path: Path) -> None:
     model = ScriptedModel(["hello", "who are you?"])
-    room = Room(tmp_path, model)
-    events = room.say("remember me", "/new", "again")
+    harness = AgentHarness(tmp_path, model)
+    events = harness.say("remember me", "/new", "again")
     assert ended(events) == "done"
     assert len(model.requests[-1]["messages"]) == 1
     assert "remember me" in (tmp_path / "session-1.jsonl").read_text()
@@ -294,9 +294,11 @@ def test_new_begins_another_transcript_and_keeps_the_old(tmp_path: Path) -> None
 
 
 def test_status_and_context_tell_sizes(tmp_path: Path) -> None:
-    room = Room(tmp_path, ScriptedModel(["hello"]), settings={"workspace.max_chars": 1000})
-    (room.root / "AGENTS.md").write_text("rule\n" * 1000)
-    events = room.say("hi", "/status", "/context list", "/context detail")
+    harness = AgentHarness(
+        tmp_path, ScriptedModel(["hello"]), settings={"workspace.max_chars": 1000}
+    )
+    (harness.root / "AGENTS.md").write_text("rule\n" * 1000)
+    events = harness.say("hi", "/status", "/context list", "/context detail")
     status, listed, detail = (one.text for one in of(events, Told))
     assert "session-1" in status
     assert "2 messages" in status
@@ -307,11 +309,11 @@ def test_status_and_context_tell_sizes(tmp_path: Path) -> None:
 
 def test_a_command_needs_no_model(tmp_path: Path) -> None:
     model = ScriptedModel([])
-    room = Room(tmp_path, model)
+    harness = AgentHarness(tmp_path, model)
 
     async def work(agent: Any) -> Any:
         return [await collected(agent, text) for text in ("/compact", "/undo", "/status")]
 
-    for events in room.run(work):
+    for events in harness.run(work):
         assert ended(events) == "command"
     assert model.requests == []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.agent.agent_room import QUIET, notes, of
+from tests.unit.agent.agent_harness import QUIET, notes, of
 from tests.unit.agent.test_agent_window import SMALL, TALK
 
 from recollect.agent import opening

@@ -22,7 +22,7 @@ from tests.integration.long_talk import (
     scribe,
     shown,
 )
-from tests.unit.agent.agent_room import Room, filling
+from tests.unit.agent.agent_harness import AgentHarness, filling
 from tests.unit.providers.conftest import _no_network  # noqa: F401 - a fixture
 
 from recollect import open_memory
@@ -249,7 +249,7 @@ def _flush_request(tmp: Path, settings: dict[str, Any]) -> str:
     model = ScriptedModel([filling("nearly full", 5_700), "NO_REPLY"])
     folder = tmp / str(len(list(tmp.iterdir())))
     folder.mkdir()
-    Room(folder, model, settings={"window_tokens": WINDOW, **settings}).say("hello")
+    AgentHarness(folder, model, settings={"window_tokens": WINDOW, **settings}).say("hello")
     model.check()
     return str(model.requests[1])
 

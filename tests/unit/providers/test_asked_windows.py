@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.harness.model_server import ModelServer
-from tests.unit.agent.agent_room import QUIET, of
+from tests.unit.agent.agent_harness import QUIET, of
 
 from recollect.agent.events import Ended, Prepared
 from recollect.agent.opening import open_agent

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.memory.quoting import MARKER, quoting_batch
+from tests.unit.upkeep.quoting import MARKER, quoting_batch
 
 from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Store

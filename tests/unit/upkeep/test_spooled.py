@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.memory.quoting import MARKER, quoting_batch
+from tests.unit.upkeep.quoting import MARKER, quoting_batch
 
 from recollect.formats.stored_records import (
     join_state,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.unit.memory.facts_room import answered, claim, segment, talk
+from tests.unit.facts.fact_segments import answered, claim, segment, talk
 
 from recollect.errors import ModelUnavailable
 from recollect.facts.extract import Extracted, extract

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.memory.facts_room import talk
-from tests.unit.memory.saying import said
+from tests.unit.facts.fact_segments import talk
+from tests.unit.facts.saying import said
 
 from recollect.facts.extract import Extracted, extract
 from recollect.facts.statements import find_statements

@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.memory.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
+from tests.unit.facts.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
 
 from recollect.facts.subjects import Subject, name_subject
 from recollect.values.fact import FactType

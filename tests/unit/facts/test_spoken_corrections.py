@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.memory.saying import said
-from tests.unit.memory.spoken_corrections import CORRECTING, NOT_UNDERSTOOD, UNRELATED
+from tests.unit.facts.saying import said
+from tests.unit.facts.spoken_corrections import CORRECTING, NOT_UNDERSTOOD, UNRELATED
 
 from recollect.facts.history import as_of, chain, history_of
 from recollect.facts.reconcile import Reconciled, reconcile

@@ -48,7 +48,7 @@ class Clock:
         return self.at
 
 
-class Room:
+class AgentHarness:
     """One agent's surroundings; closing and opening it again is a restart."""
 
     def __init__(

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from tests.unit.memory.facts_room import segment
+from tests.unit.facts.fact_segments import segment
 
 from recollect.facts.digest import DIGEST_SCHEMA, MOST_WORDS, Digested, digest, digest_prompt
 from recollect.testing.scripted_model import ScriptedModel

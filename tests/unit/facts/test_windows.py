@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.memory.facts_room import segment, talk
+from tests.unit.facts.fact_segments import segment, talk
 
 from recollect.facts.readable import readable, why_unread
 from recollect.facts.windows import TOOL_HEAD_CHARS, TOOL_TAIL_CHARS, windows

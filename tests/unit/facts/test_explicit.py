@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.memory.saying import said
+from tests.unit.facts.saying import said
 
 from recollect.facts.statements import find_statements
 from recollect.facts.wording import Refusal

@@ -8,7 +8,7 @@ import time
 import tracemalloc
 
 import pytest
-from tests.unit.memory.facts_room import answered, claim, segment
+from tests.unit.facts.fact_segments import answered, claim, segment
 
 from recollect.errors import ModelUnavailable
 from recollect.facts.claims import Claim, draft_claim

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.memory.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
-from tests.unit.memory.test_reconcile import NOW, fact, said
+from tests.unit.facts.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
+from tests.unit.facts.test_reconcile import NOW, fact, said
 
 from recollect.engine.facts.extraction import RECONCILE_TOKENS
 from recollect.errors import ModelRefused, ModelUnavailable

@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.memory.saying import said
+from tests.unit.facts.saying import said
 
 from recollect.facts.statements import MOST_CONTENT_CHARS, MOST_DRAFTS, find_statements
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.memory.facts_room import segment
+from tests.unit.facts.fact_segments import segment
 
 from recollect.facts.provenance import (
     RUN_SHARE,

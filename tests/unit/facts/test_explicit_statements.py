@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.memory.saying import only, said
+from tests.unit.facts.saying import only, said
 
 from recollect.facts.statements import find_statements
 
