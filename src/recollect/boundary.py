@@ -145,7 +145,7 @@ class Part:
         self._away: dict[str, str] = {}
 
     def away(self, text: str, *, whose: str = "") -> None:
-        """It failed; `said` tells how, without content."""
+        """It failed; `text` says how, without content."""
         if not self._away:
             self._log.warning("%s: not working: %s", self.name, text)
         self._away[whose] = text

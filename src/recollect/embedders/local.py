@@ -94,7 +94,7 @@ def readable(text: str, *, chars: int) -> str:
 
 
 def fingerprint(files: Iterable[Path], *, text: str) -> str:
-    """A short hash of these files, in order, and of `said`: what else changes the vectors.
+    """A short hash of these files, in order, and of `text`: what else changes the vectors.
 
     Weights are hundreds of megabytes, so only samples of a file are read, and its size. Weights
     that were trained or quantised anew differ everywhere. The time of change is left out: a copy of

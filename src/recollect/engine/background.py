@@ -261,7 +261,7 @@ def in_process_jobs(
 ) -> BackgroundJobs | None:
     """Jobs beside the engine; None where a worker runs them.
 
-    `told` hears what facts were found, `used` what that took of the model.
+    `notify` hears what facts were found, `used` what that took of the model.
     """
     if not settings.jobs.in_process:
         return None

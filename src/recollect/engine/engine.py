@@ -101,28 +101,18 @@ class Engine:
         self.settings = settings or Settings()
         self.space = check_space_name(space)
         self._secret = space_secret(space, deployment_secret)
-        self._stored: SessionKeeper | None = None
-        """Reads what is stored, whether or not anything new may be kept."""
-        if archive is not None:
-            self._stored = SessionKeeper(
-                archive,
-                self.settings,
-                embedders=embedders,
-                off_the_loop=off_the_loop,
-                kept=self._wake_jobs,
-            )
-        self._keeper = self._stored if self.settings.ingest.enabled else None
-        self._jobs = jobs
-        self._embedders = tuple(embedders)
-        self._cascades = tuple(cascades)
-        self._files = files
+        self._jobs, self._files = jobs, files
+        self._embedders, self._cascades = tuple(embedders), tuple(cascades)
         self._beside = beside or BackgroundNotes()
         self._clock = clock or SystemClock()
-        self._recaller = recaller
+        self._recaller, self._model = recaller, model
+        self._hooks = Hooks()
+        self._off_the_loop = off_the_loop
+        self._stored = None if archive is None else self._reader(archive)
+        """Reads what is stored, whether or not anything new may be kept."""
+        self._keeper = self._stored if self.settings.ingest.enabled else None
         count = counter.count_text if counter else None
         self._weigher = Weigher(self.settings.tokens.counter, count=count)
-        self._model = model
-        self._hooks = Hooks()
         self._compactor = Compactor(
             self.settings,
             space=space,
@@ -135,11 +125,7 @@ class Engine:
             workspace=workspace,
         )
         self._compactions = Compactions(
-            self._compactor,
-            self._hooks,
-            self._keeper,
-            self._clock,
-            reader=self._stored,
+            self._compactor, self._hooks, self._keeper, self._clock, reader=self._stored
         )
         self._observer = Observer(
             self.settings,
@@ -154,12 +140,20 @@ class Engine:
             jobs=jobs,
             recognise_overflow=recognise_overflow,
         )
-        self._off_the_loop = off_the_loop
         self._sessions: dict[SessionId, Session] = {}
         self._watched: dict[Session, Watching] = {}
         self._watch_part = Part("watched stream")
         self._closed = False
         self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
+
+    def _reader(self, archive: DurableArchive) -> SessionKeeper:
+        return SessionKeeper(
+            archive,
+            self.settings,
+            embedders=self._embedders,
+            off_the_loop=self._off_the_loop,
+            kept=self._wake_jobs,
+        )
 
     def _metered(self, model: Model, archive: DurableArchive | None) -> MeteredModel:
         async def record(use: ModelUse, day: str) -> None:

@@ -115,21 +115,24 @@ async def prepare_turn(
             final = await _with_standing_block(final, recaller, boundary)
         freed = replace(freed, draft=await _inject(final, recall, boundary))
     _check(given, freed.draft.view.tokens, boundary, not_durable=bool(freed.not_durable))
-    sent = freed.draft
-    outgoing = await boundary.run(
-        "send",
-        lambda: join_request(given.request, sent.entries, sent.view.rows),
-        unchanged=None,
-        reason=lambda _: Reason(Cause.SENT, messages=len(sent.view.rows)),
-    )
+    outgoing = await _send(freed.draft, boundary)
     return TurnResult(
-        draft=None if outgoing is None else sent,
+        draft=None if outgoing is None else freed.draft,
         outgoing=outgoing,
         moment=freed.moment,
         query=asked.text,
         recalled=None if recall is None else recall.found,
         not_durable=bool(freed.not_durable),
         told_why_not_compact=freed.told_why_not_compact,
+    )
+
+
+async def _send(draft: Draft, boundary: Boundary) -> Any:
+    return await boundary.run(
+        "send",
+        lambda: join_request(draft.given.request, draft.entries, draft.view.rows),
+        unchanged=None,
+        reason=lambda _: Reason(Cause.SENT, messages=len(draft.view.rows)),
     )
 
 

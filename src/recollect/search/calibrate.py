@@ -142,15 +142,7 @@ def calibrate(
 
     `shown` are candidates that the view shows: what answers there just as well is not missed.
     """
-    telling = [
-        (at, vector.scale)
-        for at, vector in enumerate(vectors)
-        if vector.scale is not None
-        and vector.scale.spread > 0
-        and vector.kind != "hash"
-        # one whose vectors are still made says nothing; taken for unrelated it would shut the gate
-        and any(candidate.similarities[at] is not None for candidate in candidates.passages)
-    ][: len(CALIBRATIONS) - 1]
+    telling = _telling_vectors(vectors, candidates)
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)
     words = [word for word in question.words if word not in dates]
@@ -201,6 +193,21 @@ def calibrate(
         ),
         ahead=ahead,
     )
+
+
+def _telling_vectors(
+    vectors: Sequence[AskedVector], candidates: Candidates
+) -> list[tuple[int, Scale]]:
+    """Which embedders' similarities say something: their places, and the scale of each."""
+    return [
+        (at, vector.scale)
+        for at, vector in enumerate(vectors)
+        if vector.scale is not None
+        and vector.scale.spread > 0
+        and vector.kind != "hash"
+        # one whose vectors are still made says nothing; taken for unrelated it would shut the gate
+        and any(candidate.similarities[at] is not None for candidate in candidates.passages)
+    ][: len(CALIBRATIONS) - 1]
 
 
 def _names_a_speaker(question: Question, candidates: Candidates) -> bool:

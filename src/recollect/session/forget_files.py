@@ -74,7 +74,7 @@ def forget_notes(
     only_look: bool = False,
 ) -> NotesForgotten:
     """Take lines out of a workspace's daily notes: those that hold the text, case aside, those
-    that the pattern matches, and those that hold one of the messages `said` as a whole."""
+    that the pattern matches, and those that hold one of the `texts` as a whole."""
     wanted = [] if matching is None else [matching.casefold()]
     wanted += [text.strip().casefold() for text in texts if len(text.strip()) >= LEAST_CHARS]
     search = None if pattern is None else compiled(pattern)

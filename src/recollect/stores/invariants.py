@@ -151,7 +151,7 @@ def writable(
     tombstones: AbstractSet[str],
     gone: AbstractSet[str],
 ) -> list[Fact]:
-    """What of the facts of a batch is to be written where these are `held`.
+    """What of the facts of a batch is to be written where these `facts` are stored.
 
     A fact that another of the batch replaces stays as it is held where that one is refused: else
     nothing would hold any more. One that is new then holds.

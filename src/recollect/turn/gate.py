@@ -97,8 +97,8 @@ def gate(
 ) -> GateVerdict:
     """Whether to recall, and why.
 
-    `found` are candidates that the view does not show, `shown` those that it does; `least`
-    replaces the calibrated threshold.
+    `candidates` are what the view does not show, `shown` what it does; `least` replaces the
+    calibrated threshold.
     """
     shown = [candidate for candidate in shown if not _asks_only(request, question, candidate)]
     if not candidates.passages:
@@ -134,15 +134,11 @@ def gate(
         lost = _lost_identifiers(request, candidates)
         if not lost and says_enough:
             lost = _held_together(_lost_rare_words(request, question, candidates), candidates)
+    certain = Reason(Cause.CERTAIN, certainty=certainty.probability, threshold=threshold)
+    reason = closed or (certain if request.gated else Reason(Cause.ASKED_FOR))
     if lost:
         # how many and not which: the line is kept in the ledger, where nothing is that was said
         reason = Reason(Cause.TERMS_LOST, terms=len(lost))
-    elif closed is not None:
-        reason = closed
-    elif request.gated:
-        reason = Reason(Cause.CERTAIN, certainty=certainty.probability, threshold=threshold)
-    else:
-        reason = Reason(Cause.ASKED_FOR)
     return GateVerdict(
         open=closed is None or bool(lost),
         reason=reason,

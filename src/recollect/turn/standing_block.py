@@ -131,32 +131,15 @@ def stand(
     chosen_facts = list(facts)
     while chosen_facts and weigher.text(write_standing(chosen_facts, ())) > budget_tokens:
         chosen_facts.pop()
-    told = {" ".join(fact.text.casefold().split()) for fact in chosen_facts}
-    tokens = weigher.text(write_standing(chosen_facts, ())) + weigher.text("<detail>\n</detail>")
-    chosen: list[_Statement] = []
-    ranked = sorted(
-        [
-            statement
-            for statement in _statements(() if _between_people(left) else left, mask, known)
-            if among_tools or _lays_down(statement.text)
-        ],
-        key=lambda statement: (-statement.worth, -statement.place),
-    )
-    errors, advice = 0, 0
-    for statement in ranked:
-        cost = weigher.text(standing_line(statement.speaker, statement.text)) + 1
-        if statement.speaker == _TOOL and errors == _MOST_ERRORS:
-            continue
-        if statement.speaker == "assistant" and advice + cost > _ASSISTANT_TOKENS * budget_tokens:
-            continue
-        if tokens + cost <= budget_tokens and not any(
-            statement.text.casefold() in fact for fact in told
-        ):
-            # what was read earlier may hold what is known for a secret since
-            chosen.append(replace(statement, text=mask(statement.text)))
-            tokens += cost
-            errors += statement.speaker == _TOOL
-            advice += cost if statement.speaker == "assistant" else 0
+    statements = [
+        statement
+        for statement in _statements(() if _between_people(left) else left, mask, known)
+        if among_tools or _lays_down(statement.text)
+    ]
+    chosen = [  # what was read earlier may hold what is known for a secret since
+        replace(statement, text=mask(statement.text))
+        for statement in _fitting(statements, chosen_facts, weigher, budget_tokens)
+    ]
     text = _written(chosen_facts, chosen)
     while chosen and weigher.text(text) > budget_tokens:  # lines count a little more together
         chosen.pop()
@@ -179,6 +162,32 @@ def stand(
         recalled=tuple(_told_whole(left, chosen)),
     )
     return StandResult(edit=edit, reason=reason)
+
+
+def _fitting(
+    statements: Sequence[_Statement],
+    facts: Sequence[RecalledFact],
+    weigher: Weigher,
+    budget_tokens: int,
+) -> Iterator[_Statement]:
+    """The statements that fit beside the facts, best first; none that a fact says already."""
+    known = {" ".join(fact.text.casefold().split()) for fact in facts}
+    tokens = weigher.text(write_standing(facts, ())) + weigher.text("<detail>\n</detail>")
+    errors, advice = 0, 0
+    for statement in sorted(statements, key=lambda each: (-each.worth, -each.place)):
+        cost = weigher.text(standing_line(statement.speaker, statement.text)) + 1
+        if statement.speaker == _TOOL and errors == _MOST_ERRORS:
+            continue
+        if statement.speaker == "assistant" and advice + cost > _ASSISTANT_TOKENS * budget_tokens:
+            continue
+        if tokens + cost > budget_tokens or any(
+            statement.text.casefold() in fact for fact in known
+        ):
+            continue
+        tokens += cost
+        errors += statement.speaker == _TOOL
+        advice += cost if statement.speaker == "assistant" else 0
+        yield statement
 
 
 def _written(facts: Sequence[RecalledFact], chosen: Sequence[_Statement]) -> str:

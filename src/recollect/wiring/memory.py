@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings, load_settings
 from recollect.errors import SettingsError, StoreUnavailable
-from recollect.ports import Clock, Embedder, Recaller, Store, TokenCounter
+from recollect.ports import Clock, Embedder, Model, Recaller, Store, TokenCounter
 from recollect.values.batch import Batch
 from recollect.values.history import SpaceId
 from recollect.wiring.stores import (
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from recollect.blocking import BlockingEngine
     from recollect.engine import Engine
     from recollect.engine.archive import DurableArchive
+    from recollect.engine.background import BackgroundNotes
     from recollect.engine.recaller import MemoryRecaller
     from recollect.transfer.memory_files import Following
     from recollect.upkeep.jobs import BackgroundJobs
@@ -69,12 +70,11 @@ def open_memory(
     """
     from recollect.boundary import SystemClock
     from recollect.engine import Engine
-    from recollect.engine.background import BackgroundNotes, in_process_jobs
+    from recollect.engine.background import BackgroundNotes
     from recollect.engine.session import check_space_name
     from recollect.providers.overflow import recognise_overflow
     from recollect.wiring.models import (
         Embedders,
-        cached,
         choose_embedders,
         choose_model,
         forget_cached,
@@ -97,14 +97,7 @@ def open_memory(
         elif chosen.recall.enabled and recaller is None:
             vectors = choose_embedders(chosen)
     if keeps and archive is not None:
-        makers = vectors.used
-        if not is_server(url):  # a server's vectors are all in it; many nodes share it
-            file = sqlite_path(url, space)
-            makers = cached(makers, chosen, space=space, file=file, key=deployment_secret())
-        reads = reader if reader is not None else choose_model(chosen, "extraction")
-        jobs = in_process_jobs(
-            archive, chosen, clock, makers, model=reads, notify=beside.add_line, used=beside.add_use
-        )
+        jobs = _background_jobs(archive, chosen, space, url, clock, vectors, reader, beside)
         files = follow_files(
             archive,
             chosen,
@@ -160,6 +153,34 @@ def _settings(
     if arguments or config or openclaw:
         raise SettingsError("give either a Settings or what it is to be made of, not both")
     return given
+
+
+def _background_jobs(
+    archive: DurableArchive,
+    settings: Settings,
+    space: SpaceId,
+    url: str | None,
+    clock: Clock | None,
+    vectors: Embedders,
+    reader: Model | None,
+    notes: BackgroundNotes,
+) -> BackgroundJobs | None:
+    from recollect.engine.background import in_process_jobs
+    from recollect.wiring.models import cached, choose_model
+
+    makers = vectors.used
+    if not is_server(url):  # a server's vectors are all in it; many nodes share it
+        file = sqlite_path(url, space)
+        makers = cached(makers, settings, space=space, file=file, key=deployment_secret())
+    return in_process_jobs(
+        archive,
+        settings,
+        clock,
+        makers,
+        model=reader if reader is not None else choose_model(settings, "extraction"),
+        notify=notes.add_line,
+        used=notes.add_use,
+    )
 
 
 def _recaller(

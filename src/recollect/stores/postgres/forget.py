@@ -138,7 +138,7 @@ async def remove_quotes(
 
 async def _emptied(work: Transaction, order: ForgetOrder, places: Collection[str]) -> list[str]:
     """The sessions that went as a whole, or have no segment left at any of their places."""
-    said = {row for (row,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
+    said = {value for (value,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
     whole = () if order.by_time else order.sessions
     return list(dict.fromkeys([*whole, *(place for place in places if place not in said)]))
 

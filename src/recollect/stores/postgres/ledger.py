@@ -232,7 +232,7 @@ async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement
 
 async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
     """The answer, without those that are `said` again."""
-    return {row for (row,) in await looked.fetchall()} - said
+    return {value for (value,) in await looked.fetchall()} - said
 
 
 async def add_compactions(

@@ -119,13 +119,13 @@ async def page(
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
     """Which of these are stored."""
     rows = await work.rows(_KNOWN, (work.space_id, texts(ids)))
-    return frozenset(SegmentId(row) for (row,) in rows)
+    return frozenset(SegmentId(value) for (value,) in rows)
 
 
 async def tombstoned(work: Transaction, ids: Iterable[MessageId]) -> frozenset[MessageId]:
     """Which of these identities were forgotten."""
     rows = await work.rows(_TOMBSTONED, (work.space_id, texts(ids)))
-    return frozenset(MessageId(row) for (row,) in rows)
+    return frozenset(MessageId(value) for (value,) in rows)
 
 
 async def session(work: Transaction, named: str) -> StoredSession | None:

@@ -136,7 +136,7 @@ async def may_not_quote(
     if doubtful:
         asked = {"space": work.space_id, "about": texts(doubtful)}
         rows = await work.rows(UNQUOTABLE, asked)
-        found |= {row for (row,) in rows} - said
+        found |= {value for (value,) in rows} - said
     return found
 
 

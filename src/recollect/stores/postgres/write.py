@@ -134,7 +134,7 @@ async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceCounte
     else:
         counters = space_counters(row)
     counters.known = frozenset([other for (other,) in await looked.known.fetchall()])
-    counters.tombstoned = frozenset([row for (row,) in await looked.tombstoned.fetchall()])
+    counters.tombstoned = frozenset([value for (value,) in await looked.tombstoned.fetchall()])
     return counters, looked
 
 

@@ -208,7 +208,7 @@ def _vectors(db: Database) -> Iterator[str]:
                 continue
             members.append(np.frombuffer(passages, dtype="<i8"))
         held = np.sort(np.concatenate(members)) if members else NO_NUMBERS
-        named = np.array([row for (row,) in db.rows(_VECTORS_AT, (embedder,))], dtype=np.int64)
+        named = np.array([value for (value,) in db.rows(_VECTORS_AT, (embedder,))], dtype=np.int64)
         if not np.array_equal(held, named):
             yield f"the vectors of {name} are not those that are named"
 

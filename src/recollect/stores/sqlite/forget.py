@@ -184,7 +184,7 @@ class _Targets:
 
 def _meant(db: Database, order: ForgetOrder) -> _Targets:
     identities: set[str] = set(order.message_ids)
-    identities.update(row for (row,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
+    identities.update(value for (value,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
     named = (known_session(db, session) for session in dict.fromkeys(order.sessions))
     sessions = [number for number in named if number is not None]
     rows = {row[0]: row for row in db.rows(_OF_IDENTITIES, (json_list(identities),))}

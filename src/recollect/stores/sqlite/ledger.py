@@ -78,7 +78,7 @@ def add_turns(db: Database, turns: Sequence[TurnRecord], *, but_of: str | None) 
 def turn_numbers(db: Database, session: str) -> tuple[int, ...]:
     """The recorded turns of a session."""
     number = known_session(db, session)
-    return tuple(row for (row,) in db.rows(_NUMBERS, (number,)))
+    return tuple(value for (value,) in db.rows(_NUMBERS, (number,)))
 
 
 def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:

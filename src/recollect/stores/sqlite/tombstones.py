@@ -45,7 +45,7 @@ def unquotable(db: Database, ids: Iterable[str]) -> set[str]:
         return set()
     found = tombstoned(db, asked)
     if db.value(_ANY_GONE):
-        found.update(row for (row,) in db.rows(_UNSAID, (json_list(asked),)))
+        found.update(value for (value,) in db.rows(_UNSAID, (json_list(asked),)))
     return found
 
 
