@@ -545,7 +545,11 @@ def test_tail_shows_what_a_running_gateway_did_and_says_where_none_answers() -> 
         records(running, 1)
         shown = runner.invoke(main, ["tail", "--url", running.url, "--once"])
         lines = runner.invoke(main, ["tail", "--url", running.url, "--once", "--json"])
+        live = runner.invoke(main, ["explain", "mine", "--live", "--url", running.url])
+        none = runner.invoke(main, ["explain", "yours", "--live", "--url", running.url])
     assert "mine" in shown.output
+    assert "as it came" in live.output
+    assert (none.exit_code, "recollect tail" in none.output) == (2, True)
     assert json.loads(lines.output)["usage"]["input_tokens"] == 9
     away = runner.invoke(main, ["tail", "--url", running.url, "--once"])
     assert (away.exit_code, "recollect gateway" in away.output) == (2, True)

@@ -6,7 +6,7 @@ In memory only, and without a word of what was said or a key: sizes, times, name
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -16,6 +16,8 @@ from recollect.values.model import Usage
 from recollect.values.report import Report
 
 MOST_RECORDS: Final = 1_000
+MOST_REPORTS: Final = 64
+"""Sessions whose newest report is at hand."""
 MOST_BEHIND: Final = 1_000
 """A watcher that falls further behind loses the oldest."""
 
@@ -96,6 +98,7 @@ class Activity:
     def __init__(self) -> None:
         self._records: deque[ExchangeRecord] = deque(maxlen=MOST_RECORDS)
         self._watchers: set[asyncio.Queue[ExchangeRecord]] = set()
+        self._reports: OrderedDict[str, Report] = OrderedDict()
         self._number = 0
 
     def next_number(self) -> int:
@@ -110,6 +113,18 @@ class Activity:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(record)
+
+    def keep_report(self, report: Report) -> None:
+        """The newest report of a session, for whoever asks what became of its messages."""
+        self._reports[report.session] = report
+        self._reports.move_to_end(report.session)
+        while len(self._reports) > MOST_REPORTS:
+            self._reports.popitem(last=False)
+
+    def report(self, name: str) -> Report | None:
+        """The newest report of the session whose name ends so; None where none does."""
+        ending = (key for key in reversed(self._reports) if key.endswith(name))
+        return self._reports.get(name) or self._reports.get(next(ending, ""))
 
     def newest(self, count: int) -> tuple[ExchangeRecord, ...]:
         """The newest records, oldest first."""

@@ -58,6 +58,7 @@ NEARLY_FULL_RATIO: Final = 0.5
 _OPENING_EVENTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 OWN_PATH: Final = "/recollect/"
+_REPORTS: Final = f"{OWN_PATH}reports/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +439,8 @@ class Gateway:
 
     def _note_shaped(self, exchange: Exchange, shaped: ShapedRequest) -> None:
         lines = {} if shaped.context is None else report_lines(shaped.context.report)
+        if shaped.context is not None and shaped.session is not None:
+            self.activity.keep_report(shaped.context.report)
         exchange.note(
             **{
                 **lines,
@@ -473,6 +476,11 @@ class Gateway:
             await _send_json(send, 200, {"ok": True, "running": self._running})
         elif exchange.path == f"{OWN_PATH}activity":
             await _unless_gone(receive, self._follow(exchange, send))
+        elif exchange.path.startswith(_REPORTS):
+            report = self.activity.report(exchange.path.removeprefix(_REPORTS))
+            found = None if report is None else {**report.to_dict(), "summary": report.summary()}
+            missing = {"error": "no such session has crossed the gateway lately"}
+            await _send_json(send, 404 if found is None else 200, found or missing)
         else:
             await _send_json(send, 404, {"error": f"there is no {exchange.path}"})
 

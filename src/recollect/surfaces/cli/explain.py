@@ -393,6 +393,8 @@ _UNITS = {"k": 1_000, "m": 1_000_000}
 
 @click.command("explain")
 @click.argument("file", metavar="FILE")
+@click.option("--live", is_flag=True, help="FILE is a session at a running gateway.")
+@click.option("--url", help="With --live: the gateway; else the one that the settings name.")
 @click.option("--window", metavar="N", help="Replay in a window of N tokens: 32k, 200_000, 1M.")
 @click.option(
     "--turn", type=int, metavar="K", help="Explain request K; −1 is the last, the default."
@@ -405,6 +407,8 @@ _UNITS = {"k": 1_000, "m": 1_000_000}
 def explain(
     *,
     file: str,
+    live: bool,
+    url: str | None,
     window: str | None,
     turn: int | None,
     run: int | None,
@@ -418,6 +422,11 @@ def explain(
     FILE is a session of pi, OpenClaw, Claude Code or Codex, a flat log, a list of messages or
     a request body, gzipped or not; what it is shows by itself. A dash reads standard input.
     """
+    if live:
+        from recollect.surfaces.cli.tail import show_live
+
+        show_live(file, url=url, as_json=as_json)
+        return
     window_tokens = window_from(window) if window is not None else None
     with ShownProgress() as progress:
         name = plain_line("standard input" if file == "-" else Path(file).name)

@@ -7,8 +7,10 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import click
 
@@ -29,9 +31,7 @@ def tail(url: str | None, once: bool, as_json: bool) -> None:  # noqa: FBT001 - 
     Tokens that came and went out are estimates; those read from the cache and written are the
     provider's own. Nothing of what was said is shown.
     """
-    settings = load_settings().settings.gateway
-    base = url or f"http://{settings.host}:{settings.port}"
-    token = os.environ.get(settings.token_variable) if settings.token_variable else None
+    base, token = _gateway(url)
     if not as_json:
         click.echo(HEAD)
     for record in _records(base, follow=not once, token=token):
@@ -43,22 +43,60 @@ def tail(url: str | None, once: bool, as_json: bool) -> None:  # noqa: FBT001 - 
 
 
 def _records(base: str, *, follow: bool, token: str | None) -> Iterator[dict[str, Any]]:
-    parts = urlsplit(base)
-    connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80)
-    headers = {"x-recollect-token": token} if token else {}
-    try:
-        connection.request("GET", f"/recollect/activity?follow={int(follow)}", headers=headers)
-        response = connection.getresponse()
+    with _asked(base, f"/recollect/activity?follow={int(follow)}", token) as response:
         if response.status != 200:
             raise RecollectError(f"{base} answers {response.status}: is that a gateway of ours?")
         while line := response.readline():
             yield json.loads(line)
+
+
+@contextmanager
+def _asked(base: str, path: str, token: str | None) -> Iterator[http.client.HTTPResponse]:
+    """A gateway's answer; RecollectError where none is there."""
+    parts = urlsplit(base)
+    connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80)
+    try:
+        connection.request("GET", path, headers={"x-recollect-token": token} if token else {})
+        yield connection.getresponse()
     except (OSError, http.client.HTTPException) as error:
         raise RecollectError(
             f"no gateway answers at {base}: start it with `recollect gateway`, or name it by --url"
         ) from error
     finally:
         connection.close()
+
+
+def _gateway(url: str | None) -> tuple[str, str | None]:
+    """Where the gateway is, and the token that it wants."""
+    settings = load_settings().settings.gateway
+    token = os.environ.get(settings.token_variable) if settings.token_variable else None
+    return url or f"http://{settings.host}:{settings.port}", token
+
+
+def show_live(session: str, *, url: str | None, as_json: bool) -> None:
+    """The newest turn of a session at a running gateway: what became of each message, and why."""
+    base, token = _gateway(url)
+    with _asked(base, f"/recollect/reports/{quote(session)}", token) as response:
+        report = json.loads(response.read())
+        if response.status != 200:
+            raise RecollectError(f"{session}: {report['error']}: `recollect tail` shows which did")
+    if as_json:
+        click.echo(json.dumps(report, ensure_ascii=False, indent=2))
+        return
+    click.echo(f"{report['session']}\n{report['summary']}\n")
+    for line in report["lines"]:
+        if line["outcome"] not in ("done", "nothing"):
+            click.echo(f"  {line['stage']}: {line['outcome']}: {line['said']}")
+    for fate, run in groupby(report["fates"], key=lambda fate: (fate["fate"], fate["said"])):
+        rows = list(run)
+        before, after = (sum(row[key] for row in rows) for key in ("tokens_before", "tokens_after"))
+        places = [row["place"] + 1 for row in rows if row["place"] is not None]
+        where = "ours" if not places else _span(places)
+        click.echo(f"  {where:>11}  {fate[0]:<11} {before:>7} → {after:>6}  {fate[1]}")
+
+
+def _span(places: list[int]) -> str:
+    return str(places[0]) if len(places) == 1 else f"{places[0]} to {places[-1]}"
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:
