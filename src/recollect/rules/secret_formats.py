@@ -2,7 +2,8 @@
 
 Owns the table, the search for its entries, and what makes a match a sample rather than a token:
 filler (`ghp_xxxx…`), keys known from public test code, and characters in the midst of a base64
-blob. Never guesses: a format is here because its issuer prints it. Always linear: a run of token
+blob. An alphabet with the issuer's prefix and length is no sample: nothing tells it from a key.
+Never guesses: a format is here because its issuer prints it. Always linear: a run of token
 characters is read once, and its first two characters choose the formats that are tried on it.
 """
 
@@ -13,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_values import is_placeholder, is_published_sample
+from recollect.rules.secret_values import is_filler, is_placeholder, is_published_sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +34,13 @@ class TokenFormat:
     name: str
     prefixes: tuple[str, ...]
     pattern: re.Pattern[str]
+    public: bool = False
+    """Its issuer lets it stand in public code, so that samples of it abound: an alphabet is one."""
 
 
-def _format(name: str, prefixes: str, body: str, *, end: str = _WORD) -> TokenFormat:
+def _format(
+    name: str, prefixes: str, body: str, *, end: str = _WORD, public: bool = False
+) -> TokenFormat:
     """A format whose body follows one of the prefixes; `end` may not follow the token."""
     listed = tuple(prefixes.split())
     starts = "|".join(re.escape(prefix) for prefix in listed)
@@ -43,6 +48,7 @@ def _format(name: str, prefixes: str, body: str, *, end: str = _WORD) -> TokenFo
         name=name,
         prefixes=listed,
         pattern=re.compile(rf"(?:{starts})(?P<body>{body})(?![{end}])", re.ASCII),
+        public=public,
     )
 
 
@@ -72,7 +78,7 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     _format("aws-access-key", "A3T", r"[A-Z0-9]{17}", end=_ALNUM + "_"),
     _format("aws-appsync-key", "da2-", r"[a-z0-9]{26}"),
     _format("aws-mws-key", "amzn.mws.", _UUID),
-    _format("google-api-key", "AIzaSy", rf"[{_WORD}]{{33}}"),
+    _format("google-api-key", "AIzaSy", rf"[{_WORD}]{{33}}", public=True),
     _format("google-oauth", "GOCSPX-", rf"[{_WORD}]{{28}}"),
     _format("google-oauth", "ya29.", rf"[{_WORD}.]{{30,400}}"),
     _format("alibaba-key", "LTAI", rf"[{_ALNUM}]{{12,24}}"),
@@ -309,7 +315,7 @@ def find_tokens(text: str) -> Iterator[tuple[str, int, int]]:
             if literal in word:
                 start = _before_punctuation(text, first)
                 match = token_format.pattern.match(text, start)
-                if match is not None and _is_live(text, match):
+                if match is not None and _is_live(text, token_format, match):
                     yield token_format.name, start, match.end()
     yield from _find_searched(text)
 
@@ -321,7 +327,7 @@ def _tokens_of_run(text: str, start: int, last: int) -> Iterator[tuple[str, int,
         for opening in (text[start : start + 2], text[start]):
             for token_format in _BY_OPENING.get(opening, ()):
                 match = token_format.pattern.match(text, start)
-                if match is not None and _is_live(text, match):
+                if match is not None and _is_live(text, token_format, match):
                     yield token_format.name, start, match.end()
                     end = max(end, match.end())
         following = (_WORD_START if end else _PART_START).search(text, end or start, last)
@@ -348,10 +354,11 @@ def _before_punctuation(text: str, start: int) -> int:
     return start - (len(lead) - len(lead.rstrip(".~-")))
 
 
-def _is_live(text: str, match: re.Match[str]) -> bool:
+def _is_live(text: str, token_format: TokenFormat, match: re.Match[str]) -> bool:
     """False for filler, known samples, a file's name, and what lies inside a base64 blob."""
     token, start = match.group(), match.start()
-    if token.endswith("EXAMPLE") or is_placeholder(match["body"]) or is_published_sample(token):
+    is_sample = is_placeholder if token_format.public else is_filler
+    if token.endswith("EXAMPLE") or is_sample(match["body"]) or is_published_sample(token):
         return False
     if _FILE_ENDING.match(text, match.end()):
         return False
@@ -369,7 +376,7 @@ def _find_searched(text: str) -> Iterator[tuple[str, int, int]]:
             match = None if inside_word else pattern.match(text, at)
             if match is not None:
                 begin, end = match.span("secret" if "secret" in pattern.groupindex else 0)
-                if not is_placeholder(text[begin:end]):
+                if not is_filler(text[begin:end]):
                     yield name, begin, end
             at = text.find(literal, at + 1 if match is None else match.end())
     for name, literal, most_digits, pattern in NUMBERED_FORMATS:
@@ -379,6 +386,6 @@ def _find_searched(text: str) -> Iterator[tuple[str, int, int]]:
                 lead = text[max(0, at - most_digits - 1) : at]
                 begin = at - (len(lead) - len(lead.rstrip(_DIGITS)))
                 match = pattern.match(text, begin)
-                if match is not None and not is_placeholder(match.group()):
+                if match is not None and not is_filler(match.group()):
                     yield name, begin, match.end()
             at = text.find(literal, at + 1)

@@ -22,6 +22,7 @@ def words(text: str) -> frozenset[str]:
 
 
 _FILLER_RUN = re.compile(r"([xX*#.•?_~-])\1{5}|([a-z])\2{9}|0{16}|[xX]{4}[-_.][xX]{4}")
+_LONGEST_SAMPLE_CHARS = 64
 _SEQUENCES = ("abcdefghijklmnopqrst", "ABCDEFGHIJKLMNOPQRST", "12345678901234")
 
 _PLACEHOLDER_WORD = re.compile(
@@ -124,11 +125,17 @@ def is_published_sample(value: str) -> bool:
     return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:16] in _PUBLISHED_SAMPLES
 
 
+def is_filler(value: str) -> bool:
+    """Whether a text of a token's shape says nothing: `xxxx`, one repeated character."""
+    return _FILLER_RUN.search(value) is not None or entropy_bits(value) < _PLACEHOLDER_ENTROPY_BITS
+
+
 def is_placeholder(value: str) -> bool:
-    """Whether a text of a token's shape is filler: `xxxx`, an alphabet, one repeated character."""
-    if _FILLER_RUN.search(value) or any(run in value for run in _SEQUENCES):
+    """Whether it is filler, or an alphabet in a value's place; what is longer than any alphabet
+    that a documentation prints was made to be a key."""
+    if len(value) <= _LONGEST_SAMPLE_CHARS and any(run in value for run in _SEQUENCES):
         return True
-    return entropy_bits(value) < _PLACEHOLDER_ENTROPY_BITS
+    return is_filler(value)
 
 
 def _is_path(value: str) -> bool:

@@ -112,6 +112,41 @@ def test_spans_are_offsets_of_the_original() -> None:
     assert [span.rule for span in result.spans] == ["github-token", "slack-token"]
 
 
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"sk-ant-api03-{(_ALPHABET * 2)[:93]}AA",
+        f"use sk-{_ALPHABET[:48]} for now",
+        f"ghp_{_ALPHABET[:36]}",
+        f"sk_live_{_ALPHABET[:24]}",
+        f"gsk_{_ALPHABET[:52]}",
+        "AKIA1234567890123456",
+        f"ANTHROPIC_API_KEY=sk-ant-api03-{(_ALPHABET * 2)[:95]}",
+    ],
+)
+def test_a_token_of_full_length_is_masked_although_it_is_an_alphabet(text: str) -> None:
+    assert len(redact(text).spans) == 1
+    assert not any(run in redact(text).text for run in ("abcdef", "123456"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sk-ant-...",
+        "ANTHROPIC_API_KEY=sk-ant-api03-xxxxxxxx",
+        f"sk-ant-api03-{'x' * 93}AA",
+        "api_key = YOUR_KEY",
+        "OPENAI_API_KEY=sk-abcdefghijklmnopqrstuvwxyz",
+        f"AIzaSy{_ALPHABET[:33]}",
+    ],
+)
+def test_placeholders_of_documentations_stay(text: str) -> None:
+    assert redact(text).text == text
+
+
 @pytest.mark.parametrize(
     "text",
     [
