@@ -98,6 +98,7 @@ def test_a_score_is_explained_part_by_part(talked: Recollect) -> None:
     shown = talked.text("memory", "search", "payment webhook", "--explain")
     assert "2 of 2 words" in shown
     assert "A turn that asks this, and shows nothing of it, would recall" in shown
+    assert "empty view" in shown
 
 
 def test_a_segment_is_shown_with_its_neighbours(talked: Recollect) -> None:

@@ -509,3 +509,13 @@ def test_every_command_and_option_has_its_place_in_the_page() -> None:
         for parameter in command.params:
             for option in parameter.opts if isinstance(parameter, click.Option) else ():
                 assert option in page, f"{name} {option}"
+
+
+def test_a_type_is_given_as_the_list_shows_it(tmp_path: Path) -> None:
+    facts = Facts(tmp_path)
+    facts.text("add", "The refund logic is not done yet", "--type", "task state")
+    shown = facts.text("list")
+    assert "task state" in shown
+    for name in ("task state", "task_state"):
+        assert facts.text("list", "--type", name) == shown
+    assert "'task_state'" in facts.run("list", "--type", "tasks").output

@@ -81,6 +81,18 @@ _NO_CHOICE: Final = re.compile(
     r"\b(?:let's|we'll|we will|with|to|use|keep|drop) (?:that|this|it|them|these|those|both|going"
     r"|in touch|your|option|the (?:first|second|third|former|latter|other|same|last)|an eye)\b"
 )
+_SETTLES_NOTHING: Final = re.compile(
+    r"\b(?:decided|agreed|settled|chose|opted)\b(?: (?:not|never|both|all|just|simply|only))*"
+    r"(?: to (?:disagree|differ|wait|meet|talk|speak|think|discuss|decide|see|move on|sleep|defer"
+    r"|postpone|revisit|reconsider|hold off|agree|part ways|do (?:so|nothing)))?"
+    r"(?: (?:(?:in principle|for (?:now|the moment)|next (?:time|week|month)|on (?:everything"
+    r"|nothing|that much|the matter))|again|about|on|over|later|soon|first|more|further|longer"
+    r"|together|then|already|nothing|anything|amicably|completely|entirely|fully|wisely|tomorrow"
+    r"|today|yet|it|this|that|things?|the (?:matter|question|topic|issue|decision|rest)))*\W*$"
+    r"|\b(?:agreed|decided) to (?:disagree|differ)\b|求同存异"
+)
+"""Idioms and deferrals: "we agreed to disagree", "we decided to sleep on it", "we agreed in
+principle". Somebody agreed or decided, and nothing follows from it."""
 _CASUAL: Final = re.compile(
     r"\b(?:picked|chose|chosen|going to use|i'm dropping|keeping|call it|moving to"
     r"|settled(?! on)|switch(?:ed|ing)?|(?:let's|we'll|we will) (?:\w+ )?(?:use|keep|drop"
@@ -432,6 +444,8 @@ def _doubted(sentence: _Sentence, form: Form, of_all: Refusal | None) -> Refusal
         return why or of_all
     if form == "decided" and _NO_CHOICE.search(sentence.body):
         return Refusal.POINTING
+    if form == "decided" and _SETTLES_NOTHING.search(sentence.body):
+        return Refusal.NO_SUBJECT
     nothing = form == "value" and not _valued_parts(sentence.statement)
     if nothing or (form != "rule" and _NOBODY.search(sentence.body)) or _everyday(sentence, form):
         return Refusal.NO_SUBJECT

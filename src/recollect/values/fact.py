@@ -48,6 +48,11 @@ EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
 """What is extracted; digests are made of facts."""
 
 
+def type_named(name: str) -> str:
+    """A type as it is stored, of a name as people write it: "task state", "Task-State"."""
+    return "_".join(name.casefold().replace("-", " ").split())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceSpan:
     """A span of a segment's text that a fact rests on."""

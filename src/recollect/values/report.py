@@ -73,8 +73,11 @@ class Fate:
     reasons: tuple[Reason, ...]
     """In the order in which they befell it; of a message that left, the last is why."""
     key: EntryKey | None
+    """Which message it is; None for a row of our own."""
     place: int | None
-    """Its place among the incoming messages; None for rows of our own."""
+    """Its place among the messages of the request as it came, from 0. None for a row of our own,
+    whose fate is "inserted": a recalled block, a summary, a note on a gap. Such a row stands in
+    the list behind the message that it follows."""
     tokens_before: int
     """Estimates of the message by itself, before calibration."""
     tokens_after: int

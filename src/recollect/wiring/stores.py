@@ -157,13 +157,18 @@ def open_archive(settings: Settings, space: SpaceId, url: str | None) -> Durable
     from recollect.engine.archive import DurableArchive
 
     key = settings.store.key
-    # Drivers are looked for, and wrong URLs told, now and not in the middle of the first turn.
+    # Drivers and keys are looked for, and wrong URLs told, now and not in the middle of a turn.
     if url is not None and url.startswith(POSTGRES_SCHEMES):
         require_driver()
     else:
         import recollect.stores.sqlite  # noqa: F401
 
         sqlite_path(url, space)
+    if key is not None:
+        from recollect.stores.sqlite.connection import check_encryption, read_key
+
+        check_encryption()
+        read_key(key)
     return DurableArchive(
         lambda: open_store(url, space=space, key=key),
         lambda: open_spool(url, space=space, key=key),

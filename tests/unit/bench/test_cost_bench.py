@@ -322,6 +322,20 @@ def test_recordings_of_ones_own_are_replayed_and_nothing_of_them_is_printed(
     assert picture.read_text(encoding="utf-8").startswith("<svg")
 
 
+def test_a_run_in_which_nothing_left_says_so_in_place_of_empty_tables(tmp_path: Path) -> None:
+    file = tmp_path / "short.json"
+    file.write_bytes(_chat(("user", "hello there"), ("assistant", "hello to you, too")))
+    run = CliRunner().invoke(bench, ["cost", "--quick", "--paths", str(file)])
+    assert run.exit_code == 0, run.output
+    for measure in ("useful", "recovered", "retention"):
+        (line,) = [
+            line
+            for line in run.output.splitlines()
+            if line.startswith(f"{measure}:") and "left out" in line
+        ]
+        assert "in this run" in line or "of this run" in line
+
+
 def test_what_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
     with pytest.raises(DataNotFoundError, match="RECOLLECT_DATA"):

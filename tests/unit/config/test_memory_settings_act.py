@@ -16,7 +16,7 @@ from recollect.config import active_keys, build
 from recollect.engine.archive import DurableArchive
 from recollect.engine.background import runner_of
 from recollect.engine.recaller import MemoryRecaller, QuestionVectors
-from recollect.errors import StoreUnavailable, WrongKey
+from recollect.errors import SettingsError, StoreUnavailable, WrongKey
 from recollect.ports import Store
 from recollect.values.batch import Batch, NewJob
 from recollect.wiring import open_store
@@ -478,3 +478,21 @@ def test_the_key_changes_what_it_says(key: str, tmp_path: Path) -> None:
 
 def test_no_active_key_of_the_memory_is_without_a_test() -> None:
     assert set(ACTS) == {key for key in active_keys() if key.startswith(MEMORY_GROUPS)}
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("correct horse battery staple", "env:NAME, file:PATH or keyring:SERVICE/NAME"),
+        ("env:NOT_SET_AT_ALL", "put one there"),
+        ("file:/nowhere/key", "put the key there"),
+    ],
+)
+def test_a_key_that_names_none_is_told_when_memory_is_opened(
+    tmp_path: Path, key: str, told: str
+) -> None:
+    with pytest.raises(SettingsError, match=told) as raised:
+        open_memory(store=tmp_path / "m.db", settings={"store.key": key})
+    assert "store.key" in str(raised.value)
+    assert "horse" not in str(raised.value)
+    assert not (tmp_path / "m.db").exists()

@@ -113,6 +113,18 @@ async def guessed(book: FactBook, text: str) -> FactType | None:
     return None if written.fact is None else written.fact.type
 
 
+def test_a_type_is_asked_for_as_it_is_shown_or_as_it_is_stored(tmp_path: Path) -> None:
+    async def work(book: FactBook, store: Store) -> None:
+        del store
+        await book.add("The refund logic is not done yet", type="task_state")
+        for name in ("task_state", "task state", "Task-State"):
+            assert len(await book.list(FactFilter(types=(name,)))) == 1  # type: ignore[arg-type]
+        with pytest.raises(RecollectError, match="task_state"):
+            await book.list(FactFilter(types=("tasks",)))  # type: ignore[arg-type]
+
+    with_book(tmp_path, work)
+
+
 def test_what_is_learnt_late_is_history(tmp_path: Path) -> None:
     async def work(book: FactBook, store: Store) -> None:
         del store

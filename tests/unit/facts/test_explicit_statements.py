@@ -149,3 +149,32 @@ def test_a_long_sentence_is_kept_around_what_it_states() -> None:
     draft = only(text)
     assert len(draft.content) <= 200
     assert "we decided to use Postgres" in draft.content
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We agreed to disagree.",
+        "In the end we agreed to disagree about tabs and spaces.",
+        "We decided to sleep on it.",
+        "We decided not to decide yet.",
+        "Everyone agreed in principle.",
+        "We have agreed to meet again.",
+        "我们决定求同存异。",
+    ],
+)
+def test_an_agreement_that_settles_nothing_is_no_decision(text: str) -> None:
+    assert find_statements(said(text)).drafts == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We decided to wait for version 3 before upgrading.",
+        "We agreed to meet every Monday at 10:00.",
+        "We decided to postpone the release.",
+        "We settled on Grammarly.",
+    ],
+)
+def test_an_agreement_on_something_is_a_decision(text: str) -> None:
+    assert only(text).type == "decision"

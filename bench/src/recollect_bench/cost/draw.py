@@ -154,6 +154,14 @@ _MEANT: Final = {
     "retention": "retention",
 }
 
+_NOTHING: Final = {
+    "cost": "nothing was replayed",
+    "useful": "nothing that a message relies on left the view in this run",
+    "recovered": "nothing that is named again left the view in this run",
+    "retention": "no message of this run names what was named more than five messages before",
+}
+"""Why a run has no figure of a measure: mostly because it is too short."""
+
 
 def draw(result: CostResult) -> None:
     """The figures, pooled first, then by transcript; then what they mean."""
@@ -177,7 +185,11 @@ def draw(result: CostResult) -> None:
                 style = "bold" if strategy == OURS and not transcript else None
                 table.add_row(label, _LONG_NAMES[strategy], *map(_number, values), style=style)
                 label = ""
-        console.print(table)
+        if table.row_count:
+            console.print(table)
+        else:
+            said = f"{_MEANT[measure]}: left out, {_NOTHING[measure]}"
+            console.print(said, soft_wrap=True, highlight=False)
         console.print()
     for missed in misses(result):
         console.print(f"  threshold missed: {missed}", style="red", highlight=False)

@@ -41,7 +41,15 @@ from recollect.search.tokenize import tokenize
 from recollect.upkeep.forget import Cascade
 from recollect.upkeep.forget import forget as forget_all
 from recollect.values.batch import EMBED_JOB, Batch, NewJob
-from recollect.values.fact import Fact, FactDraft, FactId, FactType, MadeBy, fact_identity
+from recollect.values.fact import (
+    Fact,
+    FactDraft,
+    FactId,
+    FactType,
+    MadeBy,
+    fact_identity,
+    type_named,
+)
 from recollect.values.recall import FactQuery
 from recollect.values.segment import Trust
 from recollect.values.upkeep import Certificate, ForgetOrder
@@ -57,7 +65,7 @@ async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
     """The facts that are asked for: pinned ones first, then by time."""
     asked = replace(
         asked,
-        types=_meant("types", asked.types, _TYPES),
+        types=_meant("types", [type_named(one) for one in asked.types], _TYPES),
         trusts=_meant("trusts", asked.trusts, TRUSTS),
         made_by=_meant("made_by", asked.made_by, _MAKERS),
     )

@@ -112,11 +112,12 @@ def read_key(source: str) -> EncryptionKey:
     }
     if kind not in readers or not name:
         raise SettingsError(
-            "an encryption key is named as env:NAME, file:PATH or keyring:SERVICE/NAME"
+            "store.key says where the key is, and is not the key itself: give env:NAME, file:PATH "
+            "or keyring:SERVICE/NAME"
         )
     text = (readers[kind](name) or "").strip()
     if not text:
-        raise SettingsError(f"there is no encryption key in {source}: put one there")
+        raise SettingsError(f"store.key: there is no encryption key in {source}: put one there")
     return EncryptionKey(text.encode())
 
 
@@ -124,10 +125,13 @@ def _key_file(name: str) -> str:
     path = Path(name).expanduser()
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise SettingsError(f"{path} can be read by others: chmod 600 it first")
+            raise SettingsError(f"store.key: {path} can be read by others: chmod 600 it first")
         return path.read_text()
     except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+        raise SettingsError(
+            f"store.key: {path} cannot be read: {error.strerror}; put the key there, or name "
+            "another file"
+        ) from error
 
 
 def _keyring_entry(name: str) -> str | None:
@@ -297,13 +301,20 @@ def file_number(path: Path) -> FileNumber | None:
     return (found_stat.st_dev, found_stat.st_ino) if found_stat.st_size else None
 
 
+def check_encryption() -> None:
+    """MissingExtra where the driver that is installed cannot encrypt."""
+    if hasattr(apsw, "mc_version"):
+        return
+    missing = MissingExtra(feature="an encrypted space", extra="encrypted")
+    hint = "pip install --force-reinstall --no-deps apsw-sqlite3mc"
+    missing.args = (f"{missing}; it goes on top of an apsw that is there already by: {hint}",)
+    raise missing
+
+
 def connect(file: SpaceFile, patience: BusyWait) -> apsw.Connection:
     """A connection to the space, ready for use."""
-    if file.key is not None and not hasattr(apsw, "mc_version"):
-        missing = MissingExtra(feature="an encrypted space", extra="encrypted")
-        hint = "pip install --force-reinstall --no-deps apsw-sqlite3mc"
-        missing.args = (f"{missing}; it goes on top of an apsw that is there already by: {hint}",)
-        raise missing
+    if file.key is not None:
+        check_encryption()
     patience.renew()
     while True:
         connection: apsw.Connection | None = None

@@ -31,6 +31,7 @@ from recollect.formats.memory_folder import (
 from recollect.session.files import private_folder, replace_file
 from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.facts.listing import (
+    TypeChoice,
     book_of,
     fact_as_json,
     is_past,
@@ -175,7 +176,7 @@ async def _write(
 @click.option(
     "--type",
     "kind",
-    type=click.Choice(EXTRACTED_TYPES),
+    type=TypeChoice(EXTRACTED_TYPES),
     help="Its type; without it rules guess.",
 )
 @click.option("--subject", default="", metavar="NAME", help="What it is about.")
@@ -197,7 +198,7 @@ def add(
 @click.command("edit")
 @click.argument("id_", metavar="ID")
 @click.argument("text", metavar="[TEXT]", required=False)
-@click.option("--type", "kind", type=click.Choice(EXTRACTED_TYPES), help="Another type.")
+@click.option("--type", "kind", type=TypeChoice(EXTRACTED_TYPES), help="Another type.")
 @store_options
 def edit(
     *,

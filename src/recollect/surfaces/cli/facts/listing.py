@@ -26,7 +26,7 @@ from recollect.surfaces.cli.store_options import (
     with_store,
 )
 from recollect.values.batch import EXTRACT_JOB, extract_key
-from recollect.values.fact import FactType, MadeBy
+from recollect.values.fact import FactType, MadeBy, type_named
 from recollect.values.segment import SPEAKERS, Trust
 
 if TYPE_CHECKING:
@@ -330,6 +330,14 @@ _NONE_YET = (
 )
 
 
+class TypeChoice(click.Choice[str]):
+    """A type of facts, as a list shows it ("task state") or as it is stored ("task_state")."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The type that is meant."""
+        return super().convert(type_named(value), param, ctx)
+
+
 class _TrustChoice(click.Choice[str]):
     """A trust; the names it was asked for by before are still understood."""
 
@@ -340,7 +348,7 @@ class _TrustChoice(click.Choice[str]):
 
 
 @click.command("list")
-@click.option("--type", "types", multiple=True, type=click.Choice(TYPES), help="Only this type.")
+@click.option("--type", "types", multiple=True, type=TypeChoice(TYPES), help="Only this type.")
 @click.option(
     "--trust",
     "trusts",

@@ -3,7 +3,7 @@
 The same search as a turn's, with the gate left open: words and, where an embedder is at hand,
 meaning; facts stand in a section of their own. Never shows a passage without its source.
 `--explain` says of each hit what its score is made of, and whether a turn that asks this would have
-recalled anything.
+recalled anything, if its view showed nothing of it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ _BEFORE_MATCH_CHARS = 60
 _BAR_CHARS = 24
 _BUDGET_TOKENS_A_HIT = 120
 _EMBED_SECONDS = 30.0
+_EMPTY_VIEW = (
+    "That is told for an empty view: where a conversation still shows some of it, less is "
+    "recalled, or nothing."
+)
 # Words as people see them; a character of an unspaced script is one by itself.
 _SHOWN_WORDS = re.compile(
     r"[^\W\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua000-\uffef]+|\w"
@@ -81,7 +85,11 @@ class SearchAnswer:
 )
 @click.option("--session", metavar="NAME", help="Only in this session.")
 @click.option("--cold", is_flag=True, help="Also in what left the index; slower.")
-@click.option("--explain", is_flag=True, help="What each score is made of.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="What each score is made of, and whether a turn with an empty view would recall.",
+)
 @store_options
 def search(
     *,
@@ -242,6 +250,7 @@ def _told(asked: str, answer: SearchAnswer, *, explain: bool) -> dict[str, Any]:
         "needed": None if gate is None else gate.threshold,
         "a_turn_would_recall": gate is not None and gate.open,
         "reason": "" if gate is None else str(gate.reason),
+        "assumed_view": "empty",
         "facts": [
             {"score": round(ranked.score, 4), **fact_as_json(ranked.fact)}
             for ranked in answer.facts
@@ -306,7 +315,7 @@ def _verdict(answer: SearchAnswer) -> str:
         return ""
     would = "would recall" if gate.open else "would stay silent"
     asked = f"A turn that asks this, and shows nothing of it, {would}: {gate.reason}."
-    return f"{asked} Vectors: {answer.embedders or 'none'}."
+    return f"{asked} {_EMPTY_VIEW} Vectors: {answer.embedders or 'none'}."
 
 
 def _snippet(hit: FoundMessage) -> Text:
