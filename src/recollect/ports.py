@@ -46,12 +46,12 @@ from recollect.values.recall import (
 )
 from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
 from recollect.values.upkeep import (
+    BodyKind,
     CheckResult,
     ForgetOrder,
     Forgotten,
     RewriteOrder,
     Rewritten,
-    Room,
     ScrubResult,
     SessionSummary,
     Stats,
@@ -374,9 +374,9 @@ class Upkeep(Protocol):
         """
 
     async def held(
-        self, room: Room, *, after: str | None = None, limit: int = 100
+        self, kind: BodyKind, *, after: str | None = None, limit: int = 100
     ) -> tuple[StoredBody, ...]:
-        """What a room holds, beyond the id `after`, in an order that stays."""
+        """The bodies of a kind beyond the id `after`, in an order that stays."""
 
     async def rewrite(self, order: RewriteOrder) -> Rewritten:
         """Replace stored texts in one write, and see to it that the old bytes are gone.

@@ -30,7 +30,7 @@ from recollect.values.recall import (
     Surroundings,
 )
 from recollect.values.segment import SegmentId, StoredSegment
-from recollect.values.upkeep import ForgetOrder, Forgotten, RewriteOrder, Rewritten, Room
+from recollect.values.upkeep import BodyKind, ForgetOrder, Forgotten, RewriteOrder, Rewritten
 
 T = TypeVar("T")
 
@@ -483,14 +483,14 @@ class RewritesWhatChanged(Whole):
     async def rewrite(self, order: RewriteOrder) -> Rewritten:
         bodies = []
         for new in order.bodies:
-            held = {one.id: one.body for one in await self.real.held(new.room, limit=1_000)}
+            held = {one.id: one.body for one in await self.real.held(new.kind, limit=1_000)}
             bodies.append(replace(new, was=held.get(new.id, new.was)))
         return await self.real.rewrite(replace(order, bodies=tuple(bodies)))
 
 
 class SkipsABody(Whole):
-    async def held(self, room: Room, *, after: str | None = None, limit: int = 100) -> Any:
-        page = await self.real.held(room, after=after, limit=limit)
+    async def held(self, kind: BodyKind, *, after: str | None = None, limit: int = 100) -> Any:
+        page = await self.real.held(kind, after=after, limit=limit)
         return page[1:]
 
 
@@ -643,7 +643,7 @@ BROKEN = (
     (RewritesNothing, "rewritten_bodies_are_read_back"),
     (RewritesOnlyTexts, "rewritten_segments_are_found_by_their_new_words_alone"),
     (RewritesWhatChanged, "what_changed_meanwhile_is_left"),
-    (SkipsABody, "every_room_is_read_in_pages"),
+    (SkipsABody, "every_kind_of_body_is_read_in_pages"),
     (OverlooksTheBeginning, "forgotten_from_a_moment_on"),
     (NeverMovesOn, "revision_grows_with_changes_of_facts"),
     (MovesOnAlways, "revision_grows_with_changes_of_facts"),

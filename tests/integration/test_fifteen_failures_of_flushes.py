@@ -197,7 +197,7 @@ def test_09_a_flush_only_adds_to_the_file_of_the_users_day(tmp_path: Path) -> No
     (folder / "2027-01-01.md").write_text("- 00:10 the ferry is late\n")
 
     async def turn(agent: Agent) -> Any:
-        agent._stepping.tz = zone
+        agent._steps.tz = zone
         return await collected(agent, LONG)
 
     events = harness.run(turn)

@@ -34,7 +34,7 @@ from recollect.values.fact import EvidenceSpan, Fact
 from recollect.values.model import Prompt
 from recollect.values.recall import CandidateQuery, FactQuery
 from recollect.values.segment import NewSegment, Segment
-from recollect.values.upkeep import ROOMS
+from recollect.values.upkeep import BODY_KINDS
 from recollect.wiring import open_store
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
@@ -160,18 +160,18 @@ def facts_of(segments: dict[str, Segment]) -> tuple[Fact, ...]:
 
 
 async def everywhere(memory: Memory) -> set[str]:
-    """The rooms of the memory that hold the statement."""
+    """The kinds of bodies that hold the statement."""
     store = await open_store(memory.url, space="default")
     found: set[str] = set()
     try:
         found |= {"segments" for text in await _segments(store) if MARKER in text}
         facts = await store.facts(superseded=True)
         found |= {fact.type for fact in facts if MARKER in fact.content}
-        for room in ROOMS:
-            for one in await store.held(room, limit=1_000):
+        for kind in BODY_KINDS:
+            for one in await store.held(kind, limit=1_000):
                 said = [one.body.decode("utf-8", "replace")]
-                said += _texts_of_state(one.body) if room == "states" else []
-                found |= {room for text in said if MARKER in text}
+                said += _texts_of_state(one.body) if kind == "states" else []
+                found |= {kind for text in said if MARKER in text}
         found |= {"recall" for text in await _recalled(store) if MARKER in text}
     finally:
         await store.close()

@@ -294,7 +294,7 @@ def recordable(argument: str) -> str:
     return f"{action} {rest}" if named else action
 
 
-async def answer_memory(argument: str, ground: MemoryScope) -> str:
+async def answer_memory(argument: str, scope: MemoryScope) -> str:
     """Carry the command out; what it answers."""
     action, rest = _read(argument)
     if action is None:
@@ -302,14 +302,14 @@ async def answer_memory(argument: str, ground: MemoryScope) -> str:
     if action != "show" and not rest:
         return f"Something is missing behind `/memory {action}`. It knows {USAGE}"
     try:
-        book = await ground.engine.facts(ground.session_id)
+        book = await scope.engine.facts(scope.session_id)
         if action in ("show", "search"):
-            return await _listed(book, rest if action == "search" else "", ground)
+            return await _listed(book, rest if action == "search" else "", scope)
         if action == "add":
             return written_text(await book.add(rest))
         if action == "why":
-            return why_text(await book.why(rest), session_id=ground.session_id)
-        return await _forget(book, rest, ground)
+            return why_text(await book.why(rest), session_id=scope.session_id)
+        return await _forget(book, rest, scope)
     except RecollectError as error:
         return f"That could not be done: {str(error).rstrip('.')}."
 
@@ -324,20 +324,20 @@ def _read(argument: str) -> tuple[MemoryAction | None, str]:
     return None, ""
 
 
-async def _listed(book: FactBook, search: str, ground: MemoryScope) -> str:
+async def _listed(book: FactBook, search: str, scope: MemoryScope) -> str:
     from recollect.facts.results import FactFilter
 
     facts = await book.list(FactFilter(search=search))
     every = await book.list(FactFilter(superseded=True))
-    elsewhere = ground.command_line("facts list")
+    elsewhere = scope.command_line("facts list")
     return facts_text(facts, every, searched=bool(search), elsewhere=elsewhere)
 
 
-async def _forget(book: FactBook, id: str, ground: MemoryScope) -> str:  # noqa: A002
+async def _forget(book: FactBook, id: str, scope: MemoryScope) -> str:  # noqa: A002
     """Forget a fact in the store; what only a command can reach is named with that command."""
     from recollect.upkeep.forget import CANNOT
 
-    if waiting := await ground.engine.settle():
+    if waiting := await scope.engine.settle():
         return (
             f"Nothing was forgotten: {waiting} batches still wait for the store, and could hold "
             "it. Try again when the store answers."
@@ -348,11 +348,11 @@ async def _forget(book: FactBook, id: str, ground: MemoryScope) -> str:  # noqa:
     certificate = await book.forget(order)
     # The store has taken it out of this session's recalled blocks: the next turn reads them there.
     segments = [f"--segment {source.id}" for source in why.sources if source.stored is not None]
-    rest = " ".join(["memory forget", *segments, "--workspace", quote(str(ground.workspace))])
+    rest = " ".join(["memory forget", *segments, "--workspace", quote(str(scope.workspace))])
     return forgotten_text(
         certificate,
         unreached=[text for text in certificate.cannot if text not in CANNOT],
         messages=len(segments),
         versions=[fact.id for fact in history.facts if fact.id != why.fact.id],
-        elsewhere=ground.command_line(rest),
+        elsewhere=scope.command_line(rest),
     )

@@ -36,8 +36,9 @@ from recollect.agent.events import AgentEvent, CallBegan, CallEnded, Ended, Fail
 from recollect.agent.prompt import OWN_WORDS
 from recollect.agent.steps import Step, TurnSteps
 from recollect.agent.tools.confine import ToolScope
-from recollect.agent.tools.defaults import default_tools
+from recollect.agent.tools.files import edit_tool, read_tool, write_tool
 from recollect.agent.tools.outcome import CUT_OFF, Outputs, Tool, ToolOutcome, failed
+from recollect.agent.tools.shell import bash_tool
 from recollect.boundary import Failure, SystemClock, attempted
 from recollect.config.settings import Reset
 from recollect.engine.engine import Engine
@@ -115,27 +116,27 @@ class RunLock:
 # What an agent says of itself: `/status` and `/context`, from how it stands now.
 
 
-def status_of(stepping: TurnSteps, record: SessionRecord | None) -> str:
+def status_of(steps: TurnSteps, record: SessionRecord | None) -> str:
     """What `/status` answers; `record` is the session's line of the index."""
-    conversation = stepping.conversation
+    conversation = steps.conversation
     return status_text(
         session_id=conversation.session_id,
-        model=stepping.model.name,
-        window_tokens=stepping.window_tokens,
+        model=steps.model.name,
+        window_tokens=steps.window_tokens,
         messages=len(conversation.shown()),
         compactions=conversation.compactions,
         record=record,
     )
 
 
-def context_of(stepping: TurnSteps, *, detail: bool) -> str:
+def context_of(steps: TurnSteps, *, detail: bool) -> str:
     """What `/context` answers; the workspace is read anew for it."""
-    stepping.begin()
-    messages = [item.message for item in stepping.conversation.shown()]
+    steps.begin()
+    messages = [item.message for item in steps.conversation.shown()]
     return context_text(
-        stepping.workspace,
-        stepping.shape.tools,
-        system_chars=len(stepping.shape.system),
+        steps.workspace,
+        steps.shape.tools,
+        system_chars=len(steps.shape.system),
         messages=len(messages),
         message_chars=sum(len(encode(dict(message)).decode()) for message in messages),
         detail=detail,
@@ -387,7 +388,7 @@ class Agent:
         self._outputs = Outputs(
             folder=outputs_folder(transcript.path), redaction=engine.settings.redaction
         )
-        ground = ToolScope(
+        scope = ToolScope(
             root=workspace,
             allow_outside=allow_outside,
             read_only=read_only,
@@ -398,16 +399,17 @@ class Agent:
         self._key = key
         self._open_session = open_session
         self._max_steps = max_steps
-        chosen = default_tools(ground) if tools is None else tuple(tools)
-        self._runner = CallRunner(chosen)
+        if tools is None:
+            tools = (read_tool(scope), write_tool(scope), edit_tool(scope), bash_tool(scope))
+        self._runner = CallRunner(tuple(tools))
         self._engine = engine
-        self._stepping = TurnSteps(
+        self._steps = TurnSteps(
             engine=engine,
             model=model,
             flush_model=flush_model or model,
             conversation=self._converse(transcript),
-            ground=ground,
-            tools=chosen,
+            scope=scope,
+            tools=tuple(tools),
             clock=self._clock,
             tz=tz,
             max_output_tokens=max_output_tokens,
@@ -416,23 +418,23 @@ class Agent:
             own_words=own_words,
             first_run=first_run,
         )
-        self._one = RunLock()
+        self._lock = RunLock()
 
     @property
     def conversation(self) -> Conversation:
         """The session that is under way."""
-        return self._stepping.conversation
+        return self._steps.conversation
 
     def abort(self) -> None:
         """Stop the run at once; what had come is recorded. Nothing runs: nothing happens."""
-        if self._one.under_way:
+        if self._lock.under_way:
             self._runner.abort()
-            self._stepping.abort()
+            self._steps.abort()
 
     async def close(self) -> None:
         """End a run that was left half-way, and let go of the transcript."""
         self.abort()
-        await self._one.close()
+        await self._lock.close()
         self.conversation.transcript.close()
 
     def run(
@@ -451,10 +453,10 @@ class Agent:
     async def _run(
         self, text: str, images: Sequence[tuple[str, str]], ticket: RunHandle
     ) -> AsyncGenerator[AgentEvent, None]:
-        await self._one.begin(ticket)
+        await self._lock.begin(ticket)
         try:
             self._runner.aborted = False
-            self._stepping.aborted = False
+            self._steps.aborted = False
             if self._index is not None:
                 self._index.begin()
             async with aclosing(self._answer(text, images)) as events:
@@ -463,7 +465,7 @@ class Agent:
                         yield Told(text=note)
                     yield event
         finally:
-            self._one.end()
+            self._lock.end()
 
     def _answer(
         self, text: str, images: Sequence[tuple[str, str]]
@@ -482,14 +484,14 @@ class Agent:
     async def _turn(
         self, text: str, images: Sequence[tuple[str, str]]
     ) -> AsyncGenerator[AgentEvent, None]:
-        stepping = self._stepping
+        steps = self._steps
         if self._open_session is not None:
             settings = self._engine.settings.session.reset
             now = self._clock.now()
-            reset = reset_due(self.conversation.last_activity, now, settings, stepping.tz)
+            reset = reset_due(self.conversation.last_activity, now, settings, steps.tz)
             if reset.due:
                 yield Told(text=f"{await self._begin_anew()} Why: {reset.reason}.")
-        stepping.begin()
+        steps.begin()
         await durably(self.conversation.say, text, images)
         for number in range(1, self._max_steps + 1):
             step = Step(number=number)
@@ -501,7 +503,7 @@ class Agent:
                 yield Ended(reason="aborted" if stopped else "failed", steps=number)
                 return
             calls = calls_of(step.message)
-            async with aclosing(stepping.upkeep(step, mid_turn=bool(calls))) as events:
+            async with aclosing(steps.upkeep(step, mid_turn=bool(calls))) as events:
                 async for event in events:
                     yield event
             if not calls:
@@ -514,7 +516,7 @@ class Agent:
     async def _step(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
         """One reply and the results of its calls; whoever leaves in between leaves it whole."""
         try:
-            async with aclosing(self._stepping.answer(step)) as events:
+            async with aclosing(self._steps.answer(step)) as events:
                 async for event in events:
                     yield event
             if step.message is not None:
@@ -529,8 +531,8 @@ class Agent:
         kept = recordable(command.argument) if is_memory else command.argument
         await durably(self.conversation.keep_command, command.name, kept)
         if command.name == "compact":
-            self._stepping.begin()
-            done = await self._stepping.compact_on_request(command.argument)
+            self._steps.begin()
+            done = await self._steps.compact_on_request(command.argument)
             if done is None:
                 yield Ended(reason="aborted")
                 return
@@ -542,18 +544,18 @@ class Agent:
             yield Told(text=await self._begin_anew())
         elif command.name == "status":
             record = await durably(self.conversation.record)
-            yield Told(text=status_of(self._stepping, record))
+            yield Told(text=status_of(self._steps, record))
         elif is_memory:
-            yield Told(text=await answer_memory(command.argument, self._memory_ground()))
+            yield Told(text=await answer_memory(command.argument, self._memory_scope()))
         else:
-            yield Told(text=context_of(self._stepping, detail=command.argument == "detail"))
+            yield Told(text=context_of(self._steps, detail=command.argument == "detail"))
         yield Ended(reason="command")
 
-    def _memory_ground(self) -> MemoryScope:
+    def _memory_scope(self) -> MemoryScope:
         return MemoryScope(
             engine=self._engine,
             session_id=self.conversation.session_id,
-            workspace=self._stepping.ground.root,
+            workspace=self._steps.scope.root,
         )
 
     async def _undo(self) -> str:
@@ -588,7 +590,7 @@ class Agent:
         """All at once: nobody finds a transcript that is open and belongs to no conversation."""
         before = self.conversation
         transcript = open_session()
-        self._stepping.conversation = self._converse(transcript)
+        self._steps.conversation = self._converse(transcript)
         before.transcript.close()
         self._outputs.clear()
         self._outputs.follow(transcript.path)

@@ -260,7 +260,7 @@ class TurnSteps:
     model: ChatModel
     flush_model: ChatModel
     conversation: Conversation
-    ground: ToolScope
+    scope: ToolScope
     tools: tuple[Tool, ...]
     clock: Clock
     tz: tzinfo | None
@@ -292,7 +292,7 @@ class TurnSteps:
         """Read the workspace anew: what its files say now counts for this run."""
         today = datetime.fromtimestamp(self.clock.now(), self.tz).astimezone(self.tz).date()
         self.workspace = load_workspace(
-            self.ground.root,
+            self.scope.root,
             max_chars=self.engine.settings.workspace.max_chars,
             today=today,
             first_run=self.first_run,
@@ -473,10 +473,10 @@ class TurnSteps:
             sent=self._sent.request,
             since=wire.messages[self._sent.wire_messages :],
             shape=self.shape,
-            note_root=self.ground.root,
+            note_root=self.scope.root,
             now=self.clock.now(),
             tz=self.tz,
-            read_only=self.ground.read_only,
+            read_only=self.scope.read_only,
         )
         result = await flush(order, self.flush_model, self.engine.settings)
         await durably(self.conversation.keep_flush, result)

@@ -22,6 +22,10 @@ from recollect.values.fact import Change, EvidenceSpan, Fact, FactType, MadeBy
 from recollect.values.message import Role
 from recollect.values.segment import Segment, SegmentId, Trust
 
+SEGMENTS: Final = "segments.jsonl"
+KNOWLEDGE: Final = "knowledge.jsonl"
+VECTORS: Final = "vectors.bin"
+
 # VMEM v1, OpenClaw's `vectors.bin`: a header, then one id and one vector an entry
 
 

@@ -19,7 +19,7 @@ from recollect.errors import FormatError
 from recollect.values.fact import FactId
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId
-from recollect.values.upkeep import Certificate, ForgetScope, Room
+from recollect.values.upkeep import BodyKind, Certificate, ForgetScope
 
 _ONE_OF: Final[Mapping[str, str]] = {
     "compactions": "compaction",
@@ -63,14 +63,14 @@ SEGMENTS: Final = "messages"
 FACTS: Final = "facts"
 DIGESTS: Final = "digests"
 SPOOL: Final = "spooled batches"
-PLACES: Final[Mapping[Room, str]] = {
+PLACES: Final[Mapping[BodyKind, str]] = {
     "pieces": "ledger pieces",
     "jobs": "jobs",
     "job reasons": "reasons of failed jobs",
     "compactions": "summaries and receipts",
     "states": "session states",
 }
-"""What the rooms are called where people read of them."""
+"""What these kinds are called where people read of them."""
 CANNOT: Final = (
     "backups, archived logs and replicas of the database that were made before",
     "spools of other machines: what waits there was masked by the rules of then",

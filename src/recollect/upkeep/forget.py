@@ -39,13 +39,13 @@ from recollect.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment, SegmentId
 from recollect.values.upkeep import (
+    BodyKind,
     Certificate,
     ForgetOrder,
     ForgetScope,
     Forgotten,
     NewBody,
     RewriteOrder,
-    Room,
     StoredBody,
 )
 
@@ -85,9 +85,9 @@ CANNOT: Final = (
 )
 
 
-async def forget_in_rooms(store: Store, order: ForgetOrder) -> Forgotten:
-    """Forget what the order's pattern matches in a store's rooms; nothing without a pattern."""
-    counts: Counter[Room] = Counter()
+async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
+    """Forget what the order's pattern matches in a store's bodies; nothing without a pattern."""
+    counts: Counter[BodyKind] = Counter()
     left = 0
     for _ in range(_ROUNDS if order.pattern is not None else 0):
         matched = await _matched(store, order)
@@ -112,14 +112,14 @@ async def forget_in_rooms(store: Store, order: ForgetOrder) -> Forgotten:
 
 
 async def held_meant(store: Store, order: ForgetOrder) -> int:
-    """How many records of the rooms hold the order's text, or what its pattern matches."""
+    """How many of a store's bodies hold the order's text, or what its pattern matches."""
     if order.matching is None and order.pattern is None:
         return 0
     return sum([bytes_meant(order, _readable(body)) async for body in every_body(store)])
 
 
 class _Matched:
-    """What a pattern matches in a store's rooms; only while this forgets."""
+    """What a pattern matches in a store's bodies; only while this forgets."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -146,25 +146,25 @@ async def _matched(store: Store, order: ForgetOrder) -> _Matched:
     return matched
 
 
-async def _rewritten(store: Store, order: ForgetOrder) -> Counter[Room]:
+async def _rewritten(store: Store, order: ForgetOrder) -> Counter[BodyKind]:
     """Mask the pattern in the records that still match, and keep pieces out from now on."""
     masks = Masks(patterns=(compiled(order.pattern or ""),))
-    counts: Counter[Room] = Counter()
+    counts: Counter[BodyKind] = Counter()
     pieces: list[MessageId] = []
     bodies = [body async for body in every_body(store) if any(True for _ in _in_body(order, body))]
     for stored_body in bodies:
         try:
-            body = masked_body(stored_body.room, stored_body.body, masks).value
+            body = masked_body(stored_body.kind, stored_body.body, masks).value
         except FormatError:
             continue
         if body == stored_body.body:
             continue
-        new = NewBody(room=stored_body.room, id=stored_body.id, was=stored_body.body, body=body)
-        counts[stored_body.room] += (
+        new = NewBody(kind=stored_body.kind, id=stored_body.id, was=stored_body.body, body=body)
+        counts[stored_body.kind] += (
             await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
         ).bodies
         if (
-            stored_body.room == "pieces"
+            stored_body.kind == "pieces"
         ):  # it comes again with each request, once this one has expired
             pieces.append(MessageId(stored_body.id))
     if pieces:
@@ -189,7 +189,7 @@ def _said_in(body: StoredBody) -> list[str]:
         texts.append(text)
         return text
 
-    if body.room == "states":
+    if body.kind == "states":
         with suppress(FormatError):
             with_texts(body.body, look)
             return texts
@@ -198,7 +198,7 @@ def _said_in(body: StoredBody) -> list[str]:
 
 def _readable(body: StoredBody) -> bytes:
     """A state as it reads; everything else as it is."""
-    return readable_state(body.body) if body.room == "states" else body.body
+    return readable_state(body.body) if body.kind == "states" else body.body
 
 
 def _shortest(texts: set[str]) -> list[str]:
@@ -231,9 +231,9 @@ async def forget(
     forgotten = await _forget_in_store(store, named, gone)
     counts = Counter(_counts(forgotten))
     cannot = list(forgotten.cannot)
-    rooms = await forget_in_rooms(store, order)
-    counts.update(_counts(rooms))
-    cannot += rooms.cannot
+    in_bodies = await forget_in_bodies(store, order)
+    counts.update(_counts(in_bodies))
+    cannot += in_bodies.cannot
     for cascade in cascades:
         try:
             counts.update(await cascade(store, forgotten))

@@ -28,7 +28,7 @@ from recollect.values.batch import EXTRACT_JOB, Batch, SessionWrite, extract_key
 from recollect.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment, SegmentId, StoredSegment
-from recollect.values.upkeep import ROOMS, ForgetOrder, Room, StoredBody
+from recollect.values.upkeep import BODY_KINDS, BodyKind, ForgetOrder, StoredBody
 
 PAGE_SEGMENTS: Final = 500
 PAGE_BODIES: Final = 50
@@ -125,11 +125,13 @@ async def every_segment(store: Store) -> AsyncIterator[StoredSegment]:
             yield segment
 
 
-async def every_body(store: Store, rooms: Iterable[Room] = ROOMS) -> AsyncIterator[StoredBody]:
-    """All that a store's rooms hold, read page by page."""
-    for room in rooms:
+async def every_body(
+    store: Store, kinds: Iterable[BodyKind] = BODY_KINDS
+) -> AsyncIterator[StoredBody]:
+    """All bodies of a store, read page by page."""
+    for kind in kinds:
         after: str | None = None
-        while page := await store.held(room, after=after, limit=PAGE_BODIES):
+        while page := await store.held(kind, after=after, limit=PAGE_BODIES):
             after = page[-1].id
             for body in page:
                 yield body

@@ -52,7 +52,7 @@ from recollect.upkeep.matching import damaged_parts, every_body, every_segment
 from recollect.values.batch import EMBED_JOB, Batch, LedgerPiece, NewJob, SessionWrite
 from recollect.values.fact import Fact, rests_on
 from recollect.values.segment import NewSegment, Segment, SegmentId, StoredSegment
-from recollect.values.upkeep import ROOMS, NewBody, RewriteOrder, Room
+from recollect.values.upkeep import BODY_KINDS, BodyKind, NewBody, RewriteOrder
 
 __all__ = ["CANNOT", "PLACES", "Progress", "RedactionResult", "redact"]
 
@@ -63,7 +63,7 @@ TAG_KIND: Final = "tag"
 Moved: TypeAlias = Mapping[SegmentId, MaskedText]
 """The segments whose texts changed, each with how its spans moved."""
 
-_IDS: Final[Mapping[Room, frozenset[str]]] = {
+_IDS: Final[Mapping[BodyKind, frozenset[str]]] = {
     "compactions": frozenset({"source", "key", "first_kept", "kind", "standing", "trigger"}),
     "jobs": frozenset({"id", "ids", "key", "session", "segment", "segments", "embedder"}),
 }
@@ -74,7 +74,7 @@ _PAGE_BODIES: Final = 50
 _FACTS_AT_ONCE: Final = 200
 _MOST_RACES: Final = 5
 _MOST_JOBS: Final = 100_000
-_DERIVED: Final[tuple[Room, ...]] = ("compactions", "states")
+_DERIVED: Final[tuple[BodyKind, ...]] = ("compactions", "states")
 """Rooms of what is made from messages."""
 
 
@@ -150,18 +150,18 @@ def _imported(foreign: str, masks: Masks) -> tuple[str, MaskedBytes]:
     return number, masks.json(line.encode("utf-8", "surrogateescape"))
 
 
-def masked_body(room: Room, body: bytes, masks: Masks) -> Masked[bytes]:
-    """What a room holds, without secrets; FormatError for a state that cannot be read."""
-    if room == "states":
+def masked_body(kind: BodyKind, body: bytes, masks: Masks) -> Masked[bytes]:
+    """A body without secrets; FormatError for a state that cannot be read."""
+    if kind == "states":
         return masked_state(body, masks)
-    if room == "job reasons":
+    if kind == "job reasons":
         masked = masks.text(body.decode("utf-8", "surrogatepass"))
         return Masked(value=masked.text.encode("utf-8", "surrogatepass"), kinds=masked.kinds)
-    done = masks.json(body, leave=_IDS.get(room, frozenset()))
+    done = masks.json(body, leave=_IDS.get(kind, frozenset()))
     return Masked(value=done.body, kinds=done.kinds)
 
 
-def texts_in(room: Room, body: bytes) -> list[str]:
+def texts_in(kind: BodyKind, body: bytes) -> list[str]:
     """What a summary, a receipt or a session's state says; nothing of what cannot be read."""
     texts: list[str] = []
 
@@ -170,7 +170,7 @@ def texts_in(room: Room, body: bytes) -> list[str]:
         return text
 
     try:
-        if room == "states":
+        if kind == "states":
             with_texts(body, read)
         else:
             result = read_record(body).result
@@ -232,11 +232,11 @@ def masked_batch(batch: Batch, masks: Masks) -> Masked[Batch]:
             for vectors in batch.fact_vectors
         ),
     )
-    left = _rooms_of(left, masks, tally)
+    left = _bodies_of(left, masks, tally)
     return Masked(value=left if tally.kinds else batch, kinds=tally.kinds)
 
 
-def _rooms_of(batch: Batch, masks: Masks, tally: _Tally) -> Batch:
+def _bodies_of(batch: Batch, masks: Masks, tally: _Tally) -> Batch:
     """What a batch holds beside segments and facts, without secrets."""
     return replace(
         batch,
@@ -312,8 +312,8 @@ async def redact(
     await walk.segments()
     await walk.remains()
     await walk.facts()
-    for room in ROOMS:
-        await walk.room(room)
+    for kind in BODY_KINDS:
+        await walk.bodies(kind)
     await walk.job_keys()
     if apply and findings.changed:
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
@@ -351,7 +351,7 @@ class _RedactionWalk:
         """Learn what was taken from messages before they were masked, and stands alone now."""
         copies = Copies()
         async for body in every_body(self._store, _DERIVED):
-            for text in texts_in(body.room, body.body):
+            for text in texts_in(body.kind, body.body):
                 copies.read(body.session or "", text)
         async for segment in every_segment(self._store):
             tags = (*segment.segment.topics, *segment.segment.entities)
@@ -489,27 +489,27 @@ class _RedactionWalk:
             )
         return bool(left)
 
-    async def room(self, room: Room) -> None:
-        """Everything that a room holds."""
+    async def bodies(self, kind: BodyKind) -> None:
+        """Every body of a kind."""
         after: str | None = None
-        while page := await self._store.held(room, after=after, limit=_PAGE_BODIES):
+        while page := await self._store.held(kind, after=after, limit=_PAGE_BODIES):
             after = page[-1].id
             order: list[NewBody] = []
             for body in page:
                 self._name(SESSION_NAMES, body.session)
                 try:
-                    part = masked_body(room, body.body, self._masks)
+                    part = masked_body(kind, body.body, self._masks)
                 except FormatError:
-                    self._found.unread[PLACES[room]] += 1
+                    self._found.unread[PLACES[kind]] += 1
                     continue
-                if room != "states" and self._masks.left_in(part.value):
-                    self._found.name(RECORD_NAMES, f"{room}:{body.id}")
+                if kind != "states" and self._masks.left_in(part.value):
+                    self._found.name(RECORD_NAMES, f"{kind}:{body.id}")
                 if part.changed:
-                    self._found.count(PLACES[room], part.kinds, body.session)
-                    order.append(NewBody(room=room, id=body.id, was=body.body, body=part.value))
+                    self._found.count(PLACES[kind], part.kinds, body.session)
+                    order.append(NewBody(kind=kind, id=body.id, was=body.body, body=part.value))
             if self._apply and order:
                 await self._rewritten(RewriteOrder(at=self._now, bodies=tuple(order)))
-            self._found.step(PLACES[room], len(page), None)
+            self._found.step(PLACES[kind], len(page), None)
 
     async def job_keys(self) -> None:
         """Names that jobs are told apart by."""

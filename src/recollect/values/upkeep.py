@@ -14,9 +14,9 @@ from recollect.values.fact import Fact, FactId
 from recollect.values.message import MessageId
 from recollect.values.segment import NewSegment, SegmentId
 
-Room: TypeAlias = Literal["pieces", "jobs", "job reasons", "compactions", "states"]
+BodyKind: TypeAlias = Literal["pieces", "jobs", "job reasons", "compactions", "states"]
 """Where a store keeps bytes that quote messages, besides segments and facts."""
-ROOMS: Final[tuple[Room, ...]] = get_args(Room)
+BODY_KINDS: Final[tuple[BodyKind, ...]] = get_args(BodyKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class ForgetOrder:
 
     pattern: str | None = field(default=None, repr=False)
     """Whatever a part of which matches this regular expression. `memory.forget` finds it and names
-    it to the store: messages and facts one by one, texts in its rooms as `matching`."""
+    it to the store: messages and facts one by one, other texts as `matching`."""
 
     @property
     def by_time(self) -> bool:
@@ -128,11 +128,11 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBody:
-    """Bytes that a store keeps in one of its rooms."""
+    """Bytes that a store keeps besides segments and facts."""
 
-    room: Room
+    kind: BodyKind
     id: str
-    """Names it within its room, as the store has it."""
+    """Names it among those of its kind, as the store has it."""
     body: bytes = field(repr=False)
     session: str | None = None
     """The session it belongs to, where there is one."""
@@ -142,7 +142,7 @@ class StoredBody:
 class NewBody:
     """What is to stand instead of bytes that were read."""
 
-    room: Room
+    kind: BodyKind
     id: str
     was: bytes = field(repr=False)
     """As they were read: what changed since is left as it is."""

@@ -58,7 +58,7 @@ def test_a_compaction_that_was_not_recorded_is_recorded_next_time(tmp_path: Path
     harness.say(*TALK)
 
     async def without_a_line(agent: Agent) -> None:
-        stepping = agent._stepping
+        stepping = agent._steps
         done = await agent._engine.compact(
             agent.conversation.session_id, stepping._body()[0], format="anthropic"
         )

@@ -18,7 +18,7 @@ from recollect.values.edit import Insert
 from recollect.values.fact import EvidenceSpan, ExtractedTo
 from recollect.values.reason import NOT_RUN
 from recollect.values.segment import SegmentId
-from recollect.values.upkeep import ROOMS, ForgetOrder
+from recollect.values.upkeep import BODY_KINDS, ForgetOrder
 from recollect.wiring import open_store
 
 AT = 1_760_011_200.0
@@ -36,8 +36,8 @@ def run(folder: Path, scenario: Callable[[Store], Awaitable[None]]) -> None:
 
 
 async def held(store: Store) -> str:
-    rooms = [await store.held(room) for room in ROOMS]
-    return "\n".join([one.body.decode() for room in rooms for one in room])
+    pages = [await store.held(kind) for kind in BODY_KINDS]
+    return "\n".join([one.body.decode() for page in pages for one in page])
 
 
 def prompt(text: str) -> str:

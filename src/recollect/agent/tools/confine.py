@@ -43,13 +43,13 @@ class Refused:
     reason: str
 
 
-def confine(given: str | None, ground: ToolScope, *, reading: bool = False) -> Placed | Refused:
+def confine(given: str | None, scope: ToolScope, *, reading: bool = False) -> Placed | Refused:
     """The file that `given` means; who is only `reading` may look at long outputs, too."""
     if not given:
         return Refused(reason="`path` is missing; name a file.")
     if "\0" in given:
         return Refused(reason="`path` holds a NUL character, which no file name can.")
-    root = ground.root.resolve()
+    root = scope.root.resolve()
     asked = Path(given)
     if given.startswith("~"):
         try:
@@ -62,14 +62,14 @@ def confine(given: str | None, ground: ToolScope, *, reading: bool = False) -> P
         return Refused(reason="`path` cannot be resolved; name another file.")
     if path.is_relative_to(root):
         return Placed(path=path, shown=path.relative_to(root).as_posix() or ".")
-    if ground.allow_outside or (reading and _is_output(path, ground)):
+    if scope.allow_outside or (reading and _is_output(path, scope)):
         return Placed(path=path, shown=str(path))
     return Refused(
         reason="`path` leads out of the workspace, and only files inside it may be used."
     )
 
 
-def _is_output(path: Path, ground: ToolScope) -> bool:
-    if ground.outputs is None:
+def _is_output(path: Path, scope: ToolScope) -> bool:
+    if scope.outputs is None:
         return False
-    return path.parent == ground.outputs.folder.resolve()
+    return path.parent == scope.outputs.folder.resolve()

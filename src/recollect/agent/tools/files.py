@@ -45,11 +45,11 @@ _IMAGES = (
 )
 
 
-def read_tool(ground: ToolScope) -> Tool:
+def read_tool(scope: ToolScope) -> Tool:
     """The tool, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_given(arguments, "path"), ground, reading=True)
+        placed = confine(text_given(arguments, "path"), scope, reading=True)
         if not isinstance(placed, Placed):
             return failed(placed.reason)
         return await asyncio.to_thread(_read, placed, arguments)
@@ -174,17 +174,17 @@ _CLOSE_RATIO = 0.6
 _PATH = {"type": "string", "description": "The file, relative to the workspace"}
 
 
-def write_tool(ground: ToolScope) -> Tool:
+def write_tool(scope: ToolScope) -> Tool:
     """The tool `write`, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_given(arguments, "path"), ground)
+        placed = confine(text_given(arguments, "path"), scope)
         if not isinstance(placed, Placed):
             return failed(placed.reason)
         content = text_given(arguments, "content")
         if content is None:
             return failed("`content` is missing; give the whole text of the file.")
-        if ground.read_only:
+        if scope.read_only:
             return failed(READ_ONLY)
         return await asyncio.to_thread(_write, placed, content)
 
@@ -200,17 +200,17 @@ def write_tool(ground: ToolScope) -> Tool:
     )
 
 
-def edit_tool(ground: ToolScope) -> Tool:
+def edit_tool(scope: ToolScope) -> Tool:
     """The tool `edit`, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_given(arguments, "path"), ground)
+        placed = confine(text_given(arguments, "path"), scope)
         if not isinstance(placed, Placed):
             return failed(placed.reason)
         old, new = text_given(arguments, "oldText"), text_given(arguments, "newText")
         if old is None or new is None:
             return failed("`oldText` and `newText` are both needed.")
-        if ground.read_only:
+        if scope.read_only:
             return failed(READ_ONLY)
         return await asyncio.to_thread(_edit, placed, old, new)
 

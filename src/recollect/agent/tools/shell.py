@@ -136,18 +136,18 @@ class _Output:
         return head + notice + bytes(self.tail).decode("utf-8", "replace")
 
 
-def bash_tool(ground: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
+def bash_tool(scope: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
     """The tool, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
         command = text_given(arguments, "command")
         if not command or "\0" in command:
             return failed("`command` is missing; give one command for bash.")
-        if ground.read_only:
+        if scope.read_only:
             return failed("The workspace is read-only; no commands are run in it.")
         asked = number_given(arguments, "timeout")
         limit = min(asked, MAX_SECONDS) if asked and asked > 0 else seconds
-        return await _run(command, ground, limit)
+        return await _run(command, scope, limit)
 
     return Tool(
         name="bash",
@@ -165,14 +165,14 @@ def bash_tool(ground: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
     )
 
 
-async def _run(command: str, ground: ToolScope, seconds: float) -> ToolOutcome:
-    output = _Output(keeps=ground.outputs is not None)
+async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
+    output = _Output(keeps=scope.outputs is not None)
     mark = new_mark()
     # A pipe of our own: asyncio's would make waiting for the command wait for whoever holds it.
     ours, theirs = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            "bash", "-c", command, cwd=ground.root, stdin=DEVNULL, stdout=theirs, stderr=theirs,
+            "bash", "-c", command, cwd=scope.root, stdin=DEVNULL, stdout=theirs, stderr=theirs,
             start_new_session=True, env=environment(mark),
         )  # fmt: skip
     except OSError as error:
@@ -197,7 +197,7 @@ async def _run(command: str, ground: ToolScope, seconds: float) -> ToolOutcome:
             asyncio.get_running_loop().remove_reader(ours)
             ended.cancel()
             os.close(ours)
-    return await _outcome(output, ground, process.returncode, seconds if late else None)
+    return await _outcome(output, scope, process.returncode, seconds if late else None)
 
 
 async def _stop(process: Process, mark: str, ended: asyncio.Future[None]) -> None:
@@ -238,9 +238,9 @@ def _kill_group(process: Process) -> None:
 
 
 async def _outcome(
-    output: _Output, ground: ToolScope, code: int | None, late_after: float | None
+    output: _Output, scope: ToolScope, code: int | None, late_after: float | None
 ) -> ToolOutcome:
-    where, path = await _kept(output, ground)
+    where, path = await _kept(output, scope)
     lines = [output.shown(where).rstrip("\n") or "(no output)"]
     if late_after is not None:
         lines.append(f"[stopped after {late_after:g} seconds; ask for a longer timeout if needed]")
@@ -252,14 +252,14 @@ async def _outcome(
     )
 
 
-async def _kept(output: _Output, ground: ToolScope) -> tuple[str, str | None]:
+async def _kept(output: _Output, scope: ToolScope) -> tuple[str, str | None]:
     """Where the whole of a long output is, in words and as a path."""
     again = "to see them, run it again with its output in a file"
-    if ground.outputs is None or not output.left_out:
+    if scope.outputs is None or not output.left_out:
         return again, None
-    data, path = output.kept(), ground.outputs.place()
+    data, path = output.kept(), scope.outputs.place()
     try:
-        await durably(ground.outputs.keep, path, data)
+        await durably(scope.outputs.keep, path, data)
     except OSError as error:
         why = error.strerror or type(error).__name__
         return f"they could not be kept ({why}); {again}", None

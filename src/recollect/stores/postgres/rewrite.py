@@ -20,11 +20,11 @@ from recollect.stores.postgres.space import SpaceCounters, advance, lock_space
 from recollect.stores.postgres.write import insert_passages, tags_of, write_batch
 from recollect.values.batch import Batch
 from recollect.values.segment import NewSegment, SegmentId
-from recollect.values.upkeep import NewBody, RewriteOrder, Rewritten, Room, StoredBody
+from recollect.values.upkeep import BodyKind, NewBody, RewriteOrder, Rewritten, StoredBody
 
 _NUMBER_BEFORE_NAME: Final = ":"
 
-_HELD: Final[Mapping[Room, LiteralString]] = {
+_HELD: Final[Mapping[BodyKind, LiteralString]] = {
     "pieces": """
         SELECT hash, NULL, body FROM recollect.pieces WHERE space_id = %s AND hash > %s
         ORDER BY hash LIMIT %s
@@ -47,7 +47,7 @@ _HELD: Final[Mapping[Room, LiteralString]] = {
         WHERE space_id = %s AND session > %s ORDER BY session LIMIT %s
     """,
 }
-_PUT: Final[Mapping[Room, LiteralString]] = {
+_PUT: Final[Mapping[BodyKind, LiteralString]] = {
     "pieces": """
         UPDATE recollect.pieces SET body = %s, exact = false
         WHERE space_id = %s AND hash = %s AND body = %s RETURNING 1
@@ -81,12 +81,12 @@ _PUT_SEGMENT: Final = """
 
 
 async def held(
-    work: Transaction, room: Room, *, after: str | None, limit: int
+    work: Transaction, kind: BodyKind, *, after: str | None, limit: int
 ) -> tuple[StoredBody, ...]:
-    """What a room holds beyond an id."""
-    rows = await work.rows(_HELD[room], (work.space_id, *_key(room, after or ""), limit))
+    """The bodies of a kind beyond an id."""
+    rows = await work.rows(_HELD[kind], (work.space_id, *_key(kind, after or ""), limit))
     return tuple(
-        StoredBody(room=room, id=_named(room, id_, name), body=_bytes(body), session=name)
+        StoredBody(kind=kind, id=_named(kind, id_, name), body=_bytes(body), session=name)
         for id_, name, body in rows
     )
 
@@ -124,10 +124,10 @@ async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritte
 async def _put(work: Transaction, new: NewBody) -> bool:
     body: Any = new.body
     was: Any = new.was
-    if new.room == "job reasons":
+    if new.kind == "job reasons":
         body, was = (row.decode("utf-8", "surrogatepass") for row in (body, was))
-    given = (body, work.space_id, *_key(new.room, new.id), was)
-    return bool(await work.rows(_PUT[new.room], given))
+    given = (body, work.space_id, *_key(new.kind, new.id), was)
+    return bool(await work.rows(_PUT[new.kind], given))
 
 
 async def _reindexed(
@@ -168,18 +168,18 @@ async def _put_segment(work: Transaction, new: NewSegment, sequence: int) -> Non
     )
 
 
-def _key(room: Room, id_: str) -> tuple[Any, ...]:
+def _key(kind: BodyKind, id_: str) -> tuple[Any, ...]:
     """An id as the columns have it."""
-    if room in ("jobs", "job reasons"):
+    if kind in ("jobs", "job reasons"):
         return (int(id_ or 0),)
-    if room == "compactions":
+    if kind == "compactions":
         number, _, session = id_.partition(_NUMBER_BEFORE_NAME)
         return session, int(number or 0)
     return (id_,)
 
 
-def _named(room: Room, id_: Any, session: str | None) -> str:
-    if room == "compactions":
+def _named(kind: BodyKind, id_: Any, session: str | None) -> str:
+    if kind == "compactions":
         return f"{id_}{_NUMBER_BEFORE_NAME}{session or ''}"
     return str(id_)
 

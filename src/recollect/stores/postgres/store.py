@@ -70,12 +70,12 @@ if TYPE_CHECKING:
     )
     from recollect.values.segment import NewPassage, PassageText, SegmentId, StoredSegment, Vector
     from recollect.values.upkeep import (
+        BodyKind,
         CheckResult,
         ForgetOrder,
         Forgotten,
         RewriteOrder,
         Rewritten,
-        Room,
         ScrubResult,
         SessionSummary,
         Stats,
@@ -511,11 +511,11 @@ class PostgresStore:
             return await forget.forget(work, self.space, order)
 
     async def held(
-        self, room: Room, *, after: str | None = None, limit: int = 100
+        self, kind: BodyKind, *, after: str | None = None, limit: int = 100
     ) -> tuple[StoredBody, ...]:
-        """What a room holds, beyond an id."""
+        """The bodies of a kind, beyond an id."""
         async with self._reading() as work:
-            return await rewrite.held(work, room, after=after, limit=limit)
+            return await rewrite.held(work, kind, after=after, limit=limit)
 
     async def rewrite(self, order: RewriteOrder) -> Rewritten:
         """Replace stored texts in one write."""

@@ -52,12 +52,12 @@ from recollect.values.fact import FactId
 from recollect.values.message import MessageId
 from recollect.values.segment import NewSegment, Segment, SegmentId
 from recollect.values.upkeep import (
+    BodyKind,
     ForgetOrder,
     Forgotten,
     NewBody,
     RewriteOrder,
     Rewritten,
-    Room,
     ScrubResult,
     StoredBody,
 )
@@ -310,7 +310,7 @@ def scrub(db: Database) -> ScrubResult:
     return ScrubResult(done=(*done, "the write-ahead log was emptied"), cannot=(COPIES,))
 
 
-_HELD: Final[dict[Room, str]] = {
+_HELD: Final[dict[BodyKind, str]] = {
     "pieces": """
         SELECT hash, NULL, body FROM piece WHERE hash > ? ORDER BY hash LIMIT ?
     """,
@@ -331,7 +331,7 @@ _HELD: Final[dict[Room, str]] = {
         WHERE state IS NOT NULL AND number > ? ORDER BY number LIMIT ?
     """,
 }
-_PUT: Final[dict[Room, str]] = {
+_PUT: Final[dict[BodyKind, str]] = {
     "pieces": "UPDATE piece SET body = ?, exact = 0 WHERE hash = ? AND body = ?",
     "jobs": "UPDATE job SET payload = ? WHERE number = ? AND payload = ?",
     "job reasons": """
@@ -351,18 +351,18 @@ _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
 
 
 def stored_bodies(
-    db: Database, room: Room, *, after: str | None = None, limit: int = 100
+    db: Database, kind: BodyKind, *, after: str | None = None, limit: int = 100
 ) -> tuple[StoredBody, ...]:
-    """What a room holds beyond an id."""
-    first: Any = (after or "") if room == "pieces" else int(after or 0)
+    """The bodies of a kind beyond an id."""
+    first: Any = (after or "") if kind == "pieces" else int(after or 0)
     return tuple(
         StoredBody(
-            room=room,
+            kind=kind,
             id=str(id_),
             body=bytes(body),
             session=None if name is None else text_of(name),
         )
-        for id_, name, body in db.rows(_HELD[room], (first, limit))
+        for id_, name, body in db.rows(_HELD[kind], (first, limit))
         if isinstance(body, bytes)
     )
 
@@ -393,11 +393,11 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
 
 
 def _put(db: Database, new: NewBody) -> bool:
-    id_: Any = new.id if new.room == "pieces" else int(new.id)
+    id_: Any = new.id if new.kind == "pieces" else int(new.id)
     body: Any = new.body
-    if new.room == "job reasons":
+    if new.kind == "job reasons":
         body = pack_text(new.body.decode("utf-8", "surrogatepass"))
-    db.run(_PUT[new.room], (body, id_, new.was))
+    db.run(_PUT[new.kind], (body, id_, new.was))
     return db.changed() == 1
 
 

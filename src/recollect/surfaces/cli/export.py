@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.import_ import KNOWLEDGE, SEGMENTS, VECTORS
+from recollect.formats.openclaw_files import KNOWLEDGE, SEGMENTS, VECTORS
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
 from recollect.transfer.export import (

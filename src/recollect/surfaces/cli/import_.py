@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from recollect.errors import FormatError, RecollectError, UnknownFormat
-from recollect.formats.openclaw_files import read_vmem
+from recollect.formats.openclaw_files import KNOWLEDGE, SEGMENTS, VECTORS, read_vmem
 from recollect.formats.transcripts import read_transcripts
 from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli.explained import plain_line
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 # Which files are imported
 
 
-SEGMENTS: Final = "segments.jsonl"
-KNOWLEDGE: Final = "knowledge.jsonl"
-VECTORS: Final = "vectors.bin"
 OPENCLAW_FILES: Final = frozenset({SEGMENTS, KNOWLEDGE, VECTORS})
 _LOOKED_AT: Final = (".jsonl", ".json", ".gz", ".tgz", ".tar", ".ndjson", ".traj", ".zst")
 _ARCHIVES: Final = (".tgz", ".tar", ".tar.gz")

@@ -38,7 +38,14 @@ from recollect.values.message import MessageId
 from recollect.values.reason import NOT_RUN
 from recollect.values.recall import CandidateQuery, FactQuery
 from recollect.values.segment import NewSegment
-from recollect.values.upkeep import ROOMS, ForgetOrder, NewBody, RewriteOrder, Room, StoredBody
+from recollect.values.upkeep import (
+    BODY_KINDS,
+    BodyKind,
+    ForgetOrder,
+    NewBody,
+    RewriteOrder,
+    StoredBody,
+)
 
 
 async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
@@ -441,12 +448,12 @@ def _saying(new: NewSegment, text: str) -> NewSegment:
     return NewSegment(segment=kept, passages=passages(text))
 
 
-async def _held(store: Store, room: Room, *, limit: int = 3) -> list[StoredBody]:
+async def _held(store: Store, kind: BodyKind, *, limit: int = 3) -> list[StoredBody]:
     bodies: list[StoredBody] = []
     after: str | None = None
-    while page := await store.held(room, after=after, limit=limit):
+    while page := await store.held(kind, after=after, limit=limit):
         assert len(page) <= limit
-        assert all(body.room == room for body in page)
+        assert all(body.kind == kind for body in page)
         bodies += page
         after = page[-1].id
     return bodies
@@ -514,12 +521,12 @@ async def rewritten_segments_stay_known(spaces: Spaces) -> None:
     assert stored_segment.segment == quiet.segment
 
 
-async def every_room_is_read_in_pages(spaces: Spaces) -> None:
-    """Each body of a room comes once, whatever the pages are; sessions are named."""
+async def every_kind_of_body_is_read_in_pages(spaces: Spaces) -> None:
+    """Each body comes once, whatever the pages are; sessions are named."""
     store = await spaces.open()
     bodies = [f'{{"said": {number}}}' for number in range(8)]
     await store.write(full_batch(1))
-    before = {room: len(await _held(store, room)) for room in ROOMS}
+    before = {kind: len(await _held(store, kind)) for kind in BODY_KINDS}
     jobs = tuple(NewJob(kind="k", key=body, payload=body.encode(), run_at=START) for body in bodies)
     await store.write(
         Batch(
@@ -532,12 +539,12 @@ async def every_room_is_read_in_pages(spaces: Spaces) -> None:
             ),
         )
     )
-    for room in ("pieces", "jobs", "compactions"):
-        stored_bodies = await _held(store, room)
-        assert len(stored_bodies) == before[room] + len(bodies)
+    for kind in ("pieces", "jobs", "compactions"):
+        stored_bodies = await _held(store, kind)
+        assert len(stored_bodies) == before[kind] + len(bodies)
         assert len({body.id for body in stored_bodies}) == len(stored_bodies)
         assert {body.encode() for body in bodies} <= {body.body for body in stored_bodies}
-        assert stored_bodies == await _held(store, room, limit=100)
+        assert stored_bodies == await _held(store, kind, limit=100)
     named = {body.session for body in await _held(store, "compactions")}
     assert {"s0", "s1"} <= named
     (state,) = await _held(store, "states")
@@ -556,15 +563,15 @@ async def rewritten_bodies_are_read_back(spaces: Spaces) -> None:
     )
     (lease,) = await store.claim(now=START, lease_seconds=9, kinds=("k",))
     assert await store.fail(lease, reason=f"because of {TOLD}", retry_at=None)
-    for room in ROOMS:
-        bodies = await _held(store, room)
-        assert bodies, room
+    for kind in BODY_KINDS:
+        bodies = await _held(store, kind)
+        assert bodies, kind
         changed = [
-            NewBody(room=room, id=body.id, was=body.body, body=body.body + b" ") for body in bodies
+            NewBody(kind=kind, id=body.id, was=body.body, body=body.body + b" ") for body in bodies
         ]
         done = await store.rewrite(RewriteOrder(at=LATER, bodies=tuple(changed)))
         assert done.bodies == len(bodies)
-        assert [body.body for body in await _held(store, room)] == [
+        assert [body.body for body in await _held(store, kind)] == [
             new_body.body for new_body in changed
         ]
     pieces = await store.pieces([piece.hash for piece in batch.pieces])
@@ -583,11 +590,11 @@ async def what_changed_meanwhile_is_left(spaces: Spaces) -> None:
     await store.write(full_batch(3))
     before = await contents(store, SESSION)
     stale = [
-        NewBody(room=room, id=body.id, was=body.body + b"?", body=b"{}")
-        for room in ROOMS
-        for body in await _held(store, room)
+        NewBody(kind=kind, id=body.id, was=body.body + b"?", body=b"{}")
+        for kind in BODY_KINDS
+        for body in await _held(store, kind)
     ]
-    unknown = NewBody(room="pieces", id="0" * 32, was=b"{}", body=b"{}")
+    unknown = NewBody(kind="pieces", id="0" * 32, was=b"{}", body=b"{}")
     done = await store.rewrite(RewriteOrder(at=LATER, bodies=(*stale, unknown)))
     assert (done.bodies, done.segments, done.vectors) == (0, (), 0)
     assert await contents(store, SESSION) == before
