@@ -115,6 +115,32 @@ def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> Non
     assert not any("winter" in line for line in found.lines)
 
 
+@pytest.mark.parametrize("padding", ["", " and it was computed on the build machine" * 6])
+def test_one_of_fifty_statements_alike_is_found_when_they_left_the_view(
+    tmp_path: Path, padding: str
+) -> None:
+    sums = [f"{number * 7_919:06x}cafe" for number in range(51)]
+
+    async def run() -> Context:
+        settings = {**BY_WORDS, "window_tokens": 8_000}
+        memory = open_memory(store=tmp_path / "m.db", settings=settings, clock=Clock())
+        talk: list[str] = []
+        for number in range(1, 51):
+            talk.append(f"the checksum of module {number} is {sums[number]}{padding}")
+            await memory.prepare("s", said(*talk))
+            talk.append("noted")
+        for number in range(8):
+            talk += [f"tell me of the sea, part {number}", "waves and wind " * 300]
+        talk.append("what is the checksum of module 9?")
+        context = await memory.prepare("s", said(*talk))
+        await memory.close()
+        return context
+
+    context = asyncio.run(run())
+    blocks = [edit.text for edit in context.edits if isinstance(edit, Insert)]
+    assert any(sums[9] in block for block in blocks), str(context.report)
+
+
 SUBJECTS = ("indexer", "gateway", "scheduler", "archive")
 PORTS = ("4711", "4822", "4933", "5044")
 NOTES = "\n".join(

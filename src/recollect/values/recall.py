@@ -95,7 +95,8 @@ class Candidates:
     """The union of the best by words and the best by vector, in no meaningful order.
 
     The statistics are those of the space's warm index, whatever the filters, so that a score
-    does not depend on them.
+    does not depend on them. Asked of one session they are therefore moved by the others
+    (docs/gate.md, "Where it is weak").
     """
 
     passages: tuple[Candidate, ...] = field(default=(), repr=False)
