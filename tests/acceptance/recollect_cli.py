@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.harness.forked_cli import run_forked
+
 PROGRAM = [sys.executable, "-c", "from recollect.surfaces.cli import main; main()"]
 
 
@@ -37,13 +39,11 @@ class Recollect:
         self, *arguments: str | Path, stdin: bytes = b"", space: str | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         options = ["--store", self.url] + (["--space", space] if space else [])
-        return subprocess.run(
-            [*PROGRAM, *map(str, arguments), *options],
-            input=stdin,
-            capture_output=True,
+        return run_forked(
+            [*map(str, arguments), *options],
+            stdin=stdin,
             env=environment(self.home),
             cwd=self.home,
-            check=False,
             timeout=300,
         )
 
