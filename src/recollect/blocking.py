@@ -27,13 +27,7 @@ from recollect.values.upkeep import Certificate, ForgetOrder
 
 if TYPE_CHECKING:  # they bring the rules of extraction along, which most processes never need
     from recollect.engine.facts.book import FactBook
-    from recollect.facts.results import (
-        FactFilter,
-        FactHistory,
-        FactPinned,
-        FactWhy,
-        FactWritten,
-    )
+    from recollect.facts.results import FactFilter, FactHistory, FactPinned, FactWhy, FactWritten
     from recollect.upkeep.forget import Cascade
 
 T = TypeVar("T")
@@ -216,11 +210,7 @@ class BlockingFactBook:
         return self._wait(self._book.order_to_forget(ids, sources=sources, versions=versions))
 
     def forget(
-        self,
-        order: ForgetOrder,
-        *,
-        spools: Sequence[Spool] = (),
-        cascades: Sequence[Cascade] = (),
+        self, order: ForgetOrder, *, spools: Sequence[Spool] = (), cascades: Sequence[Cascade] = ()
     ) -> Certificate:
         """As `FactBook.forget`, waited for."""
         return self._wait(self._book.forget(order, spools=spools, cascades=cascades))

@@ -389,10 +389,7 @@ class Agent:
             folder=outputs_folder(transcript.path), redaction=engine.settings.redaction
         )
         scope = ToolScope(
-            root=workspace,
-            allow_outside=allow_outside,
-            read_only=read_only,
-            outputs=self._outputs,
+            root=workspace, allow_outside=allow_outside, read_only=read_only, outputs=self._outputs
         )
         self._clock = clock or SystemClock()
         self._index = None if index is None else ReportingIndex(index)

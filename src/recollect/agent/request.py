@@ -39,11 +39,7 @@ class Shape:
 
 def request_body(history: WireHistory, shape: Shape) -> dict[str, Any]:
     """The request, not yet shaped by the engine."""
-    writers = {
-        "anthropic": _anthropic,
-        "openai-chat": _chat,
-        "openai-responses": _responses,
-    }
+    writers = {"anthropic": _anthropic, "openai-chat": _chat, "openai-responses": _responses}
     body = writers[shape.speaker.format](list(history.messages), shape)
     body.update(shape.options)
     return {name: value for name, value in body.items() if value is not None}

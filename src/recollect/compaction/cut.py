@@ -326,9 +326,7 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
     assert isinstance(undone, Cut)
     if undone.before and not any(isinstance(edit, Cut) for edit in edits[:at]):
         return UndoResult(
-            edits=tuple(edits),
-            undone=None,
-            reason=Reason(Cause.UNDO_LOST, number=undone.number),
+            edits=tuple(edits), undone=None, reason=Reason(Cause.UNDO_LOST, number=undone.number)
         )
     rest = [*edits[:at], *edits[at + 1 :]]
     back = [block for block in undone.ended if _has_a_place(block, known) and block not in rest]

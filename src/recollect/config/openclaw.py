@@ -230,7 +230,7 @@ _WITHOUT_EFFECT: Final[Mapping[str, Mapping[str, str]]] = {
     "memory": {
         "backend": (
             'Recollect searches by itself; with "qmd" the keys of memory.qmd are mapped onto ours'
-        ),
+        )
     },
 }
 """Keys of OpenClaw that change nothing here, and why."""

@@ -583,8 +583,7 @@ class GatewayUpstreams(Validated):
         "https://api.anthropic.com", "Base URL for the Messages API; none: not served"
     )
     openai: str | None = setting(
-        "https://api.openai.com/v1",
-        "Base URL for Chat Completions and Responses; none: not served",
+        "https://api.openai.com/v1", "Base URL for Chat Completions and Responses; none: not served"
     )
 
 

@@ -221,11 +221,7 @@ class Loading(Generic[T]):
     """A value that takes long to make, made at most once."""
 
     def __init__(
-        self,
-        make: Callable[[], T],
-        *,
-        name: str,
-        now: Callable[[], float] = time.monotonic,
+        self, make: Callable[[], T], *, name: str, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._make = make
         self._name = name

@@ -24,14 +24,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from recollect.embedders.wires import (
-    WIRES,
-    Ask,
-    Purpose,
-    RemoteProvider,
-    Vectors,
-    WrongAnswer,
-)
+from recollect.embedders.wires import WIRES, Ask, Purpose, RemoteProvider, Vectors, WrongAnswer
 from recollect.errors import EmbedderError
 from recollect.http import (
     Connections,

@@ -91,10 +91,7 @@ def _durability_reason(kept: Kept) -> Reason:
 async def change(draft: Draft, edits: tuple[Edit, ...], boundary: Boundary) -> Draft:
     """The draft under these edits; as it was where they cannot be applied."""
     applied: Applied | None = await boundary.run(
-        "pair",
-        lambda: draft.applied(edits),
-        unchanged=None,
-        reason=lambda applied: applied.reasons,
+        "pair", lambda: draft.applied(edits), unchanged=None, reason=lambda applied: applied.reasons
     )
     return draft if applied is None else replace(draft, edits=edits, view=applied.view)
 

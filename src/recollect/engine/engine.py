@@ -585,10 +585,7 @@ class Engine:
         )
 
     def _split(
-        self,
-        given: bytes | Mapping[str, Any],
-        format_name: FormatName | None,
-        betas: Sequence[str],
+        self, given: bytes | Mapping[str, Any], format_name: FormatName | None, betas: Sequence[str]
     ) -> tuple[Request, int]:
         request = split_request(given, format_name, betas=betas)
         return request, self._fixed_tokens(request)

@@ -152,11 +152,7 @@ def record_turn(
     frame = frame_of(request, as_it_came=as_it_came)
 
     def named(
-        kind: PieceKind,
-        body: bytes,
-        about: tuple[MessageId, ...] = (),
-        *,
-        exact: bool = True,
+        kind: PieceKind, body: bytes, about: tuple[MessageId, ...] = (), *, exact: bool = True
     ) -> PieceHash:
         piece = _piece(kind, body, about, mask)
         piece = piece if exact else replace(piece, exact=False)
@@ -215,10 +211,7 @@ def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
 
 
 def _piece(
-    kind: PieceKind,
-    body: bytes,
-    about: tuple[MessageId, ...],
-    mask: TextMask,
+    kind: PieceKind, body: bytes, about: tuple[MessageId, ...], mask: TextMask
 ) -> LedgerPiece:
     body, exact = mask.body(body)
     digest = blake2b(body, digest_size=_DIGEST_BYTES, person=kind.encode()).hexdigest()

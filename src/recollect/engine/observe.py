@@ -206,11 +206,7 @@ def learned_from(
 
 
 def replied(
-    reply: Any,
-    format_name: str | None,
-    path: tuple[EntryKey, ...],
-    secret: bytes,
-    weigher: Weigher,
+    reply: Any, format_name: str | None, path: tuple[EntryKey, ...], secret: bytes, weigher: Weigher
 ) -> tuple[Entry, ...]:
     """The messages of a reply, with the keys they will have when the client resends them.
 

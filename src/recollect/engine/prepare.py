@@ -25,14 +25,7 @@ from recollect.turn.align import Alignment, ReadResult, align, enter, read
 from recollect.turn.apply import Applied, extend
 from recollect.turn.draft import Draft, RecallResult, TurnInput, is_block, without_blocks
 from recollect.turn.inject import InjectResult, inject
-from recollect.turn.query import (
-    QueryResult,
-    ask,
-    newest_exchange,
-    query,
-    spoken_text,
-    uses_tools,
-)
+from recollect.turn.query import QueryResult, ask, newest_exchange, query, spoken_text, uses_tools
 from recollect.turn.standing_block import StandResult, stand, standing_tokens
 from recollect.values.compaction import CompactionResult
 from recollect.values.edit import Edit, Insert

@@ -88,21 +88,13 @@ class QuestionVectors:
         self._part = Part("embedder")
 
     async def of(
-        self,
-        request: RecallRequest,
-        archive: Archive,
-        *,
-        among: Sequence[Embedder] | None = None,
+        self, request: RecallRequest, archive: Archive, *, among: Sequence[Embedder] | None = None
     ) -> Asked:
         """The vectors of a request's question: phrased, then embedded."""
         return await self.embedded(await self.phrased(request, archive, among=among), among=among)
 
     async def phrased(
-        self,
-        request: RecallRequest,
-        archive: Archive,
-        *,
-        among: Sequence[Embedder] | None = None,
+        self, request: RecallRequest, archive: Archive, *, among: Sequence[Embedder] | None = None
     ) -> Mapping[EmbedderKind, str]:
         """What each kind of embedder is to be asked with; asks the archive, and no embedder.
 

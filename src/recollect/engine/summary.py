@@ -156,12 +156,7 @@ class Summarizer:
         )
 
     async def _completed(
-        self,
-        draft: Draft,
-        plan: CutPlan,
-        supplied: str,
-        rules_text: str,
-        earlier: Carried | None,
+        self, draft: Draft, plan: CutPlan, supplied: str, rules_text: str, earlier: Carried | None
     ) -> Summarized:
         """A summary that somebody else wrote, with what code carries."""
         carried = await asyncio.to_thread(carry, plan.summarized, earlier, kept=plan.kept)

@@ -33,9 +33,7 @@ class Watching:
     """What has been heard of one stream, and whether it is observed."""
 
     def __init__(
-        self,
-        observe: Callable[[StreamedReply], Awaitable[object]],
-        fail: Callable[[str], None],
+        self, observe: Callable[[StreamedReply], Awaitable[object]], fail: Callable[[str], None]
     ) -> None:
         """`fail` is told of an event that cannot be read, or a reply that cannot be observed."""
         self._reply = StreamedReply()

@@ -106,12 +106,7 @@ class Digested:
 
 
 async def digest(
-    subject: str,
-    facts: Sequence[Fact],
-    segments: Sequence[Segment],
-    *,
-    model: Model,
-    now: float,
+    subject: str, facts: Sequence[Fact], segments: Sequence[Segment], *, model: Model, now: float
 ) -> Digested:
     """The digest of a subject's facts; `segments` are those they rest on, as far as known."""
     stored_facts = _current(facts)

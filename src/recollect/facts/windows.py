@@ -223,14 +223,7 @@ EXTRACTION_SCHEMA: Final[Mapping[str, Any]] = {
             "items": {
                 "type": "object",
                 "additionalProperties": False,
-                "required": [
-                    "line",
-                    "quote",
-                    "type",
-                    "content",
-                    "subject",
-                    "attribute",
-                ],
+                "required": ["line", "quote", "type", "content", "subject", "attribute"],
                 "properties": {
                     "line": {"type": "integer"},
                     "quote": {"type": "string", "maxLength": _QUOTE_CHARS},

@@ -39,24 +39,10 @@ from recollect.formats.blocks import (
     wire_flaws,
     word,
 )
-from recollect.formats.json_text import (
-    Fields,
-    decode,
-    encode,
-    text_of,
-)
+from recollect.formats.json_text import Fields, decode, encode, text_of
 from recollect.formats.summaries import is_summary
 from recollect.values.history import KeptPart, RewordedPart, Slot, SlotPiece, StandIn
-from recollect.values.message import (
-    CallId,
-    Flaw,
-    Message,
-    Other,
-    Part,
-    Role,
-    Text,
-    ToolCall,
-)
+from recollect.values.message import CallId, Flaw, Message, Other, Part, Role, Text, ToolCall
 from recollect.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
 from recollect.values.reason import Cause, Reason
 

@@ -295,12 +295,7 @@ def result_type(
 ) -> BlockType:
     """What answers a call."""
     return BlockType(
-        name=name,
-        pair="result",
-        run_by=run_by,
-        answers=answers,
-        id_field=id_field,
-        said_by=said_by,
+        name=name, pair="result", run_by=run_by, answers=answers, id_field=id_field, said_by=said_by
     )
 
 

@@ -38,13 +38,7 @@ from recollect.formats.blocks import (
     wire_flaws,
     word,
 )
-from recollect.formats.json_text import (
-    Fields,
-    canonical,
-    encode,
-    plain_mapping,
-    text_of,
-)
+from recollect.formats.json_text import Fields, canonical, encode, plain_mapping, text_of
 from recollect.formats.summaries import is_summary
 from recollect.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
 from recollect.values.message import (

@@ -21,15 +21,7 @@ from recollect.formats.blocks import (
 from recollect.formats.json_text import Fields, encode, text_of
 from recollect.formats.summaries import is_summary
 from recollect.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
-from recollect.values.message import (
-    CallId,
-    Ending,
-    Message,
-    Part,
-    Role,
-    Text,
-    ToolResult,
-)
+from recollect.values.message import CallId, Ending, Message, Part, Role, Text, ToolResult
 from recollect.values.model import WireRules
 
 RULES = WireRules(

@@ -17,13 +17,7 @@ import msgspec
 from recollect.errors import FormatError
 from recollect.formats.anthropic import SYSTEM_INSIDE_BETA
 from recollect.formats.codec import format_of
-from recollect.formats.json_text import (
-    array_spans,
-    decode,
-    encode,
-    object_spans,
-    value_positions,
-)
+from recollect.formats.json_text import array_spans, decode, encode, object_spans, value_positions
 from recollect.values.history import Entry, Row
 from recollect.values.model import FormatName, Request
 
@@ -135,10 +129,7 @@ def fill_frame(
     match = _MESSAGES_MARK.search(frame)
     if match is None:
         raise FormatError("not a frame: it has no place for messages")
-    opening, closing = (
-        bytes.fromhex(match[1].decode()),
-        bytes.fromhex(match[3].decode()),
-    )
+    opening, closing = (bytes.fromhex(match[1].decode()), bytes.fromhex(match[3].decode()))
     array = b"[" + opening + _joined(rows, match[2]) + closing + b"]"
     if match[2] == _AS_TEXT:
         array = rows[0].removeprefix(_TEXT_BEFORE).removesuffix(b"}")
@@ -259,10 +250,7 @@ def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> 
 
 
 def _request(
-    format_name: FormatName | None,
-    field: str,
-    messages: list[bytes],
-    spans: Mapping[str, bytes],
+    format_name: FormatName | None, field: str, messages: list[bytes], spans: Mapping[str, bytes]
 ) -> Request:
     name = format_name or format_of(messages, body={**spans, field: b""})
     return Request(
@@ -276,8 +264,7 @@ def _request(
         continues=any(key in spans for key in CONTINUING_KEYS)
         or (field == "input" and any(b'"item_reference"' in raw for raw in messages)),
         continues_from=next(
-            (spans[key].decode("utf-8", "replace") for key in CONTINUING_KEYS if key in spans),
-            "",
+            (spans[key].decode("utf-8", "replace") for key in CONTINUING_KEYS if key in spans), ""
         ),
         thinking=_thinks(name, spans.get("thinking")),
     )

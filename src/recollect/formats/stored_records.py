@@ -20,10 +20,7 @@ import msgspec
 from recollect.errors import FormatError
 from recollect.formats.json_text import decode, encode
 from recollect.values.batch import Batch
-from recollect.values.compaction import (
-    CompactionResult,
-    Probe,
-)
+from recollect.values.compaction import CompactionResult, Probe
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId

@@ -151,10 +151,7 @@ class Calls:
         self._retries = retries or Retries()
         # The deadline is kept here, over all tries: the driver only bounds connecting.
         self._connections = Connections(
-            feature="a model over HTTP",
-            connect_seconds=_CONNECT_SECONDS,
-            read_seconds=None,
-            kept=8,
+            feature="a model over HTTP", connect_seconds=_CONNECT_SECONDS, read_seconds=None, kept=8
         )
 
     async def whole(self, path: str, body: Body) -> bytes:

@@ -221,10 +221,7 @@ def _shape(row: Arranged) -> tuple[Entry | None, bool]:
 
 
 def _answered(
-    calls: tuple[CallId, ...],
-    results: tuple[CallId, ...],
-    block: list[Arranged],
-    rules: WireRules,
+    calls: tuple[CallId, ...], results: tuple[CallId, ...], block: list[Arranged], rules: WireRules
 ) -> bool:
     if calls != results and sorted(calls) != sorted(results):
         return False

@@ -152,14 +152,7 @@ _USER_CALLS = (
 _CALLED_WITH_KEY = re.compile(
     r"\([ \t\n]{0,8}b?(?P<quote>[\"'])(?P<bare>[^\"'\n]{12,400})(?P=quote)"
 )
-_KEY_CALLS = (
-    "fernet",
-    "aes.new",
-    "hmac.new",
-    "hmac",
-    "createsecretkey",
-    "secretkeyspec",
-)
+_KEY_CALLS = ("fernet", "aes.new", "hmac.new", "hmac", "createsecretkey", "secretkeyspec")
 _SIGNED_WITH = re.compile(
     r"\w{0,12}\([^()\n\"']{0,120}(?:[\"'][\w-]{2,20}[\"'])?[^()\n\"']{0,20},[ \t]{0,4}b?"
     r"(?P<quote>[\"'])"

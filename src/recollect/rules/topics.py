@@ -108,8 +108,7 @@ _WORDS = re.compile(r"[a-z][a-z0-9]{1,20}(?:-[a-z]{2,10})?", re.ASCII)
 _HAN_WORDS = re.compile(
     "|".join(
         sorted(
-            (word for word in _TOPIC_OF if not word.isascii()),
-            key=lambda word: (-len(word), word),
+            (word for word in _TOPIC_OF if not word.isascii()), key=lambda word: (-len(word), word)
         )
     )
 )

@@ -223,9 +223,7 @@ def lift_neighbours(
 
 
 def lending(
-    neighbours: Iterable[Neighbour],
-    tools: AbstractSet[SegmentId],
-    users: AbstractSet[SegmentId],
+    neighbours: Iterable[Neighbour], tools: AbstractSet[SegmentId], users: AbstractSet[SegmentId]
 ) -> Iterator[tuple[SegmentId, SegmentId, int]]:
     """Taker, lender and the places between them.
 

@@ -473,10 +473,5 @@ def open_transcript(
         file.close()
         raise
     return SessionTranscript(
-        file,
-        header=header,
-        entries=session.entries,
-        redaction=redaction,
-        clock=clock,
-        notes=notes,
+        file, header=header, entries=session.entries, redaction=redaction, clock=clock, notes=notes
     )

@@ -20,14 +20,7 @@ from recollect.errors import SettingsError
 from recollect.rules.critical_rules import critical_rules
 from recollect.session.files import read_all
 
-ALWAYS_SHOWN: Final = (
-    "AGENTS.md",
-    "SOUL.md",
-    "TOOLS.md",
-    "IDENTITY.md",
-    "USER.md",
-    "HEARTBEAT.md",
-)
+ALWAYS_SHOWN: Final = ("AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md")
 FIRST_RUN_ONLY: Final = "BOOTSTRAP.md"
 LONG_TERM_NOTES: Final = ("MEMORY.md", "memory.md")
 MOST_BYTES: Final = 16_000_000

@@ -17,13 +17,7 @@ from typing import Any, Final
 from recollect.errors import BatchRefused
 from recollect.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, extract_key
 from recollect.values.compaction import CompactionRecord
-from recollect.values.fact import (
-    EvidenceSpan,
-    Fact,
-    FactId,
-    fact_identity,
-    still_supported,
-)
+from recollect.values.fact import EvidenceSpan, Fact, FactId, fact_identity, still_supported
 from recollect.values.segment import SegmentId
 
 NUMBER_MAX: Final = 2**53

@@ -100,9 +100,7 @@ def _recognised(
 ) -> Iterator[tuple[int, EntryKey]]:
     """Items that a known history holds: the same place, or the same words in the same order."""
     alignment = align(
-        state,
-        [readings[item].id for item in context],
-        [readings[item].tokens for item in context],
+        state, [readings[item].id for item in context], [readings[item].tokens for item in context]
     )
     keys = set(state.path)
     for item, key in zip(context, alignment.keys, strict=True):

@@ -361,10 +361,7 @@ class _MemorySearch:
         ]
 
     async def packed(
-        self,
-        ranking: Ranking,
-        facts: Sequence[RecalledFact],
-        printed: AbstractSet[SegmentId],
+        self, ranking: Ranking, facts: Sequence[RecalledFact], printed: AbstractSet[SegmentId]
     ) -> tuple[RecalledPassage, ...]:
         """The passages that fit what the frame and the facts leave of the budget, best first; of
         `printed` more than a few passages may come."""

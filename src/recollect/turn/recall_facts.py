@@ -17,13 +17,7 @@ from typing import Final
 
 from recollect.ports import Archive
 from recollect.rules.identity import segment_id
-from recollect.search.facts import (
-    MOST_LISTED,
-    RankedFact,
-    asked_types,
-    list_facts,
-    rank_facts,
-)
+from recollect.search.facts import MOST_LISTED, RankedFact, asked_types, list_facts, rank_facts
 from recollect.search.question import Question, substance
 from recollect.search.statements import STANDING_WORD
 from recollect.values.fact import EvidenceSpan, Fact, FactType, fact_identity

@@ -324,10 +324,7 @@ def certificate_text(
         lines += ["", "This cannot cover", *(f"  - {plain(line)}" for line in cannot)]
     if standing:
         lines += ["", _IN_SHORT]
-    seals = (
-        f"identities {certificate.identities_digest}",
-        f"checksum   {certificate.checksum}",
-    )
+    seals = (f"identities {certificate.identities_digest}", f"checksum   {certificate.checksum}")
     return "\n".join((*lines, "", *seals))
 
 

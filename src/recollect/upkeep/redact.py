@@ -327,13 +327,7 @@ class _RedactionWalk:
     """One pass through a store."""
 
     def __init__(
-        self,
-        store: Store,
-        masks: Masks,
-        findings: Findings,
-        *,
-        now: float,
-        apply: bool,
+        self, store: Store, masks: Masks, findings: Findings, *, now: float, apply: bool
     ) -> None:
         self._store = store
         self._masks = masks

@@ -83,10 +83,7 @@ class TokenCalibration:
         if reported_tokens <= 0 or unseen > _MOST_UNSEEN_TOKENS:
             return self
         return replace(
-            self,
-            reported_tokens=reported_tokens,
-            estimated_tokens=estimated_tokens,
-            earlier=(),
+            self, reported_tokens=reported_tokens, estimated_tokens=estimated_tokens, earlier=()
         )
 
     def apply(self, estimated_tokens: int) -> int:

@@ -402,11 +402,7 @@ class FactBook:
         self._settings = settings
         self._clock = clock
         self._writer = FactWriter(
-            store=store,
-            clock=clock,
-            model=model,
-            embedders=tuple(embedders),
-            session=self._session,
+            store=store, clock=clock, model=model, embedders=tuple(embedders), session=self._session
         )
 
     async def list(self, asked: FactFilter | None = None) -> tuple[Fact, ...]:
@@ -517,17 +513,11 @@ class FactBook:
         whys = [await self.why(id_) for id_ in facts] if sources else []
         segments = [source.id for why in whys for source in why.sources]
         return ForgetOrder(
-            at=self._clock.now(),
-            facts=tuple(facts),
-            segments=tuple(dict.fromkeys(segments)),
+            at=self._clock.now(), facts=tuple(facts), segments=tuple(dict.fromkeys(segments))
         )
 
     async def forget(
-        self,
-        order: ForgetOrder,
-        *,
-        spools: Sequence[Spool] = (),
-        cascades: Sequence[Cascade] = (),
+        self, order: ForgetOrder, *, spools: Sequence[Spool] = (), cascades: Sequence[Cascade] = ()
     ) -> Certificate:
         """Forget what `order_to_forget` named, for good; further spools and cascades are named."""
         self._check_writable()

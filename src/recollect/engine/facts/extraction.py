@@ -34,13 +34,7 @@ from recollect.facts.windows import LINE_TOKENS, call_tokens, fitting_tokens, li
 from recollect.ports import Archive, Clock, Model
 from recollect.rules.noise import is_noise
 from recollect.search.tokenize import tokenize
-from recollect.values.batch import (
-    EMBED_JOB,
-    Batch,
-    Lease,
-    NewJob,
-    extract_job,
-)
+from recollect.values.batch import EMBED_JOB, Batch, Lease, NewJob, extract_job
 from recollect.values.fact import ExtractedTo, Fact, FactDraft, FactId, fact_identity
 from recollect.values.recall import FactQuery
 from recollect.values.segment import Segment, StoredSegment

@@ -16,11 +16,7 @@ from typing import Final
 
 from recollect.config.settings import Scope
 from recollect.upkeep.jobs import GiveUp
-from recollect.values.batch import (
-    DIGEST_JOB,
-    Lease,
-    NewJob,
-)
+from recollect.values.batch import DIGEST_JOB, Lease, NewJob
 from recollect.values.fact import Fact
 from recollect.values.message import MessageId
 from recollect.values.segment import Segment

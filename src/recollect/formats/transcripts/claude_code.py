@@ -118,12 +118,7 @@ _KEPT_FIELDS = frozenset(
     }
 )
 """Other fields are let go at once: `toolUseResult` repeats every tool's output."""
-_USAGE = (
-    "input_tokens",
-    "output_tokens",
-    "cache_read_input_tokens",
-    "cache_creation_input_tokens",
-)
+_USAGE = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _SYNTHETIC_MODEL = "<synthetic>"
 
 

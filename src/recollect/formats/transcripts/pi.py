@@ -12,12 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from recollect.formats.json_text import Fields, array_items, encode, object_fields, text_of
-from recollect.formats.summaries import (
-    PI_BRANCH_CLOSING,
-    PI_BRANCH_OPENING,
-    PI_CLOSING,
-    PI_OPENING,
-)
+from recollect.formats.summaries import PI_BRANCH_CLOSING, PI_BRANCH_OPENING, PI_CLOSING, PI_OPENING
 from recollect.formats.transcripts.records import (
     PI_USAGE,
     Progress,
@@ -81,12 +76,7 @@ class _PiFile:
     passed_over: list[str] = field(default_factory=list)
 
     def add_item(
-        self,
-        raw: bytes,
-        record: Record,
-        *,
-        derived: bool = False,
-        usage: Usage | None = None,
+        self, raw: bytes, record: Record, *, derived: bool = False, usage: Usage | None = None
     ) -> int:
         self.items.append(
             TranscriptItem(

@@ -134,10 +134,7 @@ def usage_of(message: Fields, *, keys: UsageKeys) -> Usage | None:
     if not whole and not output:
         return None
     return Usage(
-        input_tokens=whole,
-        output_tokens=output,
-        cache_read_tokens=read,
-        cache_write_tokens=written,
+        input_tokens=whole, output_tokens=output, cache_read_tokens=read, cache_write_tokens=written
     )
 
 

@@ -21,12 +21,7 @@ from recollect.stores.scoring import Numbers, Scores, best_of
 from recollect.stores.sqlite.database import Database, Row
 from recollect.stores.sqlite.lexical import Postings, Recent, counts_in, distinct, scores_of
 from recollect.stores.sqlite.rows import json_list, pack_text, readable, text_of, unpack_text
-from recollect.stores.sqlite.vectors import (
-    Matrices,
-    VectorSearch,
-    asked_vectors,
-    number_list,
-)
+from recollect.stores.sqlite.vectors import Matrices, VectorSearch, asked_vectors, number_list
 from recollect.values.recall import Candidate, CandidateQuery, Candidates, Neighbour, Surroundings
 from recollect.values.segment import SegmentId
 

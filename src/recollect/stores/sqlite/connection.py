@@ -57,13 +57,7 @@ _SPACE = "space"
 BUSY = (apsw.BusyError, apsw.LockedError)
 """Somebody else holds what is needed: try again."""
 _REFUSED = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError)
-_AWAY = (
-    apsw.IOError,
-    apsw.AuthError,
-    apsw.NoMemError,
-    apsw.ProtocolError,
-    apsw.InterruptError,
-)
+_AWAY = (apsw.IOError, apsw.AuthError, apsw.NoMemError, apsw.ProtocolError, apsw.InterruptError)
 UNSTORABLE = (TypeError, OverflowError, UnicodeEncodeError)
 """What apsw raises for a value that no column can hold."""
 _PLAIN_HEADER = b"SQLite format 3\0"
@@ -227,12 +221,7 @@ class BusyWait:
 
 
 def space_file(
-    path: Path,
-    *,
-    space: str,
-    key: EncryptionKey | bytes | None,
-    create: bool,
-    busy_seconds: float,
+    path: Path, *, space: str, key: EncryptionKey | bytes | None, create: bool, busy_seconds: float
 ) -> SpaceFile:
     """The file of a space, which is made, readable for its owner only, where it is missing."""
     given = EncryptionKey(key) if isinstance(key, bytes) else key
@@ -321,9 +310,7 @@ def connect(file: SpaceFile, patience: BusyWait) -> apsw.Connection:
         try:
             with store_errors(file.path):
                 connection = apsw.Connection(
-                    str(file.path),
-                    flags=apsw.SQLITE_OPEN_READWRITE,
-                    statementcachesize=_STATEMENTS,
+                    str(file.path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS
                 )
                 _prepare(connection, file, patience)
         except BaseException as error:

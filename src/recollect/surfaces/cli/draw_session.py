@@ -460,9 +460,7 @@ def draw_tokens(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
 def _verdict(explained: Explained) -> Text:
     sent, limit = explained.sent_tokens, explained.window.limit_tokens
     style = LIMIT if sent > limit else ""
-    return Text.assemble(
-        (f"{percent(sent, limit)} of the limit", style or QUIET),
-    )
+    return Text.assemble((f"{percent(sent, limit)} of the limit", style or QUIET))
 
 
 def _bar(

@@ -69,9 +69,7 @@ _CHAR_WIDTH = 12.2  # rich draws at 20 pixels with an aspect ratio of 0.61
 _LINE_HEIGHT = 24.4
 _BASELINE = 20.0
 _THEME = TerminalTheme(
-    (20, 22, 28),
-    (222, 226, 233),
-    [(20, 22, 28), (224, 71, 91), (47, 177, 131), (192, 122, 16)] * 2,
+    (20, 22, 28), (222, 226, 233), [(20, 22, 28), (224, 71, 91), (47, 177, 131), (192, 122, 16)] * 2
 )
 _FONTS = (
     "ui-monospace, SFMono-Regular, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', "
@@ -130,12 +128,7 @@ def write_picture(
         legacy_windows=False,
     )
     draw_session(explained, console, every=every)
-    svg = console.export_svg(
-        title=title,
-        theme=_THEME,
-        code_format=_SVG,
-        unique_id="recollect",
-    )
+    svg = console.export_svg(title=title, theme=_THEME, code_format=_SVG, unique_id="recollect")
     path.parent.mkdir(parents=True, exist_ok=True)
     svg = _TEXT.sub(_drawn, svg).replace(' shape-rendering="crispEdges"', "")
     path.write_text(_LINE_CLIP.sub("", svg), encoding="utf-8")

@@ -163,11 +163,7 @@ class _Replaying:
 
 
 async def replay(
-    transcript: RecordedSession,
-    settings: Settings,
-    *,
-    turn: int,
-    progress: Progress | None = None,
+    transcript: RecordedSession, settings: Settings, *, turn: int, progress: Progress | None = None
 ) -> Replay:
     """Replay up to `turn` (from 1); progress is told in turns done and in all."""
     requests = requests_of(transcript)

@@ -54,13 +54,7 @@ class ExportOutcome:
 @click.option("--embedder", metavar="NAME", help="Whose vectors; see `recollect memory stats`.")
 @store_options
 def export(
-    *,
-    folder: Path,
-    force: bool,
-    embedder: str | None,
-    url: str | None,
-    space: str,
-    as_json: bool,
+    *, folder: Path, force: bool, embedder: str | None, url: str | None, space: str, as_json: bool
 ) -> None:
     """Write a space as segments.jsonl, knowledge.jsonl and vectors.bin into DIR."""
     there = [name for name in (SEGMENTS, KNOWLEDGE, VECTORS) if (folder / name).exists()]
@@ -103,12 +97,7 @@ def _tell(outcome: ExportOutcome) -> None:
 
 
 async def _export(
-    store: Store,
-    folder: Path,
-    embedder: str | None,
-    progress: ShownProgress,
-    *,
-    spool_waiting: int,
+    store: Store, folder: Path, embedder: str | None, progress: ShownProgress, *, spool_waiting: int
 ) -> ExportOutcome:
     chosen, others = await exported_embedder(store)
     if embedder is not None:

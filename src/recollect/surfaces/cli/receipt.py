@@ -251,13 +251,7 @@ class ReceiptPage:
 @click.option("--list", "listed", is_flag=True, help="List the session's compactions.")
 @store_options
 def receipt(
-    *,
-    session: str,
-    number: int | None,
-    listed: bool,
-    url: str | None,
-    space: str,
-    as_json: bool,
+    *, session: str, number: int | None, listed: bool, url: str | None, space: str, as_json: bool
 ) -> None:
     """Show what a compaction kept, what can be recalled, and what is lost."""
 

@@ -103,12 +103,7 @@ async def _redacted(
             redact_in_files, place.space, masks, workspace=workspace, apply=apply
         )
         done = await redact_all(
-            store,
-            [spool],
-            masks,
-            now=time.time(),
-            apply=apply,
-            progress=shown.show,
+            store, [spool], masks, now=time.time(), apply=apply, progress=shown.show
         )
     finally:
         await spool.close()

@@ -38,13 +38,7 @@ _MOST_LISTED = 20
 @click.option("--list", "listed", is_flag=True, help="List the turns that are kept.")
 @store_options
 def replay(
-    *,
-    session: str,
-    turn: int | None,
-    listed: bool,
-    url: str | None,
-    space: str,
-    as_json: bool,
+    *, session: str, turn: int | None, listed: bool, url: str | None, space: str, as_json: bool
 ) -> None:
     """Print the request of a past turn as it was sent."""
     if turn is None and not listed:

@@ -220,12 +220,7 @@ class Tally:
 
 
 def _counts(result: RunResult) -> dict[str, object]:
-    return {
-        "done": result.done,
-        "failed": result.failed,
-        "dead": result.dead,
-        "lost": result.lost,
-    }
+    return {"done": result.done, "failed": result.failed, "dead": result.dead, "lost": result.lost}
 
 
 def _said(total: RunResult, found: int) -> str:

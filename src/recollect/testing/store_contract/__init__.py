@@ -126,10 +126,7 @@ def _as_test(check: Check) -> Callable[[StoreContract], None]:
     async def run(contract: StoreContract) -> None:
         try:
             await run_check(
-                check,
-                contract.open_store,
-                damage=contract.damage,
-                damage_fact=contract.damage_fact,
+                check, contract.open_store, damage=contract.damage, damage_fact=contract.damage_fact
             )
         finally:
             await contract.close_shared()

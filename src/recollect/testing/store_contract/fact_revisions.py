@@ -168,10 +168,7 @@ async def read_place_never_goes_back(spaces: Spaces) -> None:
     await store.forget(ForgetOrder(at=START, sessions=(SESSION,)))
     store = await spaces.reopen(store)
     assert await store.extracted_to(SESSION) == 8
-    twice = (
-        ExtractedTo(session=SESSION, sequence=12),
-        ExtractedTo(session=SESSION, sequence=10),
-    )
+    twice = (ExtractedTo(session=SESSION, sequence=12), ExtractedTo(session=SESSION, sequence=10))
     await store.write(Batch(at=START, extracted=twice))
     assert await store.extracted_to(SESSION) == 12
 

@@ -32,8 +32,7 @@ _CASES = 25
 
 
 async def for_every(
-    drawn: Callable[[], SearchStrategy[Any]],
-    hold: Callable[[Any], Coroutine[Any, Any, None]],
+    drawn: Callable[[], SearchStrategy[Any]], hold: Callable[[Any], Coroutine[Any, Any, None]]
 ) -> None:
     """Hold for every case that hypothesis thinks of."""
     from hypothesis import HealthCheck, given, settings
@@ -41,10 +40,7 @@ async def for_every(
     loop = asyncio.get_running_loop()
 
     @settings(
-        max_examples=_CASES,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
+        max_examples=_CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
     )
     @given(drawn())
     def run(case: Any) -> None:

@@ -150,10 +150,7 @@ async def both_ways_carry_both_scores(spaces: Spaces) -> None:
     words = tuple(dict.fromkeys((*new[1].passages[0].words[:2], *new[90].passages[0].words[:2])))
     like = vector("e" + new[40].segment.text)
     query = CandidateQuery(
-        words=words,
-        vectors=(asked("q", embedder="e", like=like),),
-        lexical_limit=6,
-        vector_limit=6,
+        words=words, vectors=(asked("q", embedder="e", like=like),), lexical_limit=6, vector_limit=6
     )
     candidates = await store.candidates(query)
     model.expect(query, candidates)

@@ -174,10 +174,7 @@ async def _write(
 @click.command("add")
 @click.argument("text", metavar="TEXT")
 @click.option(
-    "--type",
-    "kind",
-    type=TypeChoice(EXTRACTED_TYPES),
-    help="Its type; without it rules guess.",
+    "--type", "kind", type=TypeChoice(EXTRACTED_TYPES), help="Its type; without it rules guess."
 )
 @click.option("--subject", default="", metavar="NAME", help="What it is about.")
 @store_options
@@ -201,13 +198,7 @@ def add(
 @click.option("--type", "kind", type=TypeChoice(EXTRACTED_TYPES), help="Another type.")
 @store_options
 def edit(
-    *,
-    id_: str,
-    text: str | None,
-    kind: FactType | None,
-    url: str | None,
-    space: str,
-    as_json: bool,
+    *, id_: str, text: str | None, kind: FactType | None, url: str | None, space: str, as_json: bool
 ) -> None:
     """Correct a fact: a new version in your words; the one before is kept as history.
 
@@ -326,13 +317,7 @@ def forget(
 
 
 async def forget_facts(
-    store: Store,
-    place: Place,
-    order: ForgetOrder,
-    workspace: Path | None,
-    *,
-    ask: bool,
-    draw: bool,
+    store: Store, place: Place, order: ForgetOrder, workspace: Path | None, *, ask: bool, draw: bool
 ) -> Certificate | None:
     """Ask if need be, and forget; None where the answer was no."""
     from recollect.session.forget_files import FilesOrder, forget_in_files
@@ -429,13 +414,7 @@ class Imported:
 @click.option("--yes", is_flag=True, help="Do not ask before forgetting.")
 @store_options
 def import_(
-    *,
-    folder: Path,
-    forget_missing: bool,
-    yes: bool,
-    url: str | None,
-    space: str,
-    as_json: bool,
+    *, folder: Path, forget_missing: bool, yes: bool, url: str | None, space: str, as_json: bool
 ) -> None:
     """Take in what was changed by hand in a folder of Markdown."""
 
