@@ -336,7 +336,7 @@ class TurnSteps:
             if step.aborted:
                 return
             hearing = ReplyState()
-            async with aclosing(self._heard(sent, hearing)) as words:
+            async with aclosing(self._shown_reply(sent, hearing)) as words:
                 async for event in words:
                     yield event
             trouble, step.aborted = hearing.trouble, hearing.aborted
@@ -354,7 +354,7 @@ class TurnSteps:
             yield Withdrawn(reason=trouble.reason)
             refused = context.report
 
-    async def _heard(
+    async def _shown_reply(
         self, sent: SentRequest, hearing: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
         """What may be shown of a reply; one that breaks off is recorded as far as it came."""

@@ -119,7 +119,7 @@ def failures(
                 attempt = _attempt(call)
                 standing.pop((tool, attempt), None)
                 if _failed(part) and not _found_nothing(part, attempt):
-                    text = clean_text(f"{attempt}: {_said(part.text)}"[:FAILURE_CHARS])
+                    text = clean_text(f"{attempt}: {_error_line(part.text)}"[:FAILURE_CHARS])
                     standing[tool, attempt] = ToolFailure(tool=tool, said=text)
     return tuple(standing.values())[-MOST_FAILURES:]
 
@@ -132,17 +132,17 @@ def _failed(part: ToolResult) -> bool:
     codes = [int(match[1]) for match in _EXIT_CODE.finditer(edges)]
     if not any(codes):
         return False
-    return any(_said_by_tool(text))
+    return any(_output_lines(text))
 
 
 def _found_nothing(part: ToolResult, attempt: str) -> bool:
     """Whether a search or a comparison ended with 1 and no word: that is an answer."""
     codes = _EXIT_CODE.findall(part.text[-_EDGE_CHARS:])
-    silent = codes == ["1"] and not any(_said_by_tool(part.text))
+    silent = codes == ["1"] and not any(_output_lines(part.text))
     return silent and _SEARCHES.search(attempt) is not None
 
 
-def _said_by_tool(text: str) -> Iterator[str]:
+def _output_lines(text: str) -> Iterator[str]:
     """The lines of a result, as far as they say more than how it ended."""
     for line in text[-20_000:].splitlines():
         bare = " ".join(line.split())
@@ -152,7 +152,7 @@ def _said_by_tool(text: str) -> Iterator[str]:
             yield bare
 
 
-def _said(text: str) -> str:
+def _error_line(text: str) -> str:
     """The line that tells most: the last that speaks of an error, else the last one."""
     lines = [" ".join(line.split()) for line in text[-20_000:].splitlines() if line.strip()]
     telling = [line for line in lines if _TELLING.search(line[:400])]

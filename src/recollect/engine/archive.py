@@ -553,9 +553,9 @@ class DurableArchive:
                     self._spool_part.back(how="nothing waits for it any more")
                     if self._took:  # a spool that stayed empty says nothing of the store
                         self._store_works()
-                    self._tell_tried()
+                    self._note_tried()
                     return
-            self._tell_tried()
+            self._note_tried()
             if failed is None and isinstance(waiting, Failure):
                 failed = waiting
             if failed is not None:
@@ -567,7 +567,7 @@ class DurableArchive:
                         await self._again.wait()
                 wait = min(2 * wait, RETRY_MOST_SECONDS)
 
-    def _tell_tried(self) -> None:
+    def _note_tried(self) -> None:
         self._try_hangs = False
         self._tried.set()
 

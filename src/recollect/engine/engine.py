@@ -291,7 +291,7 @@ class Engine:
                 handle.last_draft, handle.compacted_meanwhile = done.draft, ended
                 self._beside.put_back(facts, uses)
                 return None
-            self._tell_pause(given, done, boundary)
+            self._note_pause(given, done, boundary)
             context = context_of(given, done, boundary, as_it_came=request, compaction=compacted)
             if handle.state is not state:
                 raise StaleSession(
@@ -326,7 +326,7 @@ class Engine:
                 as_it_came=context.request is given.request.body,
             )
 
-    def _tell_pause(self, given: TurnInput, done: TurnResult, boundary: Boundary) -> None:
+    def _note_pause(self, given: TurnInput, done: TurnResult, boundary: Boundary) -> None:
         """While the breaker pauses compactions, every report says so, and the log of each process
         once: the failures that opened it may be another process's."""
         why = given.why_not_compact

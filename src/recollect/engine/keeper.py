@@ -285,7 +285,7 @@ class SessionKeeper:
         async def run() -> Where:
             if before:
                 await asyncio.wait(before)
-            return _tell(keeping, await attempted(work()))
+            return _note_where(keeping, await attempted(work()))
 
         async def run_to_the_end() -> None:
             try:
@@ -494,7 +494,7 @@ class SessionKeeper:
         return tuple(jobs)
 
 
-def _tell(keeping: ArchiveState, kept: Kept | Failure) -> Where:
+def _note_where(keeping: ArchiveState, kept: Kept | Failure) -> Where:
     where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
     keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
     if where != "store":

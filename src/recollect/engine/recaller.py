@@ -125,13 +125,13 @@ class QuestionVectors:
 
     async def _all(self, texts: Mapping[EmbedderKind, str], asked: Sequence[Embedder]) -> Asked:
         answers = await asyncio.gather(
-            *(self._one(embedder, texts[embedder.kind]) for embedder in asked)
+            *(self._vector(embedder, texts[embedder.kind]) for embedder in asked)
         )
         vectors = tuple(answer for answer in answers if isinstance(answer, AskedVector))
         notes = tuple(answer for answer in answers if isinstance(answer, Reason))
         return vectors, notes
 
-    async def _one(self, embedder: Embedder, text: str) -> AskedVector | Reason:
+    async def _vector(self, embedder: Embedder, text: str) -> AskedVector | Reason:
         known = self._known.get((embedder.name, text))
         if known is not None:
             self._known.move_to_end((embedder.name, text))

@@ -84,14 +84,14 @@ def _objects(text: str) -> tuple[bool, list[Mapping[str, Any]]]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return False, list(_found(text))
+        return False, list(_objects_in(text))
     facts = value.get("facts") if isinstance(value, dict) else value
     if not isinstance(facts, list):
         return False, []
     return True, [fact for fact in facts if isinstance(fact, dict)]
 
 
-def _found(text: str) -> Iterator[Mapping[str, Any]]:
+def _objects_in(text: str) -> Iterator[Mapping[str, Any]]:
     """The whole objects in a text that is not JSON, or not to its end."""
     decoder = json.JSONDecoder()
     at = max(text.find("["), 0)

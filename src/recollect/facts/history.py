@@ -197,7 +197,7 @@ class Versions:
             if fact.type == "digest":
                 continue
             old = self._facts.get(fact.id)
-            if old is None or _told(old) != _told(fact):
+            if old is None or _statement(old) != _statement(fact):
                 self._names[fact.id] = self._renamed(fact)
             if old is not None and old.session is not None and old.session != fact.session:
                 del self._by_session[old.session][fact.id]
@@ -248,7 +248,7 @@ def _name(fact: Fact) -> _Name:
     return (subject.subject, subject.attribute)
 
 
-def _told(fact: Fact) -> tuple[str, ...]:
+def _statement(fact: Fact) -> tuple[str, ...]:
     return (fact.subject, fact.attribute, fact.content, fact.type)
 
 

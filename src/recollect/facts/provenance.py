@@ -328,7 +328,7 @@ def admit(
     """Hold drafts to what their sources may say; `around` are the segments they were found among,
     in order, and `unseen_low` says that tools' words stand further back, where nobody looked."""
     places = {segment.id: place for place, segment in enumerate(around)}
-    utterances = [_said(proposal, places, len(around)) for proposal in proposed]
+    utterances = [_utterances(proposal, places, len(around)) for proposal in proposed]
     traced = lineages((each for other in utterances for each in other), around)
     return tuple(
         _held_to_trust(proposal, [traced[each] for each in each_said], unseen_low=unseen_low)
@@ -336,7 +336,9 @@ def admit(
     )
 
 
-def _said(proposal: Proposed, places: Mapping[SegmentId, int], end: int) -> tuple[Utterance, ...]:
+def _utterances(
+    proposal: Proposed, places: Mapping[SegmentId, int], end: int
+) -> tuple[Utterance, ...]:
     """What is said in a draft's name; its speaker can have read nothing that was said later."""
     own = frozenset(evidence.segment for evidence in proposal.draft.evidence)
     before = max((places[id_] for id_ in own if id_ in places), default=end)

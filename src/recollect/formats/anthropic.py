@@ -534,7 +534,10 @@ class AnthropicAssembling:
 
     def _settle(self, event: Mapping[str, Any]) -> None:
         """What is known at the end; counts are of the whole message so far."""
-        usage = {**mapping(self._message.get("usage")), **_said(mapping(event.get("usage")))}
+        usage = {
+            **mapping(self._message.get("usage")),
+            **_without_null(mapping(event.get("usage"))),
+        }
         further = {key: event[key] for key in event if key not in ("type", "delta", "usage")}
         delta = mapping(event.get("delta"))
         self._message = {**self._message, **further, **delta, "usage": usage}
@@ -557,7 +560,7 @@ def _input(written: str) -> Any:
         return {_BROKEN_INPUT: written}
 
 
-def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _without_null(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -287,11 +287,11 @@ def find_labelled(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[S
         yield from _find_code_lists(text, lowered)
 
 
-def _found(rule: str, start: int, end: int, match: re.Match[str]) -> SecretMatch:
+def _secret_at(rule: str, start: int, end: int, match: re.Match[str]) -> SecretMatch:
     return SecretMatch(rule, start, end, match.start(), max(end, match.end()))
 
 
-def _held(lowered: str, literals: tuple[str, ...]) -> list[str]:
+def _literals_in(lowered: str, literals: tuple[str, ...]) -> list[str]:
     """Those of the literals that the text holds: of most texts none."""
     return [literal for literal in literals if literal in lowered]
 
@@ -303,19 +303,21 @@ def _find_passwords(
         label = _PASS_WORD.match(lowered, at)
         if label is not None and _begins_word(lowered, at):
             judge = _is_passed if label[0] == "pass" else _is_told_password
-            if match := _told(text, label.end(), judge, "told-password"):
+            if match := _announced_secret(text, label.end(), judge, "told-password"):
                 yield match
             since = max(0, at - _USED_REACH_CHARS)
             used = None
             if any(joint in lowered[since:at] for joint in _USED_JOINTS):
                 used = _USED_AS.search(text, since, at)
             if used is not None and (_is_strong(used["value"]) or is_chosen_words(used["value"])):
-                yield _found("told-password", *used.span("value"), used)
+                yield _secret_at("told-password", *used.span("value"), used)
     others = [text for text in _PASSWORDS if not held.isdisjoint(text.split()[:1])]
-    for literal in [*others, *(_held(lowered, _PASSWORDS_BEYOND_ASCII) if beyond else ())]:
+    for literal in [*others, *(_literals_in(lowered, _PASSWORDS_BEYOND_ASCII) if beyond else ())]:
         for at in places_of(lowered, literal):
             begins = not literal[0].isascii() or _begins_word(lowered, at)
-            if begins and (match := _told(text, at + len(literal), _is_told_password, _PASSWORD)):
+            if begins and (
+                match := _announced_secret(text, at + len(literal), _is_told_password, _PASSWORD)
+            ):
                 yield match
 
 
@@ -324,18 +326,20 @@ def _find_keys(
 ) -> Iterator[SecretMatch]:
     for at in places_of(lowered, "key"):
         named = lowered[max(0, at - 12) : at].rstrip(" _-").endswith(_KEY_BEFORE)
-        if named and (match := _told(text, at + 3, _is_told_token, _KEY)):
+        if named and (match := _announced_secret(text, at + 3, _is_told_token, _KEY)):
             yield match
     others = [text for text in _TOKENS if not held.isdisjoint(text.split()[:1])]
-    for literal in [*others, *(_held(lowered, _TOKENS_BEYOND_ASCII) if beyond else ())]:
+    for literal in [*others, *(_literals_in(lowered, _TOKENS_BEYOND_ASCII) if beyond else ())]:
         for at in places_of(lowered, literal):
             begins = not literal.isascii() or _begins_word(lowered, at)
-            if begins and (match := _told(text, at + len(literal), _is_told_token, _KEY)):
+            if begins and (
+                match := _announced_secret(text, at + len(literal), _is_told_token, _KEY)
+            ):
                 yield match
 
 
 def _find_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
-    for label in _held(lowered, _CODES):
+    for label in _literals_in(lowered, _CODES):
         for at in places_of(lowered, label):
             after = at + len(label)
             match = _CODE_VALUE.match(text, after, after + _REACH_CHARS)
@@ -344,7 +348,7 @@ def _find_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
             if match["gap"].strip() and not match["verb"]:
                 continue  # "rejects the otp after 300000 ms"
             if not label.isascii() or _begins_word(lowered, at):
-                yield _found("told-code", *match.span("value"), match)
+                yield _secret_at("told-code", *match.span("value"), match)
 
 
 def _find_plain_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
@@ -352,15 +356,15 @@ def _find_plain_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
     for at in places_of(lowered, " is your "):
         digits = _DIGITS_BEFORE.search(text, max(0, at - 12), at)
         if digits is not None and _CODE_FIRST.match(text, at):
-            yield _found("told-code", *digits.span("value"), digits)
-    for literal in _held(lowered, _CODE_LITERALS):
+            yield _secret_at("told-code", *digits.span("value"), digits)
+    for literal in _literals_in(lowered, _CODE_LITERALS):
         for at in places_of(lowered, literal):
             match = _CODE_BEHIND.match(text, at + len(literal))
             if match is None or not _begins_word(lowered, at):
                 continue
             before = _WORD_BEFORE.search(lowered, max(0, at - 24), at)
             if literal != "code" or (before is not None and before[1] in _SECRET_CODES):
-                yield _found("told-code", *match.span("value"), match)
+                yield _secret_at("told-code", *match.span("value"), match)
 
 
 def _find_users(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
@@ -374,14 +378,14 @@ def _find_users(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Sec
                 continue
             if _is_strong(value) or (match["sign"] == "/" and is_chosen_words(value)):
                 start = match.start("value")
-                yield _found("told-password", start, start + len(value), match)
+                yield _secret_at("told-password", start, start + len(value), match)
 
 
 def _begins_word(lowered: str, at: int) -> bool:
     return at == 0 or not (lowered[at - 1].isalnum() or lowered[at - 1] in "_-.$/+\\=&?")
 
 
-def _told(text: str, after: int, judge: Judge, rule: str) -> SecretMatch | None:
+def _announced_secret(text: str, after: int, judge: Judge, rule: str) -> SecretMatch | None:
     """What a sentence gives for the label that ends there."""
     limit = min(len(text), after + _REACH_CHARS)
     following = text[after : after + 1]
@@ -405,13 +409,13 @@ def _told(text: str, after: int, judge: Judge, rule: str) -> SecretMatch | None:
         words_do = grammar is _TELLS and _leads(match, after)
         if value and judge(value, words_do=words_do):
             start = match.start("value")
-            return _found(rule, start, start + len(value), match)
+            return _secret_at(rule, start, start + len(value), match)
     return None
 
 
 def _find_app_passwords(text: str) -> Iterator[SecretMatch]:
     for match in _APP_PASSWORD.finditer(text):
-        yield _found("told-password", *match.span("value"), match)
+        yield _secret_at("told-password", *match.span("value"), match)
 
 
 def _find_prompts(text: str, lowered: str) -> Iterator[SecretMatch]:
@@ -425,7 +429,7 @@ def _find_prompts(text: str, lowered: str) -> Iterator[SecretMatch]:
                 if _is_strong(match["value"]) or (
                     grammar is _PROMPT and is_chosen_words(match["value"])
                 ):
-                    yield _found("told-password", *match.span("value"), match)
+                    yield _secret_at("told-password", *match.span("value"), match)
                     break
 
 
@@ -433,7 +437,7 @@ def _find_logins(text: str, lowered: str) -> Iterator[SecretMatch]:
     """Who signs in, and with what: "log in with ada and …", "admin / …"."""
     matches = [
         _LOGIN_WITH.match(text, at + len(verb))
-        for verb in _held(lowered, _LOGIN_VERBS)
+        for verb in _literals_in(lowered, _LOGIN_VERBS)
         for at in places_of(lowered, verb)
     ]
     if " / " in text:
@@ -448,7 +452,7 @@ def _find_logins(text: str, lowered: str) -> Iterator[SecretMatch]:
             if is_name(value) and "pass" not in match[0].lower():
                 continue  # "admin / dashboard-v2"
             start = match.start("value")
-            yield _found("told-password", start, start + len(value), match)
+            yield _secret_at("told-password", start, start + len(value), match)
 
 
 def _leads(match: re.Match[str], after: int) -> bool:
@@ -500,7 +504,7 @@ def _is_strong(value: str) -> bool:
 
 
 def _find_settings(text: str, lowered: str) -> Iterator[SecretMatch]:
-    for hint in _held(lowered, _SET_HINTS):
+    for hint in _literals_in(lowered, _SET_HINTS):
         for at in places_of(lowered, hint):
             match = _SET_TO.match(text, at)
             value = "" if match is None else match["value"].rstrip(_TRAILING)
@@ -511,7 +515,7 @@ def _find_settings(text: str, lowered: str) -> Iterator[SecretMatch]:
                 continue  # "set the login route to auth/login-v2"
             if _POLICY.search(lowered, since, match.end()):
                 start = match.start("value")
-                yield _found("told-password", start, start + len(value), match)
+                yield _secret_at("told-password", start, start + len(value), match)
 
 
 def _find_pairs(text: str, lowered: str) -> Iterator[SecretMatch]:
@@ -519,7 +523,7 @@ def _find_pairs(text: str, lowered: str) -> Iterator[SecretMatch]:
     for pattern in (_PLIST, _VARIABLE):
         for match in pattern.finditer(text):
             if _is_paired(match["name"], match["value"]):
-                yield _found(_rule_of(match["name"]), *match.span("value"), match)
+                yield _secret_at(_rule_of(match["name"]), *match.span("value"), match)
     yield from _find_values(text, lowered)
 
 
@@ -536,7 +540,7 @@ def _find_values(text: str, lowered: str) -> Iterator[SecretMatch]:
             value = match["value"].strip()
             start = match.start("value") + match["value"].index(value)
             done = start + len(value)
-            yield _found(_rule_of(match["name"]), start, done, match)
+            yield _secret_at(_rule_of(match["name"]), start, done, match)
 
 
 def _named_value(pattern: re.Pattern[str], text: str, since: int, at: int) -> re.Match[str] | None:
@@ -567,7 +571,7 @@ def _find_columns(text: str, lowered: str, *, beyond: bool) -> Iterator[SecretMa
     if not ("|" in text or "," in text or "\t" in text or "#" in text or ";" in text):
         return
     hints = _TABLE_HINTS + _TABLE_HINTS_BEYOND_ASCII if beyond else _TABLE_HINTS
-    lines = {line for hint in _held(lowered, hints) for line in _lines_with(lowered, hint)}
+    lines = {line for hint in _literals_in(lowered, hints) for line in _lines_with(lowered, hint)}
     table_end = -1
     for start, end in sorted(lines):
         if "|" in text[start:end]:

@@ -63,7 +63,7 @@ def gather_evidence(question: Question, passages: Sequence[Candidate]) -> Search
     return SearchEvidence(
         speakers=frozenset(question.speakers if between_people else ()),
         lifts_user=not between_people and not has_tools and not question.asks_assistant,
-        windows=_telling(question.windows, passages),
+        windows=_narrow_windows(question.windows, passages),
         between_people=between_people,
     )
 
@@ -94,7 +94,7 @@ def _when(windows: Sequence[TimeWindow], passage: Candidate) -> str:
     return ""
 
 
-def _telling(
+def _narrow_windows(
     windows: Sequence[TimeWindow], passages: Sequence[Candidate]
 ) -> tuple[TimeWindow, ...]:
     if not windows:

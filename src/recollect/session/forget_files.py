@@ -99,7 +99,7 @@ def forget_notes(
         files += removed > 0
         lines += removed
     unreached += [
-        _told(path, root, wanted, search) for path in others if _holds(path, wanted, search)
+        _by_hand_line(path, root, wanted, search) for path in others if _holds(path, wanted, search)
     ]
     return NotesForgotten(files=files, lines=lines, unreached=tuple(unreached))
 
@@ -211,7 +211,9 @@ def _is_meant(text: str, wanted: Sequence[str], search: re.Pattern[str] | None) 
     return search is not None and search.search(text) is not None
 
 
-def _told(path: Path, root: Path, wanted: Sequence[str], search: re.Pattern[str] | None) -> str:
+def _by_hand_line(
+    path: Path, root: Path, wanted: Sequence[str], search: re.Pattern[str] | None
+) -> str:
     name = path.relative_to(root).as_posix()
     if _is_meant(name, wanted, search):
         name = "a memory file whose name holds the text"
@@ -385,7 +387,7 @@ class _Transcripts:
             elif path.suffix == OUTPUTS_SUFFIX:
                 self._visit_left_outputs(path.with_suffix(".jsonl"))
         self._drop_rows()
-        self._tell_names(folder)
+        self._note_names(folder)
 
     def _visit(self, path: Path) -> None:
         """Look without the lock first: who is not meant must not be disturbed."""
@@ -396,7 +398,7 @@ class _Transcripts:
             data = path.read_bytes()
             left = self._left(path, data)
             if self._only_look or (left is not None and not left.changed):
-                self._tell(path, left)
+                self._note_left(path, left)
             else:
                 self._change(path)
             self._visit_outputs(path, self._meant(path, data))
@@ -425,7 +427,7 @@ class _Transcripts:
             left = self._left(path, data)
             return None if left is None else left.data
 
-        self._tell(path, self._left(path, rewrite_locked(path, change)))
+        self._note_left(path, self._left(path, rewrite_locked(path, change)))
 
     def _left(self, path: Path, data: bytes) -> EntriesForgotten | None:
         """What is left of a transcript; None where all of it goes."""
@@ -447,7 +449,7 @@ class _Transcripts:
             after=order.said_after if timely else None,
         )
 
-    def _tell(self, path: Path, left: EntriesForgotten | None) -> None:
+    def _note_left(self, path: Path, left: EntriesForgotten | None) -> None:
         if left is None:
             self.counts[DELETED] += 1
             return
@@ -498,7 +500,7 @@ class _Transcripts:
                 except TranscriptError as error:
                     self.cannot.append(f"a row of the index of sessions: {error}")
 
-    def _tell_names(self, folder: Path) -> None:
+    def _note_names(self, folder: Path) -> None:
         """Keys and other programs' fields in the index are names, which only their owner knows."""
         index = folder / self._index.path.name
         if index.is_file() and bytes_meant(self._order, index.read_bytes()):

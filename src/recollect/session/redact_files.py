@@ -92,7 +92,7 @@ def _restore_message(changed: Any, original: Any, masks: Masks) -> None:
             _restore(block, was, ("data",))
         if block.get("thinking") != was.get("thinking"):
             block.pop("thinkingSignature", None)  # the provider would refuse the pair
-        for name in _telling(was, masks):
+        for name in _secret_signatures(was, masks):
             block.pop(name, None)  # masked, it would be no signature
 
 
@@ -102,19 +102,19 @@ def _says_something(entry: Mapping[str, Any], masks: Masks) -> bool:
     messages = [entry.get("message"), *(tail if isinstance(tail, list | tuple) else ())]
     contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
     return any(
-        isinstance(block, Mapping) and _telling(block, masks)
+        isinstance(block, Mapping) and _secret_signatures(block, masks)
         for content in contents
         if isinstance(content, list | tuple)
         for block in content
     )
 
 
-def _telling(block: Mapping[str, Any], masks: Masks) -> list[str]:
+def _secret_signatures(block: Mapping[str, Any], masks: Masks) -> list[str]:
     """The names of its signatures that are JSON and hold a secret."""
-    return [name for name in _SIGNATURES if _tells(block.get(name), masks)]
+    return [name for name in _SIGNATURES if _holds_secret(block.get(name), masks)]
 
 
-def _tells(signature: Any, masks: Masks) -> bool:
+def _holds_secret(signature: Any, masks: Masks) -> bool:
     if not isinstance(signature, str) or not signature.lstrip().startswith(("{", "[")):
         return False
     try:

@@ -299,11 +299,11 @@ class SessionTranscript:
     def context(self) -> PiContext:
         """What the model is shown, as pi rebuilds it; secrets that this process was told are
         in it still, though they are not on the disk."""
-        return build_context(self._said())
+        return build_context(self._unmasked_entries())
 
     def history(self) -> PiContext:
         """Everything said up to the newest entry, as if nothing had been compacted."""
-        return build_history(self._said())
+        return build_history(self._unmasked_entries())
 
     def append_message(self, message: Mapping[str, Any]) -> PiEntry:
         """Add a message, spelled as pi spells messages."""
@@ -345,7 +345,7 @@ class SessionTranscript:
     def append_undo(self, *, tokens_before: int | None = None) -> PiEntry | NothingToUndo:
         """Add a compaction that restores the view before the last one that still stands."""
         with self._adding:
-            plan = plan_undo(path_to(self._said()))
+            plan = plan_undo(path_to(self._unmasked_entries()))
             if isinstance(plan, NothingToUndo):
                 return plan
             return self._add(lambda stamp: _undo_value(stamp, plan, tokens_before))
@@ -420,7 +420,7 @@ class SessionTranscript:
                 self._as_said[stamp.id] = PiEntry(number=number, line=line, value=decode(line))
             return entry
 
-    def _said(self) -> list[PiEntry]:
+    def _unmasked_entries(self) -> list[PiEntry]:
         with self._adding:
             if not self._as_said:
                 return list(self._entries)

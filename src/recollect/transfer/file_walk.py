@@ -274,7 +274,7 @@ class _FileWalk:
     def _unread(self, path: Path, error: OSError) -> None:
         """Something is there, but cannot be looked at: it is not taken for deleted."""
         if not _is_missing(path):
-            self._skip(path, _told(error))
+            self._skip(path, _unreadable(error))
             self._unlisted.append(self._followed.label_of(path))
 
     def _file(self, path: Path, found_stat: os.stat_result) -> None:
@@ -330,7 +330,7 @@ def _is_missing(path: Path) -> bool:
     return False
 
 
-def _told(error: OSError) -> str:
+def _unreadable(error: OSError) -> str:
     return f"it cannot be read: {error.strerror or type(error).__name__}"
 
 

@@ -138,7 +138,7 @@ class MemoryFiles:
         `dry_run` says what would be done and does nothing. `withdraw` takes everything that lies
         in the workspace out of the memory, and reads no file.
         """
-        found = _NOTHING if withdraw else await self._found()
+        found = _NOTHING if withdraw else await self._walk()
         if isinstance(found, SkippedFile):
             return MemoryFilesResult(skipped=(found,))
         look = _Scan(
@@ -175,7 +175,7 @@ class MemoryFiles:
             redacted=look.redacted,
         )
 
-    async def _found(self) -> FoundFiles | SkippedFile:
+    async def _walk(self) -> FoundFiles | SkippedFile:
         try:
             return await self._thread.run(self._followed.find)
         except OSError as error:  # TimeoutError is one

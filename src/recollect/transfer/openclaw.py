@@ -415,10 +415,10 @@ def _as_it_came(stored: Fact, rules: ImportRules, *, restored: bool) -> bool:
     if read is None:
         return False
     came, _ = _fact(read, rules, restored=restored)
-    return _told(came) == _told(stored)
+    return _identity(came) == _identity(stored)
 
 
-def _told(fact: Fact) -> tuple[object, ...]:
+def _identity(fact: Fact) -> tuple[object, ...]:
     return fact.type, fact.content, fact.context, fact.superseded_by, own_keys(fact)
 
 

@@ -312,12 +312,12 @@ def _rejoin(
         if new_index in places:
             continue
         run = _run_around(old, new, new_index, old_index)
-        if _tells(run, weights, len(new)):
+        if _is_enough(run, weights, len(new)):
             places.update(run)
     return _increasing_only(places)
 
 
-def _tells(run: dict[int, int], weights: Sequence[int], length: int) -> bool:
+def _is_enough(run: dict[int, int], weights: Sequence[int], length: int) -> bool:
     """Whether a run is enough to say that these are the same messages.
 
     A row of short ones ("ok", "done", "ok") occurs in many conversations; the newest message

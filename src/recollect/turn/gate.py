@@ -267,7 +267,7 @@ def _lost_rare_words(
     rare = {
         word for word in question.words if 0 < candidates.document_frequencies.get(word, 0) <= most
     }
-    held = _held(candidates, rare)
+    held = _words_in(candidates, rare)
     if not held:
         return {}
     shown = _Shown((*request.view, *request.recent))
@@ -309,7 +309,7 @@ def _words_apart(written: Iterable[str]) -> int:
     return count
 
 
-def _held(candidates: Candidates, words: Iterable[str]) -> set[str]:
+def _words_in(candidates: Candidates, words: Iterable[str]) -> set[str]:
     wanted = set(words)
     return {word for candidate in candidates.passages for word in wanted & candidate.counts.keys()}
 

@@ -162,11 +162,11 @@ def ask(
         leans_on=_leant_on(visible, newest) if to_the_model and leans(text) else "",
         recent=() if said is None else _prose(said),
         shown=frozenset(
-            [entry.key for entry in visible if entry.key not in cut] + _told_whole(blocks)
+            [entry.key for entry in visible if entry.key not in cut] + _whole_messages(blocks)
         ),
         quoted=frozenset(recalled),
         asked_before=_AskedBefore(visible),
-        told_in_part=_told_in_part(visible, cut),
+        told_in_part=_partial_messages(visible, cut),
         asking=None if newest is None else newest.key,
         uses_tools=tools,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
@@ -219,12 +219,12 @@ def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
     return "\n".join(reversed(before))
 
 
-def _told_whole(blocks: Sequence[Insert]) -> list[EntryKey]:
+def _whole_messages(blocks: Sequence[Insert]) -> list[EntryKey]:
     """The messages that a standing block says nothing less than."""
     return [EntryKey(key) for block in blocks if block.stage == "stand" for key in block.recalled]
 
 
-def _told_in_part(
+def _partial_messages(
     visible: Sequence[Entry], cut: Container[EntryKey]
 ) -> Mapping[EntryKey, tuple[EntryKey, ...]]:
     """The messages of exchanges in which something was cut, and all of their exchange."""

@@ -92,7 +92,7 @@ async def recall_facts(
     if not verdict.open and request.gated and not listed:
         asks = _asks_by(question, common)
         opening = [ranked_fact for ranked_fact in ranked if _opens(ranked_fact, asks)]
-        return _found(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
+        return _found_facts(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
     if not verdict.open and request.gated:
         ranked = listed
     wanted = dict.fromkeys(source for ranked_fact in ranked for source in ranked_fact.fact.sources)
@@ -109,7 +109,7 @@ async def recall_facts(
         and not await _in_a_block(ranked_fact.fact, request, archive)
     ]
     why = Reason(Cause.FACT_ANSWERS if request.gated else Cause.ASKED_FOR)
-    return _found(fresh, segments, why if fresh and not verdict.open else None)
+    return _found_facts(fresh, segments, why if fresh and not verdict.open else None)
 
 
 def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, ...]:
@@ -124,7 +124,7 @@ async def recall_standing(archive: Archive, session: str | None) -> tuple[Recall
     once and for all, the newest first; of this session, None: of the whole space."""
     pinned = await archive.fact_candidates(FactQuery(limit=0, session=session))
     facts = [
-        _told(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
+        _recalled_fact(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
         for candidate in pinned.facts
     ]
     asked = CandidateQuery(
@@ -260,17 +260,17 @@ async def _is_quoted(span: EvidenceSpan, request: RecallRequest, archive: Archiv
     )
 
 
-def _found(
+def _found_facts(
     chosen: Sequence[RankedFact], segments: Mapping[SegmentId, StoredSegment], opens: Reason | None
 ) -> FoundFacts:
     return FoundFacts(
-        facts=tuple(_told(ranked, segments) for ranked in chosen),
+        facts=tuple(_recalled_fact(ranked, segments) for ranked in chosen),
         opens=opens,
-        said=tuple(_said(ranked.fact, segments) for ranked in chosen),
+        said=tuple(_evidence_texts(ranked.fact, segments) for ranked in chosen),
     )
 
 
-def _told(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegment]) -> RecalledFact:
+def _recalled_fact(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegment]) -> RecalledFact:
     fact = ranked.fact
     said_by = [segments[source].segment.message_id for source in fact.sources if source in segments]
     return RecalledFact(
@@ -284,7 +284,7 @@ def _told(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegment]) -> Re
     )
 
 
-def _said(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
+def _evidence_texts(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
     if fact.type == "digest" or fact.change is not None:
         return ()  # beside what it replaced, which may be found as well, it says what holds
     if any(span.segment not in segments for span in fact.evidence):

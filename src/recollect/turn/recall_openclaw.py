@@ -51,7 +51,7 @@ _SEARCHES: Final = 3
 
 def warm_message(segment: Segment) -> WarmMessage | None:
     """A stored message as OpenClaw would have archived it; None: it would not have."""
-    text = _said(segment)
+    text = _spoken_text(segment)
     if not text.strip() or segment.noise is not None:
         return None
     return WarmMessage(
@@ -63,7 +63,7 @@ def warm_message(segment: Segment) -> WarmMessage | None:
     )
 
 
-def _said(segment: Segment) -> str:
+def _spoken_text(segment: Segment) -> str:
     """The words of user or assistant; of a message that calls a tool, those before the call."""
     if segment.source == "file" or segment.role not in ("user", "assistant"):
         return ""
@@ -115,7 +115,9 @@ async def recall_openclaw(
         if hit.id in segments and segments[hit.id].segment.message_id not in request.shown_messages
     ][: settings.max_results]
     passages = [_quoted(segments[hit.id], hit) for hit in hits]
-    facts = [_told(fact) for fact in search_facts(request.query, await _facts(archive, request))]
+    facts = [
+        _recalled_fact(fact) for fact in search_facts(request.query, await _facts(archive, request))
+    ]
     kept_facts, kept = pack_openclaw(facts, passages, request.count_tokens, request.budget_tokens)
     reason = Reason(Cause.ASKED_FOR)
     if not facts and not passages:
@@ -176,7 +178,7 @@ async def _facts(archive: Archive, request: RecallRequest) -> list[Fact]:
     ]
 
 
-def _told(fact: Fact) -> RecalledFact:
+def _recalled_fact(fact: Fact) -> RecalledFact:
     return RecalledFact(
         id=fact.id,
         type=fact.type,
@@ -190,7 +192,7 @@ def _told(fact: Fact) -> RecalledFact:
 def _quoted(stored: StoredSegment, hit: WarmHit) -> RecalledPassage:
     segment = stored.segment
     return RecalledPassage(
-        text=_said(segment),
+        text=_spoken_text(segment),
         role=segment.role,
         said_at=" ".join(day_and_minute(segment.said_at)).strip(),
         score=hit.score,

@@ -159,7 +159,7 @@ def stand(
         reason=reason,
         turn=turn,
         quotes=tuple(dict.fromkeys(sources)),
-        recalled=tuple(_told_whole(left, chosen)),
+        recalled=tuple(_whole_messages(left, chosen)),
     )
     return StandResult(edit=edit, reason=reason)
 
@@ -236,7 +236,7 @@ def _between_people(left: Sequence[Entry]) -> bool:
     return 2 * sum(bool(speaker_of(text)) for text in texts) > len(texts)
 
 
-def _told_whole(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator[EntryKey]:
+def _whole_messages(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator[EntryKey]:
     """The messages that the block says nothing less than: they need not be recalled."""
     lengths: dict[int, int] = {}
     for statement in chosen:
@@ -253,7 +253,7 @@ def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str,
             if part.text.lstrip().startswith("/"):  # a command was carried out
                 continue
             text = mask(_first(without_recalled_blocks(part.text, any_spelling=True)))
-            for sentence, worth in _told(text, by_user=entry.role == "user"):
+            for sentence, worth in _sentences_worth(text, by_user=entry.role == "user"):
                 yield entry.role, sentence, worth
         elif isinstance(part, ToolResult):
             text = _first(part.text)
@@ -269,7 +269,7 @@ def _first(text: str) -> str:
     return text[:_READ_CHARS].rpartition("\n")[0]
 
 
-def _told(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]:
+def _sentences_worth(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]:
     fenced = False
     for start, end in sentence_spans(text):
         if text.startswith("```", start):

@@ -175,14 +175,14 @@ async def _rewritten(store: Store, order: ForgetOrder) -> Counter[BodyKind]:
 def _in_body(order: ForgetOrder, body: StoredBody) -> Iterator[str]:
     """What the pattern matches in a record, and the texts in which it does."""
     search = compiled(order.pattern or "")
-    for text in _said_in(body):
+    for text in _texts_in(body):
         matches = [match[0] for match in search.finditer(text) if match[0]]
         yield from matches
         if matches and len(text) <= _MOST_CHARS:
             yield text
 
 
-def _said_in(body: StoredBody) -> list[str]:
+def _texts_in(body: StoredBody) -> list[str]:
     texts: list[str] = []
 
     def look(text: str) -> str:

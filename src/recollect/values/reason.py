@@ -366,7 +366,7 @@ class Reason:
         return cls(cause, **numbers)
 
 
-def told(reasons: tuple[Reason, ...]) -> str:
+def joined_reasons(reasons: tuple[Reason, ...]) -> str:
     """Several reasons as one line."""
     return "; ".join(map(str, reasons))
 

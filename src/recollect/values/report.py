@@ -15,7 +15,7 @@ from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten, 
 from recollect.values.history import Composed, Entry, SessionId, View, behind_cut, newest_cut
 from recollect.values.message import EntryKey, Role
 from recollect.values.model import FormatName
-from recollect.values.reason import Cause, Reason, told
+from recollect.values.reason import Cause, Reason, joined_reasons
 
 MomentKind: TypeAlias = Literal[
     "over-limit", "room", "cache-expired", "compaction", "ratio", "every-turn"
@@ -53,7 +53,7 @@ class StageLine:
     @property
     def said(self) -> str:
         """The reasons, for people to read."""
-        return told(self.reasons)
+        return joined_reasons(self.reasons)
 
     def __str__(self) -> str:
         return f"{self.stage}: {self.outcome}: {self.said}"
@@ -85,7 +85,7 @@ class Fate:
     @property
     def said(self) -> str:
         """The reasons, for people to read."""
-        return told(self.reasons)
+        return joined_reasons(self.reasons)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -191,7 +191,9 @@ class Report:
         return {
             **{name: getattr(self, name) for name in given},
             "messages": len(self.view.rows),
-            "moment": None if moment is None else {"kind": moment.kind, **_told(moment.reason)},
+            "moment": None
+            if moment is None
+            else {"kind": moment.kind, **_reason_dict(moment.reason)},
             "lines": [line.to_dict() for line in self.lines],
             "failed": [line.stage for line in self.failures],
             "fates": [fate.to_dict() for fate in self.fates()],
@@ -200,7 +202,7 @@ class Report:
                     "kind": repair.kind,
                     "anchor": repair.anchor,
                     "part": repair.part,
-                    **_told(repair.reason),
+                    **_reason_dict(repair.reason),
                 }
                 for repair in self.repairs
             ],
@@ -330,7 +332,7 @@ def _many(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
-def _told(reason: Reason) -> dict[str, Any]:
+def _reason_dict(reason: Reason) -> dict[str, Any]:
     return {"reasons": [reason.to_dict()], "said": str(reason)}
 
 
@@ -340,7 +342,7 @@ def _edit_dict(edit: Edit) -> dict[str, Any]:
         "anchor": edit.anchor,
         "stage": edit.stage,
         "turn": edit.turn,
-        **_told(edit.reason),
+        **_reason_dict(edit.reason),
     }
 
 

@@ -308,7 +308,7 @@ class Extraction:
         await book.take(extraction.drafts, None if failed else model)
         book.end_digests()
         more = len(new) < len(page) or len(page) == PAGE_SEGMENTS
-        self._tell(new, book, extraction, note or failed)
+        self._notify(new, book, extraction, note or failed)
         jobs = [extract_job(session, run_at=now, left=True)] if more else []
         if book.written:
             jobs += [NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders]
@@ -426,7 +426,7 @@ class Extraction:
             digest_job(subject, book.reach, run_at=now, about=about) for subject in sorted(subjects)
         ]
 
-    def _tell(
+    def _notify(
         self, new: Sequence[StoredSegment], book: Decisions, extraction: Extracted, note: str
     ) -> None:
         text = f"{book.told()} from {len(new)} messages"

@@ -192,7 +192,7 @@ def move_on(db: Database) -> None:
 def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
     """Keep facts, or replace those whose id is known; the same ones again change nothing."""
     gone = gone_segments(db, all_rest_on(facts))
-    stored_facts = dict(_held(db, {fact.id for fact in facts}))
+    stored_facts = dict(_stored_facts(db, {fact.id for fact in facts}))
     _replace(db, writable(facts, stored_facts, tombstones=tombstones, gone=gone))
 
 
@@ -250,7 +250,7 @@ def extracted_to(db: Database, session: str) -> int:
     return db.value(_READ, (session_mark(session),)) or 0
 
 
-def _held(db: Database, ids: Iterable[str]) -> Iterable[tuple[FactId, Fact]]:
+def _stored_facts(db: Database, ids: Iterable[str]) -> Iterable[tuple[FactId, Fact]]:
     rows = db.rows(_NAMED, (json_list(ids),))
     return ((fact.id, fact) for _, fact in readable(rows, numbered_fact))
 

@@ -98,11 +98,11 @@ def scores_of(
     # which adds them up in the order of the words
     scores: Scores = np.bincount(at, weights=gains).astype(np.float64, copy=False)
     if allowed is not None:
-        among = _found(passages, allowed)[0]
+        among = _positions(passages, allowed)[0]
         passages, scores = passages[among], scores[among]
     if len(left_out):
         stays = np.ones(len(passages), dtype=np.bool_)
-        stays[_found(passages, left_out)[0]] = False
+        stays[_positions(passages, left_out)[0]] = False
         passages, scores = passages[stays], scores[stays]
     return passages, scores
 
@@ -125,13 +125,13 @@ def counts_in(postings: Sequence[Postings], passages: Numbers) -> list[dict[str,
     """How often each of these passages holds each word; words it does not hold are missing."""
     counts: list[dict[str, int]] = [{} for _ in range(len(passages))]
     for one in postings:
-        at, hits = _found(one.passages, passages)
+        at, hits = _positions(one.passages, passages)
         for hit, count in zip(hits.tolist(), one.counts[at].tolist(), strict=True):
             counts[hit][one.word] = count
     return counts
 
 
-def _found(held: Numbers, wanted: Numbers) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _positions(held: Numbers, wanted: Numbers) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Where those of `wanted` that stand in `held` stand there, and where in `wanted`."""
     if not len(held):
         nowhere = np.empty(0, dtype=np.intp)

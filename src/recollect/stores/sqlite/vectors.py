@@ -442,15 +442,15 @@ def _eligible(
         eligible = np.ones(matrix.rows, dtype=np.bool_) if warm is None else warm.copy()
     else:
         eligible = np.zeros(matrix.rows, dtype=np.bool_)
-        eligible[_held(matrix, allowed)] = True
+        eligible[_rows_of(matrix, allowed)] = True
         if warm is not None:
             eligible &= warm
     if len(left_out):
-        eligible[_held(matrix, left_out)] = False
+        eligible[_rows_of(matrix, left_out)] = False
     return np.flatnonzero(eligible)
 
 
-def _held(matrix: Matrix, passages: Numbers) -> Rows:
+def _rows_of(matrix: Matrix, passages: Numbers) -> Rows:
     rows = matrix.find(passages)
     return rows[rows >= 0]
 

@@ -36,7 +36,7 @@ from recollect.surfaces.cli.draw_paint import (
     spread,
 )
 from recollect.surfaces.cli.explained import apportioned, shown_text
-from recollect.values.reason import Reason, told
+from recollect.values.reason import Reason, joined_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,7 +94,7 @@ class Stretch:
             Reason(reason.cause, **{**reason.numbers, "score": ends})
             for reason in self.members[0].reasons
         ]
-        return shown_text(told(tuple(shown)))
+        return shown_text(joined_reasons(tuple(shown)))
 
 
 def stretches(fates: Sequence[MessageFate], *, together: bool = False) -> list[Stretch]:
@@ -188,8 +188,8 @@ def _map(fates: Sequence[MessageFate], sheet: Sheet) -> Iterator[Text]:
     number = 1
     for start in range(0, len(fates), cells * each):
         row = fates[start : start + cells * each]
-        told = [_most_telling(row[at : at + each]) for at in range(0, len(row), each)]
-        signs = in_runs((FATE_SIGNS[fate], FATE_COLOURS[fate]) for fate in told)
+        cell_fates = [_most_telling(row[at : at + each]) for at in range(0, len(row), each)]
+        signs = in_runs((FATE_SIGNS[fate], FATE_COLOURS[fate]) for fate in cell_fates)
         yield Text.assemble((f"{f'#{number:,}':>{label - 1}} ", QUIET), signs)
         number += sum(fate.number is not None for fate in row)
     if each > 1:

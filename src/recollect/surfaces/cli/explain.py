@@ -233,7 +233,7 @@ def explain_session(
             StageNote(stage=line.stage, outcome=line.outcome, reasons=line.reasons)
             for line in report.lines
         ),
-        said=_said(report, fates, turn, next_request=not transcript.requests),
+        said=_turn_line(report, fates, turn, next_request=not transcript.requests),
     )
 
 
@@ -349,7 +349,9 @@ def _repairs(replayed: Replay) -> tuple[RepairCount, ...]:
     return tuple(sorted(counts, key=lambda count: (-count.session, count.reason)))
 
 
-def _said(report: Report, fates: tuple[MessageFate, ...], turn: int, *, next_request: bool) -> str:
+def _turn_line(
+    report: Report, fates: tuple[MessageFate, ...], turn: int, *, next_request: bool
+) -> str:
     """The turn in one sentence."""
     subject = "The next request" if next_request else f"Turn {turn}"
     came, sent = report.tokens_before, report.tokens_after

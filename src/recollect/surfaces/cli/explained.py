@@ -31,7 +31,7 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.values.reason import Reason, told
+from recollect.values.reason import Reason, joined_reasons
 from recollect.values.report import FateKind, MomentKind, Outcome
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ class MessageFate:
     @property
     def reason(self) -> str:
         """The reasons, as they may be shown."""
-        return shown_text(told(self.reasons))
+        return shown_text(joined_reasons(self.reasons))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +305,7 @@ class RepairCount:
     @property
     def reason(self) -> str:
         """The reason, as it may be shown."""
-        return shown_text(told(self.reasons))
+        return shown_text(joined_reasons(self.reasons))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +319,7 @@ class StageNote:
     @property
     def reason(self) -> str:
         """The reasons, as they may be shown."""
-        return shown_text(told(self.reasons))
+        return shown_text(joined_reasons(self.reasons))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,6 +359,6 @@ def _with_sentences(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of `--json`: reasons stand in it as their sentence, and apart for code."""
     record = dict(pairs)
     if "reasons" in record:
-        record["reason"] = shown_text(told(record["reasons"]))
+        record["reason"] = shown_text(joined_reasons(record["reasons"]))
         record["reasons"] = [reason.to_dict() for reason in record["reasons"]]
     return record

@@ -78,12 +78,12 @@ def export(
     if as_json:
         print_json(asdict(outcome))
     else:
-        _tell(outcome)
+        _print_outcome(outcome)
     if outcome.spool_waiting:
         raise SystemExit(1)
 
 
-def _tell(outcome: ExportOutcome) -> None:
+def _print_outcome(outcome: ExportOutcome) -> None:
     click.echo(
         f"{outcome.folder}: {outcome.segments:,} segments, {outcome.facts:,} facts, "
         f"{outcome.vectors:,} vectors" + (f" of {outcome.embedder}" if outcome.embedder else "")

@@ -167,7 +167,7 @@ class FileOutcome:
         return asdict(self)
 
 
-def tell(outcome: FileOutcome, *, quiet: bool) -> None:
+def print_outcome(outcome: FileOutcome, *, quiet: bool) -> None:
     """Tell people: what became of it on standard output, what is wrong on standard error."""
     name = plain_line(outcome.file)
     if outcome.problem is not None:
@@ -299,18 +299,18 @@ def import_(
                 outcomes.append(await _import(source, run))
                 if not as_json:
                     progress.clear()
-                    tell(outcomes[-1], quiet=quiet)
+                    print_outcome(outcomes[-1], quiet=quiet)
             return outcomes, await sessions_waiting(store) if outcomes else 0
 
         outcomes, waiting = with_store(url, space, work, create=True)
     if not outcomes:
         raise FormatError("nothing in there could be a recording; name the files themselves")
-    _tell_all(outcomes, waiting, quiet=quiet, as_json=as_json)
+    _print_all(outcomes, waiting, quiet=quiet, as_json=as_json)
     if any(outcome.problem for outcome in outcomes):
         raise SystemExit(1)
 
 
-def _tell_all(outcomes: list[FileOutcome], waiting: int, *, quiet: bool, as_json: bool) -> None:
+def _print_all(outcomes: list[FileOutcome], waiting: int, *, quiet: bool, as_json: bool) -> None:
     if as_json:
         files = [outcome.as_json() for outcome in outcomes]
         print_json({"files": files, "totals": totals(outcomes), "sessions_waiting": waiting})

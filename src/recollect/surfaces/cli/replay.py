@@ -89,12 +89,12 @@ def _print(
             }
         )
         return
-    click.echo(_told(found), err=True)
+    click.echo(_request_text(found), err=True)
     sys.stdout.buffer.write(found.body)
     sys.stdout.buffer.flush()
 
 
-def _told(rebuilt: Rebuilt) -> str:
+def _request_text(rebuilt: Rebuilt) -> str:
     """One line: which turn it is, and whether it is what was sent."""
     record = rebuilt.record
     text = (

@@ -171,7 +171,7 @@ def worker(
         work = _spaces(url, settings, spaces, tally, once=once, concurrency=concurrency)
     asyncio.run(work)
     total = tally.total
-    click.echo(f"recollect worker: {_said(total, tally.found)}", err=True)
+    click.echo(f"recollect worker: {_total_line(total, tally.found)}", err=True)
     if as_json:
         click.echo(json.dumps(tally.as_object(), ensure_ascii=False, indent=2))
     if once and (total.failed or total.dead):
@@ -223,7 +223,7 @@ def _counts(result: RunResult) -> dict[str, object]:
     return {"done": result.done, "failed": result.failed, "dead": result.dead, "lost": result.lost}
 
 
-def _said(total: RunResult, found: int) -> str:
+def _total_line(total: RunResult, found: int) -> str:
     if not total.taken:
         return "nothing was due"
     parts = [f"{total.done} jobs done"]

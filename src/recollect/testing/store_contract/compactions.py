@@ -39,7 +39,7 @@ from recollect.values.upkeep import ForgetOrder
 MARK = "Großer Bärenklau"
 
 
-def _said(new: tuple[NewSegment, ...]) -> tuple[MessageId, ...]:
+def _message_ids(new: tuple[NewSegment, ...]) -> tuple[MessageId, ...]:
     return tuple(segment.segment.message_id for segment in new)
 
 
@@ -49,10 +49,10 @@ async def compactions_come_back_by_number(spaces: Spaces) -> None:
     new = segments(3)
     odd = "a session \ud800 with\x00odd signs"
     records = (
-        compaction(2, _said(new), at=START + 0.125),
+        compaction(2, _message_ids(new), at=START + 0.125),
         replace(compaction(1), body=bytes(range(256)) * 400),
-        compaction(3, (MessageId("named otherwise"), *_said(new[:1]), MessageId("A" * 32))),
-        compaction(1, _said(new), session="another"),
+        compaction(3, (MessageId("named otherwise"), *_message_ids(new[:1]), MessageId("A" * 32))),
+        compaction(1, _message_ids(new), session="another"),
         compaction(7, session=odd),
     )
     await store.write(Batch(at=START, compactions=records))
@@ -112,11 +112,11 @@ async def compaction_of_a_forgotten_message_goes(spaces: Spaces) -> None:
     store = await spaces.open()
     new = segments(4)
     records = (
-        compaction(1, _said(new[:1])),
-        compaction(2, _said(new[:2])),
-        compaction(3, _said(new[1:])),
-        compaction(1, _said(new[3:]), session="another"),
-        compaction(2, _said(new[:1]), session="another"),
+        compaction(1, _message_ids(new[:1])),
+        compaction(2, _message_ids(new[:2])),
+        compaction(3, _message_ids(new[1:])),
+        compaction(1, _message_ids(new[3:]), session="another"),
+        compaction(2, _message_ids(new[:1]), session="another"),
     )
     stays = [records[2], records[3]]
     batch = Batch(at=START, segments=new, compactions=records)
@@ -128,8 +128,8 @@ async def compaction_of_a_forgotten_message_goes(spaces: Spaces) -> None:
             await store.write(late)
         left = [*await store.compactions(SESSION), *await store.compactions("another")]
         assert left == stays
-    like = compaction(1, _said(new[:1]), body="of the same message")
-    await store.write(Batch(at=LATER, compactions=(like, compaction(2, _said(new[1:2])))))
+    like = compaction(1, _message_ids(new[:1]), body="of the same message")
+    await store.write(Batch(at=LATER, compactions=(like, compaction(2, _message_ids(new[1:2])))))
     assert [compaction_record.number for compaction_record in await store.compactions(SESSION)] == [
         2,
         3,
@@ -145,9 +145,9 @@ async def compactions_of_a_forgotten_session_go(spaces: Spaces) -> None:
     store = await spaces.open()
     new_segments, two = segments(3, session="one"), segments(3, first=50, session="two")
     records = (
-        compaction(1, _said(new_segments), session="one"),
+        compaction(1, _message_ids(new_segments), session="one"),
         compaction(2, (), session="one"),
-        compaction(1, _said(two), session="two"),
+        compaction(1, _message_ids(two), session="two"),
         compaction(1, (), session="only compactions"),
     )
     batch = Batch(at=START, segments=(*new_segments, *two), compactions=records)
@@ -172,19 +172,19 @@ async def compactions_of_forgotten_places_go(spaces: Spaces) -> None:
     new_segments = conversation(["early", stock, "late"], session="one")
     two = conversation([stock, "other"], session="two", said_at=START + 100)
     kept = (
-        compaction(2, _said(new_segments[2:]), session="one"),
-        compaction(1, _said(two), session="two"),
+        compaction(2, _message_ids(new_segments[2:]), session="one"),
+        compaction(1, _message_ids(two), session="two"),
     )
     gone = (
-        compaction(1, _said(new_segments[1:2]), session="one"),
-        compaction(3, _said(new_segments[:1]), session="one"),
-        compaction(2, _said(new_segments[:1]), session="two"),
+        compaction(1, _message_ids(new_segments[1:2]), session="one"),
+        compaction(3, _message_ids(new_segments[:1]), session="one"),
+        compaction(2, _message_ids(new_segments[:1]), session="two"),
     )
     await store.write(Batch(at=START, segments=(*new_segments, *two), compactions=(*kept, *gone)))
     order = ForgetOrder(at=LATER, sessions=("one",), said_before=START + 1.5)
     done = await store.forget(order)
     assert (len(done.segments), done.message_ids, done.compactions) == (2, (), 3)
-    unheard = compaction(9, _said(new_segments[:1]), session="two")
+    unheard = compaction(9, _message_ids(new_segments[:1]), session="two")
     for late in ((), gone, (unheard,)):
         await store.write(Batch(at=LATER, compactions=late))
         assert await store.compactions("one") == kept[:1]
@@ -224,7 +224,7 @@ async def cut_goes_with_a_message_it_covers(spaces: Spaces) -> None:
               reason=NOT_RUN, turn=1, number=1, ended=(ended,))  # fmt: skip
     out = LeaveOut(anchor=new[1].segment.key, part=None, stage="trim", reason=NOT_RUN, turn=1)
     edits: tuple[Edit, ...] = (cut, out)
-    write = session_write(new, turn=1, edits=edits, about=(*covered, *_said(new[:2])))
+    write = session_write(new, turn=1, edits=edits, about=(*covered, *_message_ids(new[:2])))
     await store.write(Batch(at=START, segments=new, session=write))
     for turn in (2, 3):  # the same list, then a longer one
         more = write.about if turn == 2 else (*write.about, message_id("more"))
@@ -255,7 +255,7 @@ async def cut_goes_with_a_place_it_covers(spaces: Spaces) -> None:
     cut = Cut(
         anchor=new[299].segment.key, summary="marker", stage="compact", reason=NOT_RUN, turn=1
     )
-    write = session_write(new, turn=1, edits=(cut,), about=_said(new[:299]))
+    write = session_write(new, turn=1, edits=(cut,), about=_message_ids(new[:299]))
     await store.write(Batch(at=START, segments=new, session=write))
     done = await store.forget(ForgetOrder(at=LATER, sessions=(SESSION,), said_before=START + 0.5))
     assert (len(done.segments), done.session_states) == (1, 1)

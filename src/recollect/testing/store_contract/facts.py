@@ -154,13 +154,13 @@ async def facts_are_found_as_they_are(spaces: Spaces) -> None:
     pinned = fact("kept", content="never push to main", pinned=True)
     await store.write(Batch(at=START, facts=(one, pinned)))
     candidates = await store.fact_candidates(FactQuery(words=("port", "port", "absent")))
-    assert _found(candidates) == ["kept", "one"]
+    assert _found_ids(candidates) == ["kept", "one"]
     assert {each.fact for each in candidates.facts} == {one, pinned}
     assert candidates.documents == 2
     assert candidates.document_frequencies == {"port": 1, "absent": 0}
-    assert _found(await store.fact_candidates(FactQuery())) == ["kept"]
+    assert _found_ids(await store.fact_candidates(FactQuery())) == ["kept"]
     nothing = await store.fact_candidates(FactQuery(words=("port",), limit=0))
-    assert _found(nothing) == ["kept"]
+    assert _found_ids(nothing) == ["kept"]
 
 
 async def only_current_facts_are_found(spaces: Spaces) -> None:
@@ -174,13 +174,13 @@ async def only_current_facts_are_found(spaces: Spaces) -> None:
     await store.write(Batch(at=START, facts=given, fact_vectors=(fact_vectors(given),)))
     query = FactQuery(words=("port",), vectors=(asked("x"),))
     candidates = await store.fact_candidates(query)
-    assert (_found(candidates), candidates.documents) == (["current"], 1)
+    assert (_found_ids(candidates), candidates.documents) == (["current"], 1)
     assert candidates.document_frequencies == {"port": 1}
     opened = replace(given[2], valid_to=None)
     closed = replace(given[0], valid_to=START + 2, superseded_by=opened.id)
     await store.write(Batch(at=START, facts=(opened, closed)))
     candidates = await store.fact_candidates(query)
-    assert _found(candidates) == ["closed"]
+    assert _found_ids(candidates) == ["closed"]
     assert candidates.facts[0].similarities == (None,), "a vector goes with its fact"
 
 
@@ -203,10 +203,10 @@ async def facts_are_found_in_their_session(spaces: Spaces) -> None:
             candidates = await store.fact_candidates(query)
             expected = {f"{one}{kind}" for one in (place, 2) for kind in ("p", "w")}
             wanted = expected if session is not None else {fact.id for fact in given}
-            assert set(_found(candidates)) == wanted
+            assert set(_found_ids(candidates)) == wanted
             assert candidates.documents == len(given)
     few = await store.fact_candidates(FactQuery(words=("port",), session="b", limit=2))
-    assert set(_found(few)) == {"1p", "1w", "2p"}, "the filter comes before the limit"
+    assert set(_found_ids(few)) == {"1p", "1w", "2p"}, "the filter comes before the limit"
 
 
 async def facts_are_found_by_type(spaces: Spaces) -> None:
@@ -221,7 +221,7 @@ async def facts_are_found_by_type(spaces: Spaces) -> None:
     await store.write(Batch(at=START, facts=tuple(given)))
 
     async def found(**query: Any) -> list[str]:
-        return _found(await store.fact_candidates(FactQuery(**query)))
+        return _found_ids(await store.fact_candidates(FactQuery(**query)))
 
     assert await found(types=("decision",)) == ["decision0", "decision1", "decision2"]
     both = ("issue", "task_state")
@@ -249,7 +249,7 @@ async def rare_words_choose_and_ties_go_by_id(spaces: Spaces) -> None:
     for limit in (1, 2, 4, 6, 50):
         query = FactQuery(words=("common", "rare"), limit=limit)
         candidates = await store.fact_candidates(query)
-        assert set(_found(candidates)) == _expected(given, query, {}), limit
+        assert set(_found_ids(candidates)) == _expected(given, query, {}), limit
 
 
 async def nearest_facts_are_found(spaces: Spaces) -> None:
@@ -259,7 +259,7 @@ async def nearest_facts_are_found(spaces: Spaces) -> None:
     vectors = fact_vectors(given)
     other = fact_vectors(given[::2], embedder="other", dimensions=_SMALL)
     await store.write(Batch(at=START, facts=tuple(given), fact_vectors=(vectors, other)))
-    held = _held(vectors, other)
+    held = _vectors_by_place(vectors, other)
     questions = (
         asked("q", like=vector(EMBEDDER + "fact 3")),
         asked("w", embedder="other", dimensions=_SMALL),
@@ -268,7 +268,7 @@ async def nearest_facts_are_found(spaces: Spaces) -> None:
     for limit in (1, 3, 5, 30):
         query = FactQuery(vectors=questions, limit=limit)
         candidates = await store.fact_candidates(query)
-        assert set(_found(candidates)) == _expected(given, query, held), limit
+        assert set(_found_ids(candidates)) == _expected(given, query, held), limit
         for candidate in candidates.facts:
             for near, question in zip(candidate.similarities, questions, strict=True):
                 values = held.get((question.embedder, candidate.fact.id))
@@ -324,7 +324,7 @@ async def fact_and_vector_come_in_one_batch(spaces: Spaces) -> None:
     await store.write(Batch(at=START, facts=(closed, new), fact_vectors=vectors))
     assert await _waiting(store, EMBEDDER) == []
     candidates = await store.fact_candidates(FactQuery(vectors=(asked("x"),)))
-    assert _found(candidates) == ["new"]
+    assert _found_ids(candidates) == ["new"]
 
 
 async def candidates_are_the_right_ones(spaces: Spaces) -> None:
@@ -376,7 +376,7 @@ async def candidates_are_the_right_ones(spaces: Spaces) -> None:
         candidates = await store.fact_candidates(query)
         current = [fact for fact in kept.values() if fact.valid_to is None]
         assert {candidate.fact for candidate in candidates.facts} <= set(current)
-        assert set(_found(candidates)) == _expected(current, query, held)
+        assert set(_found_ids(candidates)) == _expected(current, query, held)
         assert candidates.documents == len(current)
         assert candidates.document_frequencies == {
             word: sum(word in fact.words for fact in current) for word in words
@@ -398,11 +398,11 @@ async def _waiting(store: Any, embedder: str) -> list[str]:
     return [fact.fact for fact in await store.unembedded_facts(embedder, limit=100)]
 
 
-def _found(candidates: FactCandidates) -> list[str]:
+def _found_ids(candidates: FactCandidates) -> list[str]:
     return sorted(candidate.fact.id for candidate in candidates.facts)
 
 
-def _held(*sets: FactVectorSet) -> dict[tuple[str, FactId], bytes]:
+def _vectors_by_place(*sets: FactVectorSet) -> dict[tuple[str, FactId], bytes]:
     return {
         (given.embedder, vector.fact): vector.values for given in sets for vector in given.vectors
     }

@@ -304,17 +304,17 @@ async def writes_and_forgetting_at_once(spaces: Spaces) -> None:
 # What a store says of a session's write that quotes what was forgotten meanwhile.
 
 
-def _said(new: tuple[NewSegment, ...]) -> tuple[MessageId, ...]:
+def _message_ids(new: tuple[NewSegment, ...]) -> tuple[MessageId, ...]:
     return tuple(segment.segment.message_id for segment in new)
 
 
 def _cut(new: tuple[NewSegment, ...], covered: int, *, number: int = 1) -> Cut:
     return Cut(anchor=new[covered].segment.key, summary=f"marker {number}", stage="compact",
                reason=NOT_RUN, turn=number, number=number, before=number - 1,
-               covers=_said(new[:covered]))  # fmt: skip
+               covers=_message_ids(new[:covered]))  # fmt: skip
 
 
-def _told(written: WriteResult) -> tuple[bool, bool]:
+def _refusals(written: WriteResult) -> tuple[bool, bool]:
     return written.session_stale, written.session_cleaned
 
 
@@ -326,13 +326,18 @@ async def write_that_quotes_the_forgotten_is_told(spaces: Spaces) -> None:
     edits: tuple[Edit, ...] = (_cut(new, 2), _cut(new, 590, number=2), out)
     resting = (_cut(new, 300, number=3), 1)
     state = SessionState(turn=1, edits=edits, dormant=(resting,))
-    write = replace(session_write(new, turn=1, about=_said(new[:590])), state=split_state(state))
-    assert _told(await store.write(Batch(at=START, segments=new, session=write))) == (False, False)
+    write = replace(
+        session_write(new, turn=1, about=_message_ids(new[:590])), state=split_state(state)
+    )
+    assert _refusals(await store.write(Batch(at=START, segments=new, session=write))) == (
+        False,
+        False,
+    )
     for turn, gone in ((2, 400), (3, 1)):  # covered by the newest alone, and by all
         await store.forget(ForgetOrder(at=LATER, segments=ids(new[gone : gone + 1])))
         late = Batch(at=LATER, session=replace(write, turn=turn, path_from=600, path=(), ids=()))
         for _ in range(2):  # as after an answer that was lost
-            assert _told(await store.write(late)) == (False, True)
+            assert _refusals(await store.write(late)) == (False, True)
             stored = await store.session(SESSION)
             assert stored is not None
             assert (stored.turn, stored.path) == (turn, write.path)
@@ -341,24 +346,24 @@ async def write_that_quotes_the_forgotten_is_told(spaces: Spaces) -> None:
             assert b"marker" not in stored.state
     bare_state = split_state(SessionState(turn=4, edits=(out,)))
     loaded = replace(write, turn=4, state=bare_state, about=())
-    assert _told(await store.write(Batch(at=LATER, session=loaded))) == (False, False)
+    assert _refusals(await store.write(Batch(at=LATER, session=loaded))) == (False, False)
 
 
 async def spooled_write_of_the_forgotten_is_told(spaces: Spaces) -> None:
     """A write that comes again after what it quotes was forgotten changes nothing, and is told."""
     store = await spaces.open()
     new = segments(4)
-    write = session_write(new, turn=1, edits=(_cut(new, 2),), about=_said(new[:2]))
+    write = session_write(new, turn=1, edits=(_cut(new, 2),), about=_message_ids(new[:2]))
     batch = Batch(at=START, segments=new, session=write)
     await store.write(batch)
-    await store.forget(ForgetOrder(at=LATER, message_ids=_said(new[:1])))
+    await store.forget(ForgetOrder(at=LATER, message_ids=_message_ids(new[:1])))
     before = await contents(store, SESSION)
-    assert _told(await store.write(batch)) == (False, True)
+    assert _refusals(await store.write(batch)) == (False, True)
     assert await contents(store, SESSION) == before
-    another = session_write(new, turn=1, about=_said(new[:1]), edits=(
+    another = session_write(new, turn=1, about=_message_ids(new[:1]), edits=(
         LeaveOut(anchor=new[3].segment.key, part=None, stage="trim", reason=NOT_RUN, turn=1),
     ))  # fmt: skip
-    assert _told(await store.write(Batch(at=LATER, session=another))) == (True, False)
+    assert _refusals(await store.write(Batch(at=LATER, session=another))) == (True, False)
     assert await contents(store, SESSION) == before
 
 
@@ -366,48 +371,50 @@ async def ordinary_session_write_is_not_cleaned(spaces: Spaces) -> None:
     """A state that is stored as it was given is never said to be cleaned; nor is a stale one."""
     store = await spaces.open()
     new = segments(4)
-    quoting = session_write(new, turn=2, edits=(_cut(new, 2),), about=_said(new[:2]))
+    quoting = session_write(new, turn=2, edits=(_cut(new, 2),), about=_message_ids(new[:2]))
     await store.forget(ForgetOrder(at=LATER, message_ids=(message_id("a stranger"),)))
     for write in (
         session_write(new, turn=1),
         quoting,
         quoting,
-        replace(quoting, turn=3, about=_said(new[:3])),
+        replace(quoting, turn=3, about=_message_ids(new[:3])),
         session_write(new, turn=4, about=(message_id("a stranger"),)),  # and it quotes nobody
     ):
         written = await store.write(Batch(at=LATER, segments=new, session=write))
-        assert _told(written) == (False, False)
+        assert _refusals(written) == (False, False)
         stored = await store.session(SESSION)
         assert stored is not None
         assert stored.state == write.state
     late = replace(quoting, turn=3, about=(message_id("a stranger"),))
-    assert _told(await store.write(Batch(at=LATER, session=late))) == (True, False)
+    assert _refusals(await store.write(Batch(at=LATER, session=late))) == (True, False)
     beyond = replace(quoting, turn=5, path_from=9)
-    assert _told(await store.write(Batch(at=LATER, session=beyond))) == (True, False)
-    assert _told(await store.write(Batch(at=LATER, segments=new))) == (False, False)
+    assert _refusals(await store.write(Batch(at=LATER, session=beyond))) == (True, False)
+    assert _refusals(await store.write(Batch(at=LATER, segments=new))) == (False, False)
 
 
 async def state_that_nobody_can_clean_is_told(spaces: Spaces) -> None:
     """A state that quotes the forgotten and cannot be read is not stored, and told so."""
     store = await spaces.open()
     new = segments(3)
-    unreadable = replace(session_write(new, turn=1, about=_said(new[:1])), state=b"another's")
-    assert _told(await store.write(Batch(at=START, session=unreadable))) == (False, False)
-    await store.forget(ForgetOrder(at=LATER, message_ids=_said(new[:1])))
+    unreadable = replace(
+        session_write(new, turn=1, about=_message_ids(new[:1])), state=b"another's"
+    )
+    assert _refusals(await store.write(Batch(at=START, session=unreadable))) == (False, False)
+    await store.forget(ForgetOrder(at=LATER, message_ids=_message_ids(new[:1])))
     late = replace(unreadable, turn=2)
-    assert _told(await store.write(Batch(at=LATER, session=late))) == (True, True)
+    assert _refusals(await store.write(Batch(at=LATER, session=late))) == (True, True)
     assert await store.session(SESSION) is None
 
 
 def _compacting(new: tuple[NewSegment, ...], *, turn: int) -> Batch:
     """What is written when the first two messages become a summary."""
-    write = session_write(new, turn=turn, edits=(_cut(new, 2),), about=_said(new[:2]))
-    return Batch(at=LATER, session=write, compactions=(compaction(1, _said(new[:2])),))
+    write = session_write(new, turn=turn, edits=(_cut(new, 2),), about=_message_ids(new[:2]))
+    return Batch(at=LATER, session=write, compactions=(compaction(1, _message_ids(new[:2])),))
 
 
 async def _refuses_both(store: Store, batch: Batch) -> None:
     for _ in range(2):
-        assert _told(await store.write(batch)) == (False, True)
+        assert _refusals(await store.write(batch)) == (False, True)
         assert await store.compactions(SESSION) == ()
         stored = await store.session(SESSION)
         assert stored is not None
@@ -419,7 +426,7 @@ async def refused_compaction_goes_with_a_cleaned_session(spaces: Spaces) -> None
     store = await spaces.open()
     new = segments(4)
     await store.write(Batch(at=START, segments=new, session=session_write(new, turn=1)))
-    await store.forget(ForgetOrder(at=LATER, message_ids=_said(new[:1])))
+    await store.forget(ForgetOrder(at=LATER, message_ids=_message_ids(new[:1])))
     await _refuses_both(store, _compacting(new, turn=2))
 
 
@@ -432,7 +439,7 @@ async def refused_compaction_of_a_place_cleans_the_session(spaces: Spaces) -> No
     done = await store.forget(ForgetOrder(at=LATER, sessions=(SESSION,), said_before=START + 0.5))
     assert len(done.segments) == 1
     stands = replace(_compacting(new, turn=1), compactions=())
-    assert _told(await store.write(stands)) == (False, False)
+    assert _refusals(await store.write(stands)) == (False, False)
     await store.withdraw(ids(twin), at=LATER)
     await _refuses_both(store, _compacting(new, turn=2))
 
@@ -448,7 +455,7 @@ def _saying(new: NewSegment, text: str) -> NewSegment:
     return NewSegment(segment=kept, passages=passages(text))
 
 
-async def _held(store: Store, kind: BodyKind, *, limit: int = 3) -> list[StoredBody]:
+async def _bodies(store: Store, kind: BodyKind, *, limit: int = 3) -> list[StoredBody]:
     bodies: list[StoredBody] = []
     after: str | None = None
     while page := await store.held(kind, after=after, limit=limit):
@@ -526,7 +533,7 @@ async def every_kind_of_body_is_read_in_pages(spaces: Spaces) -> None:
     store = await spaces.open()
     bodies = [f'{{"said": {number}}}' for number in range(8)]
     await store.write(full_batch(1))
-    before = {kind: len(await _held(store, kind)) for kind in BODY_KINDS}
+    before = {kind: len(await _bodies(store, kind)) for kind in BODY_KINDS}
     jobs = tuple(NewJob(kind="k", key=body, payload=body.encode(), run_at=START) for body in bodies)
     await store.write(
         Batch(
@@ -540,14 +547,14 @@ async def every_kind_of_body_is_read_in_pages(spaces: Spaces) -> None:
         )
     )
     for kind in ("pieces", "jobs", "compactions"):
-        stored_bodies = await _held(store, kind)
+        stored_bodies = await _bodies(store, kind)
         assert len(stored_bodies) == before[kind] + len(bodies)
         assert len({body.id for body in stored_bodies}) == len(stored_bodies)
         assert {body.encode() for body in bodies} <= {body.body for body in stored_bodies}
-        assert stored_bodies == await _held(store, kind, limit=100)
-    named = {body.session for body in await _held(store, "compactions")}
+        assert stored_bodies == await _bodies(store, kind, limit=100)
+    named = {body.session for body in await _bodies(store, "compactions")}
     assert {"s0", "s1"} <= named
-    (state,) = await _held(store, "states")
+    (state,) = await _bodies(store, "states")
     stored = await store.session(SESSION)
     assert stored is not None
     assert (state.session, state.body) == (SESSION, stored.state)
@@ -564,14 +571,14 @@ async def rewritten_bodies_are_read_back(spaces: Spaces) -> None:
     (lease,) = await store.claim(now=START, lease_seconds=9, kinds=("k",))
     assert await store.fail(lease, reason=f"because of {TOLD}", retry_at=None)
     for kind in BODY_KINDS:
-        bodies = await _held(store, kind)
+        bodies = await _bodies(store, kind)
         assert bodies, kind
         changed = [
             NewBody(kind=kind, id=body.id, was=body.body, body=body.body + b" ") for body in bodies
         ]
         done = await store.rewrite(RewriteOrder(at=LATER, bodies=tuple(changed)))
         assert done.bodies == len(bodies)
-        assert [body.body for body in await _held(store, kind)] == [
+        assert [body.body for body in await _bodies(store, kind)] == [
             new_body.body for new_body in changed
         ]
     pieces = await store.pieces([piece.hash for piece in batch.pieces])
@@ -592,7 +599,7 @@ async def what_changed_meanwhile_is_left(spaces: Spaces) -> None:
     stale = [
         NewBody(kind=kind, id=body.id, was=body.body + b"?", body=b"{}")
         for kind in BODY_KINDS
-        for body in await _held(store, kind)
+        for body in await _bodies(store, kind)
     ]
     unknown = NewBody(kind="pieces", id="0" * 32, was=b"{}", body=b"{}")
     done = await store.rewrite(RewriteOrder(at=LATER, bodies=(*stale, unknown)))

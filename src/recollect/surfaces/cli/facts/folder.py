@@ -34,10 +34,10 @@ from recollect.surfaces.cli.facts.listing import (
     TypeChoice,
     book_of,
     fact_as_json,
+    fact_line,
     is_past,
     shown_id,
     statement,
-    told,
     with_facts,
 )
 from recollect.surfaces.cli.memory.looking import heading
@@ -189,7 +189,7 @@ def add(
     async def work(store: Store, place: Place) -> FactWritten:
         return await book_of(store, place).add(_words(text), type=kind, subject=subject)
 
-    _tell(with_store(url, space, work, create=True), as_json=as_json)
+    _print_written(with_store(url, space, work, create=True), as_json=as_json)
 
 
 @click.command("edit")
@@ -217,14 +217,14 @@ def edit(
 
     from recollect.facts.results import FactWritten as Unchanged
 
-    _tell(with_facts(url, space, work), as_json=as_json)
+    _print_written(with_facts(url, space, work), as_json=as_json)
 
 
 def _words(text: str) -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
 
 
-def _tell(written: FactWritten, *, as_json: bool) -> None:
+def _print_written(written: FactWritten, *, as_json: bool) -> None:
     if as_json:
         print_json(written_as_json(written))
     else:
@@ -245,7 +245,7 @@ def written_as_json(written: FactWritten) -> dict[str, object]:
     }
 
 
-def said_of(written: FactWritten) -> str:
+def written_line(written: FactWritten) -> str:
     """What was done, in a few words."""
     fact = written.fact
     named = "" if fact is None else f" {shown_id(fact.id)}"
@@ -261,9 +261,9 @@ def said_of(written: FactWritten) -> str:
 
 def _draw_written(written: FactWritten) -> None:
     out = console()
-    out.print(said_of(written), soft_wrap=True)
+    out.print(written_line(written), soft_wrap=True)
     if written.fact is not None:
-        out.print(told(written.fact), soft_wrap=True)
+        out.print(fact_line(written.fact), soft_wrap=True)
         out.print(f"     {statement(written.fact)}", soft_wrap=True)
     for fact in written.replaced:
         out.print(f"     before: {statement(fact)}", style="dim", soft_wrap=True)
@@ -381,7 +381,7 @@ def _confirmed(meant: ForgetTargets, *, draw: bool) -> bool:
         )
     out = console()
     for fact in meant.facts[:_LISTED]:
-        out.print(told(fact), soft_wrap=True)
+        out.print(fact_line(fact), soft_wrap=True)
         out.print(f"     {statement(fact)[:_EXCERPT_CHARS]}", soft_wrap=True)
     for segment in meant.stored[:_LISTED]:
         out.print(heading(segment), soft_wrap=True)
@@ -490,7 +490,7 @@ def _as_json(done: Imported) -> dict[str, Any]:
 def _draw(done: Imported) -> None:
     taken = done.taken
     for line, written in taken.written:
-        click.echo(f"{line.path}:{line.number}: {plain_line(said_of(written))}")
+        click.echo(f"{line.path}:{line.number}: {plain_line(written_line(written))}")
         if written.masked:
             click.echo(f"recollect: {written.masked} secrets in it were masked", err=True)
     if done.certificate is not None:

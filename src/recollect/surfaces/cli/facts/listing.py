@@ -152,7 +152,7 @@ def speaker(fact: Fact) -> str:
     return f"{SPEAKERS[fact.trust]} ({fact.trust})"
 
 
-def said_by(trust: Trust) -> Text:
+def speaker_text(trust: Trust) -> Text:
     """Whose word something is, in a line."""
     from rich.text import Text as RichText
 
@@ -170,12 +170,12 @@ def statement(fact: Fact) -> str:
     return plain_line(fact.told) or "(no words)"
 
 
-def told(fact: Fact) -> Text:
+def fact_line(fact: Fact) -> Text:
     """One line about a fact, without its words: type, who, how, since and until when."""
     from rich.text import Text as RichText
 
     line = RichText.assemble((fact.type.replace("_", " "), "bold"))
-    line.append_text(said_by(fact.trust))
+    line.append_text(speaker_text(fact.trust))
     line.append(f"  {when(fact.at)}")
     if fact.valid_to is not None:
         line.append(f" until {when(fact.valid_to)}")
@@ -267,7 +267,7 @@ def _heading(fact: Fact, end: float | None, *, asked: bool) -> Text:
     line = RichText.assemble(("○ ", "dim") if past else ("● ", "bold green"))
     until = ("?" if end is None else when(end)) if past else "now"
     line.append(f"{when(fact.at)} to {until}", style="bold" if asked else "")
-    line.append_text(said_by(fact.trust))
+    line.append_text(speaker_text(fact.trust))
     details = [made(fact)]
     if fact.change == "supersede" and fact.made_by == "user":
         details.append(_CORRECTED)
@@ -413,7 +413,7 @@ def list_facts(
     elif listed is None:
         click.echo(f"{NOTHING_KEPT}; `recollect facts add` writes a fact")
     else:
-        _tell(listed, limit)
+        _print_listed(listed, limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,7 +425,7 @@ class Listed:
     waiting: int
 
 
-def _tell(listed: Listed, limit: int | None) -> None:
+def _print_listed(listed: Listed, limit: int | None) -> None:
     if listed.found:
         if limit is None and console().is_terminal:
             limit = _SCREEN_FACTS

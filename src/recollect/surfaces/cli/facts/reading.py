@@ -21,12 +21,12 @@ from recollect.surfaces.cli.facts.listing import (
     FactCounts,
     book_of,
     fact_as_json,
-    said_by,
+    fact_line,
     said_waiting,
     sessions_waiting,
     shown_id,
+    speaker_text,
     statement,
-    told,
     with_facts,
 )
 from recollect.surfaces.cli.memory.looking import heading
@@ -183,7 +183,7 @@ def _source_as_json(shown: Shown) -> dict[str, Any]:
 def _draw(fact_why: FactWhy, shown: list[Shown]) -> None:
     out = console()
     out.print(statement(fact_why.fact), style="bold", soft_wrap=True)
-    out.print(told(fact_why.fact), soft_wrap=True)
+    out.print(fact_line(fact_why.fact), soft_wrap=True)
     out.print(_how_it_came(fact_why), style="dim", soft_wrap=True)
     for one in shown:
         out.print()
@@ -220,7 +220,7 @@ def _draw_source(out: Console, shown: Shown) -> None:
         return
     segment = source.stored.segment
     line = heading(source.stored)
-    line.append_text(said_by(segment.trust))
+    line.append_text(speaker_text(segment.trust))
     out.print(line, soft_wrap=True)
     for span in source.spans:
         out.print(_sentence(segment.text, span.start, span.end), soft_wrap=True)
@@ -280,7 +280,7 @@ def read(*, session: str | None, url: str | None, space: str, as_json: bool) -> 
             return await _read(store, place, session, progress)
 
         done = with_facts(url, space, work)
-    _tell(done, as_json=as_json)
+    _print_read(done, as_json=as_json)
     if done.result.failed or done.result.dead:
         raise SystemExit(1)
 
@@ -298,13 +298,13 @@ async def _read(store: Store, place: Place, session: str | None, progress: Shown
     counts = FactCounts()
     total = sum(session.segments for session in await store.sessions() if session.session in names)
 
-    def told(line: str) -> None:
+    def on_line(line: str) -> None:
         counts.hear(line)
         progress.show("reading messages for facts", counts.messages, total)
 
     reader = choose_model(place.settings, "extraction")
     try:
-        result = await _runner(store, place, reader, told).run_due()
+        result = await _runner(store, place, reader, on_line).run_due()
     finally:
         if reader is not None:
             await reader.close()
@@ -358,7 +358,7 @@ def _runner(store: Store, place: Place, reader: Model | None, notify: Notify) ->
     )
 
 
-def _tell(done: Read, *, as_json: bool) -> None:
+def _print_read(done: Read, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
@@ -398,7 +398,7 @@ def pin(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
     async def work(store: Store, place: Place) -> FactPinned:
         return await book_of(store, place).pin(id_)
 
-    _tell_pinned(with_facts(url, space, work), ("pinned", "was pinned already"), as_json=as_json)
+    _print_pinned(with_facts(url, space, work), ("pinned", "was pinned already"), as_json=as_json)
 
 
 @click.command("unpin")
@@ -410,10 +410,10 @@ def unpin(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
     async def work(store: Store, place: Place) -> FactPinned:
         return await book_of(store, place).unpin(id_)
 
-    _tell_pinned(with_facts(url, space, work), ("unpinned", "was not pinned"), as_json=as_json)
+    _print_pinned(with_facts(url, space, work), ("unpinned", "was not pinned"), as_json=as_json)
 
 
-def _tell_pinned(done: FactPinned, said: tuple[str, str], *, as_json: bool) -> None:
+def _print_pinned(done: FactPinned, said: tuple[str, str], *, as_json: bool) -> None:
     if as_json:
         print_json({"changed": done.changed, "fact": fact_as_json(done.fact)})
         return

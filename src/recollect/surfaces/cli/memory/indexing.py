@@ -194,7 +194,7 @@ def index(
         print_json(_as_json(looked, dry_run=dry_run))
     else:
         for result in looked:
-            _tell(result, several=len(looked) > 1, dry_run=dry_run)
+            _print_result(result, several=len(looked) > 1, dry_run=dry_run)
     if any(look.look.skipped and not look.look.files for look in looked):
         raise SystemExit(1)
 
@@ -246,7 +246,7 @@ def _as_json(looked: list[_FolderResult], *, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def _tell(looked: _FolderResult, *, several: bool, dry_run: bool) -> None:
+def _print_result(looked: _FolderResult, *, several: bool, dry_run: bool) -> None:
     look = looked.look
     if several:
         click.echo(f"{plain_line(looked.folder)}:")

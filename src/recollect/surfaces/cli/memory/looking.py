@@ -213,10 +213,10 @@ def said_of_uses(uses: ModelUses) -> str:
     """The same in a line."""
     if not uses["total"]:
         return "nothing so far"
-    return "; ".join(f"{when}: {_said_of(uses[when])}" for when in ("today", "total"))
+    return "; ".join(f"{when}: {_use_line(uses[when])}" for when in ("today", "total"))
 
 
-def _said_of(uses: Sequence[ModelUse]) -> str:
+def _use_line(uses: Sequence[ModelUse]) -> str:
     if not uses:
         return "nothing"
     calls, read, written = (
@@ -258,7 +258,7 @@ def _draw(found_stats: Stats, waiting: set[str], uses: ModelUses) -> None:
     if uses["total"]:
         for name in ("today", "total"):
             calls = sum(use.calls for use in uses[name])
-            table.add_row(f"model calls, {name}", f"{calls:,}", _said_of(uses[name]))
+            table.add_row(f"model calls, {name}", f"{calls:,}", _use_line(uses[name]))
     out.print(table)
 
 

@@ -18,7 +18,7 @@ import click
 from recollect.errors import RecollectError
 from recollect.search.tokenize import tokenize
 from recollect.surfaces.cli.explained import plain_line
-from recollect.surfaces.cli.facts.listing import fact_as_json, shown_id, statement, told
+from recollect.surfaces.cli.facts.listing import fact_as_json, fact_line, shown_id, statement
 from recollect.surfaces.cli.memory.looking import heading, segment_as_json
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -115,7 +115,7 @@ def search(
 
     answer = with_store(url, space, work, spool="told")
     if as_json:
-        print_json(_told(asked, answer, explain=explain))
+        print_json(_answer_json(asked, answer, explain=explain))
         return
     for note in answer.recalled.notes:
         click.echo(note, err=True)
@@ -239,7 +239,7 @@ async def _vectors(
     return vectors, notes, embedders.said
 
 
-def _told(asked: str, answer: SearchAnswer, *, explain: bool) -> dict[str, Any]:
+def _answer_json(asked: str, answer: SearchAnswer, *, explain: bool) -> dict[str, Any]:
     gate = answer.recalled.gate
     return {
         "query": asked,
@@ -280,7 +280,9 @@ def _draw(answer: SearchAnswer, *, explain: bool) -> None:
         out.print("facts", style="bold")
     for ranked in answer.facts:
         line = RichText(f"     {ranked.score:.2f}  ", style="bold")
-        line.append_text(told(ranked.fact)).append(f"  {shown_id(ranked.fact.id)}", style="dim")
+        line.append_text(fact_line(ranked.fact)).append(
+            f"  {shown_id(ranked.fact.id)}", style="dim"
+        )
         out.print(line, soft_wrap=True)
         out.print(f"     {statement(ranked.fact)}", soft_wrap=True)
     if answer.facts and answer.found:
