@@ -80,7 +80,11 @@ class Place:
     async def work(self, model: Model | None = None, *, most: int | None = None) -> RunResult:
         async with self.store() as store:
             runner = runner_of(
-                store, self.settings, self.clock, model=model, notify=self.told.append
+                store,
+                self.settings,
+                self.clock,
+                model=model,
+                notify=lambda note: self.told.append(str(note)),
             )
             return await runner.run_due(most=most)
 

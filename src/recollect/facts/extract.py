@@ -54,6 +54,8 @@ class Extracted:
     asked: bool
     """Whether a model was asked."""
     reason: str
+    trouble: str = ""
+    """What went wrong with the model, and what it did not read; part of the reason."""
     left_out: str = ""
     """What the model did not read, and why; part of the reason. Empty where it read all."""
 
@@ -134,12 +136,14 @@ async def extract(
         )
         asked = bool(cut.windows)
         left_out = await _by_model(cut, page, collector, model)
+    trouble = "; ".join(filter(None, [*dict.fromkeys(collector.troubles), left_out]))
     return Extracted(
         drafts=tuple(_not_ahead(draft, now) for draft in collector.drafts),
         refused=tuple(collector.refused),
         spent_tokens=collector.spent_tokens,
         asked=asked,
-        reason=_reason(collector, by_rules, model, left_out),
+        reason=_reason(collector, by_rules, model, trouble),
+        trouble=trouble,
         left_out=left_out,
     )
 
@@ -261,10 +265,12 @@ def _not_ahead(draft: FactDraft, now: float) -> FactDraft:
     return draft if draft.at <= now else replace(draft, at=now)
 
 
-def _reason(collector: _DraftCollector, by_rules: int, model: Model | None, left_out: str) -> str:
+def _reason(collector: _DraftCollector, by_rules: int, model: Model | None, trouble: str) -> str:
     if not any(text and not text.isspace() for text in collector.texts.values()):
         return "nothing that is read for facts"
-    said = f"{by_rules} by rules"
-    said += ", no model" if model is None else f", {len(collector.drafts) - by_rules} by the model"
-    said += f", {len(collector.refused)} refused"
-    return "; ".join(filter(None, [said, *dict.fromkeys(collector.troubles), left_out]))
+    counts = f"{by_rules} by rules"
+    counts += (
+        ", no model" if model is None else f", {len(collector.drafts) - by_rules} by the model"
+    )
+    counts += f", {len(collector.refused)} refused"
+    return "; ".join(filter(None, [counts, trouble]))

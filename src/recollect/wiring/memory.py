@@ -178,7 +178,7 @@ def _background_jobs(
         clock,
         makers,
         model=reader if reader is not None else choose_model(settings, "extraction"),
-        notify=notes.add_line,
+        notify=lambda note: notes.add_line(str(note)),
         used=notes.add_use,
     )
 

@@ -225,7 +225,7 @@ class Decisions:
         stale = stale_digests(self.written.values(), known.values(), now=self._now)
         self.written.update((fact.id, fact) for fact in stale)
 
-    def told(self) -> str:
+    def done(self) -> str:
         """What was done, in numbers."""
         counts = {name: self.operations.count(name) for name in dict.fromkeys(self.operations)}
         if not counts:
@@ -244,6 +244,7 @@ _DONE: Final = {
     "none": "known already",
     "refused": "refused",
 }
+_FOUND: Final = frozenset({"add", "update", "supersede"})
 PAGE_SEGMENTS: Final = 200
 """How many segments one job reads at the most."""
 OVERLAP_SEGMENTS: Final = 12
@@ -261,7 +262,26 @@ LEAST_SPOKEN_CHARS: Final = 40
 """Fewer characters of speech in a window are not worth a call."""
 _TOOL_CHARS_READ: Final = 1_200
 """Of a tool's output a model reads head and tail, so no more than this is charged."""
-Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingNote:
+    """What one reading of messages for facts came to."""
+
+    facts: int
+    """Facts that were added, replaced or told in more detail."""
+    messages: int
+    trouble: str
+    """Why a model was not asked, or did not answer."""
+    done: str
+    """What was done, in numbers."""
+
+    def __str__(self) -> str:
+        """One line for people."""
+        return "; ".join(filter(None, [self.done, self.trouble]))
+
+
+Notify = Callable[[ReadingNote], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,10 +449,15 @@ class Extraction:
     def _notify(
         self, new: Sequence[StoredSegment], book: Decisions, extraction: Extracted, note: str
     ) -> None:
-        text = f"{book.told()} from {len(new)} messages"
         how = "by rules and a model" if extraction.asked else "by rules alone"
-        trouble = extraction.reason.partition("; ")[2]  # what went wrong stands behind the counts
-        self.told("; ".join(part for part in (f"{text}, {how}", note, trouble) if part))
+        self.told(
+            ReadingNote(
+                facts=sum(name in _FOUND for name in book.operations),
+                messages=len(new),
+                trouble="; ".join(filter(None, [note, extraction.trouble])),
+                done=f"{book.done()} from {len(new)} messages, {how}",
+            )
+        )
 
 
 def _worth_asking(new: Sequence[StoredSegment]) -> bool:

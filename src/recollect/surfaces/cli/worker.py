@@ -30,6 +30,7 @@ from recollect.wiring.models import choose_embedders, choose_model
 
 if TYPE_CHECKING:
     from recollect.config import Settings
+    from recollect.engine.facts.extraction import ReadingNote
     from recollect.stores.postgres import PostgresFleet
 
 
@@ -50,7 +51,7 @@ class FleetWorker:
         fleet: PostgresFleet,
         settings: Settings,
         progress: Callable[[str, RunResult], None],
-        read: Callable[[str, str], None],
+        read: Callable[[str, ReadingNote], None],
         *,
         concurrency: int,
     ) -> None:
@@ -111,7 +112,7 @@ class FleetWorker:
                 self._settings,
                 embedders=self._embedders,
                 model=self._reader,
-                notify=lambda line: self._read(name, line),
+                notify=lambda note: self._read(name, note),
             )
             result = await runner.run_due(
                 stop=stop, told=lambda each: self._told(name, each), most=JOBS_A_VISIT
@@ -193,12 +194,13 @@ class Tally:
             text = f"{space}: a job failed, {became}: {result.reason}"
             click.echo(plain_line(text), err=True)
 
-    def read(self, space: str, line: str) -> None:
+    def read(self, space: str, note: ReadingNote) -> None:
         """Count what reading a session found; it is told at once, and so is what went wrong."""
         counts = self._found[space]
         notes = len(counts.notes)
-        if counts.hear(line) or len(counts.notes) > notes:
-            click.echo(plain_line(f"{space}: {line}"), err=True)
+        counts.add(note)
+        if note.facts or len(counts.notes) > notes:
+            click.echo(plain_line(f"{space}: {note}"), err=True)
 
     @property
     def found(self) -> int:
@@ -293,7 +295,7 @@ async def _run(
         settings,
         embedders=choose_embedders(settings).used,
         model=reader,
-        notify=lambda line: tally.read(store.space, line),
+        notify=lambda note: tally.read(store.space, note),
     )
 
     def told(result: RunResult) -> None:

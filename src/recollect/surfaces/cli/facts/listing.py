@@ -6,7 +6,6 @@ made; text that cannot move the cursor), and the count of sessions that wait to 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from recollect.engine.facts.book import FactBook
+    from recollect.engine.facts.extraction import ReadingNote
     from recollect.facts.results import FactFilter, FactHistory, FactVersion
     from recollect.ports import Store
     from recollect.values.fact import Fact, FactId
@@ -44,28 +44,21 @@ if TYPE_CHECKING:
 # How many facts were found
 
 
-_NEW = re.compile(r"(\d+) facts (?:added|told in more detail|replaced)")
-_READ = re.compile(r"from (\d+) messages")
-
-
 @dataclass(slots=True)
 class FactCounts:
-    """A sum of such lines."""
+    """A sum of what readings for facts came to."""
 
     facts: int = 0
     messages: int = 0
     notes: list[str] = field(default_factory=list)
     """Why a model was not asked, or did not answer; each once."""
 
-    def hear(self, line: str) -> int:
-        """Count one line; returns how many facts it told of."""
-        text, _, note = line.partition("; ")
-        found = sum(int(count) for count in _NEW.findall(text))
-        self.facts += found
-        self.messages += sum(int(count) for count in _READ.findall(text))
-        if note and note not in self.notes:
-            self.notes.append(note)
-        return found
+    def add(self, note: ReadingNote) -> None:
+        """Count one reading."""
+        self.facts += note.facts
+        self.messages += note.messages
+        if note.trouble and note.trouble not in self.notes:
+            self.notes.append(note.trouble)
 
     def __str__(self) -> str:
         """For people."""

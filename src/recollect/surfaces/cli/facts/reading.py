@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from recollect.engine.facts.extraction import Notify
+    from recollect.engine.facts.extraction import Notify, ReadingNote
     from recollect.facts.results import FactPinned, FactSource, FactWhy
     from recollect.formats.pi_session import PiEntry
     from recollect.ports import Model, Store
@@ -298,13 +298,13 @@ async def _read(store: Store, place: Place, session: str | None, progress: Shown
     counts = FactCounts()
     total = sum(session.segments for session in await store.sessions() if session.session in names)
 
-    def on_line(line: str) -> None:
-        counts.hear(line)
+    def count(note: ReadingNote) -> None:
+        counts.add(note)
         progress.show("reading messages for facts", counts.messages, total)
 
     reader = choose_model(place.settings, "extraction")
     try:
-        result = await _runner(store, place, reader, on_line).run_due()
+        result = await _runner(store, place, reader, count).run_due()
     finally:
         if reader is not None:
             await reader.close()
