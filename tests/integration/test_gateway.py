@@ -553,3 +553,34 @@ def test_tail_shows_what_a_running_gateway_did_and_says_where_none_answers() -> 
     assert json.loads(lines.output)["usage"]["input_tokens"] == 9
     away = runner.invoke(main, ["tail", "--url", running.url, "--once"])
     assert (away.exit_code, "recollect gateway" in away.output) == (2, True)
+
+
+def test_a_conversation_without_a_key_goes_on_after_a_restart() -> None:
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+    with ModelServer(lambda _: says) as server:
+
+        def session(running: BackgroundGateway, texts: list[str]) -> str:
+            reply = ask(running.url, PATHS["anthropic"], turn(texts))
+            return reply.headers["x-recollect-report"].rpartition("/")[0]
+
+        with gateway(server) as running:
+            first = session(running, ["hello", "Aye.", "the mast is oak"])
+        with gateway(server) as running:
+            other = session(running, ["hello"])
+            again = session(running, ["hello", "Aye.", "the mast is oak", "Aye.", "and the keel?"])
+        assert again == first
+        assert other != first
+
+
+def test_memories_that_are_unused_for_long_are_closed_and_opened_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("recollect.gateway.spaces.MOST_OPEN", 3)
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
+        for space in "abcdefa":
+            headers = {"x_recollect_space": space, "x_recollect_session": "s"}
+            assert ask(running.url, PATHS["anthropic"], turn(["hello"]), **headers).status == 200
+        assert len(running.gateway.spaces.opened()) <= 4
+        turns = [record["turn"] for record in records(running, 7)]
+        assert turns == [1, 1, 1, 1, 1, 1, 2]

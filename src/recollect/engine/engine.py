@@ -53,6 +53,7 @@ from recollect.turn.draft import Draft, TurnInput
 from recollect.upkeep.jobs import BackgroundJobs
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import SessionId, SessionState, SpaceId
+from recollect.values.message import MessageId
 from recollect.values.model import FormatName, ModelUse, Request
 from recollect.values.reason import Cause, Reason
 from recollect.values.recall import FILE_SESSIONS
@@ -247,6 +248,13 @@ class Engine:
             recaller = self._recaller if recall else None
             done = await prepare_turn(given, boundary, recaller=recaller, durability=None)
             return context_of(given, done, boundary, as_it_came=request, compaction=None)
+
+    async def last_messages(self, session: Session | SessionId) -> tuple[MessageId, ...]:
+        """The identities of the messages of a session's last request, and of the reply to it where
+        this process observed it; empty for a session that nobody knows."""
+        handle = self._handle(session)
+        async with handle.lock:
+            return (await load(handle, self._stored, self._boundary())).ids
 
     async def _turn(
         self,

@@ -4,6 +4,7 @@ A request goes on with the session whose last request it begins with. The last m
 request may be missing: some clients append one that they never send again. Messages are compared
 by what they say, not by their bytes, so cache marks that move and a string that became a block
 make no difference. Histories that agree in nothing but the first words are different sessions.
+After a restart what the store knows of a session takes the place of what was in memory.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from typing import Final
 from recollect.formats.codec import CODECS
 from recollect.formats.request import split_request
 from recollect.rules.identity import identify
+from recollect.values.message import MessageId
 from recollect.values.model import FormatName
 
 MOST_SESSIONS: Final = 2_000
 """Conversations without a key that are recognised at a time; the longest unseen are let go."""
-_VOLATILE_MESSAGES: Final = 1
+MOST_ALIKE: Final = 50
+"""So many sessions of one beginning are looked for in the store; the next one is a new one."""
+VOLATILE_MESSAGES: Final = 1
 
 
 class SessionRecognition:
@@ -28,61 +32,59 @@ class SessionRecognition:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._known: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[MessageId, ...]] = OrderedDict()
         """The identities of each session's last request, longest unseen first."""
-        self._starts: dict[str, set[str]] = {}
-        """Sessions by the identity of their first message."""
+        self._alike: dict[str, set[str]] = {}
+        """Sessions by how they begin."""
 
-    def name(self, format_name: FormatName, body: bytes) -> str:
-        """The session that this request belongs to; a new one where it goes on with none."""
-        ids = self._identities(format_name, body)
-        session = self._continued(ids) or self._new(ids)
-        self._remember(session, ids)
-        return session
-
-    def _identities(self, format_name: FormatName, body: bytes) -> tuple[str, ...]:
+    def identities(self, format_name: FormatName, body: bytes) -> tuple[MessageId, ...]:
+        """What the messages of a request say, one after the other."""
         codec = CODECS[format_name]
         messages = split_request(body, format_name).messages
-        ids = tuple(identify(codec.read(raw), self._secret) for raw in messages)
-        return (f"{format_name}:{ids[0]}", *ids[1:]) if ids else ()
+        return tuple(identify(codec.read(raw), self._secret) for raw in messages)
 
-    def _continued(self, ids: Sequence[str]) -> str | None:
+    def continued(self, format_name: FormatName, ids: Sequence[MessageId]) -> str | None:
         """The session with the longest history that this one goes on with."""
         best, length = None, 0
-        for session in self._starts.get(ids[0], ()) if ids else ():
+        for session in self._alike.get(_beginning(format_name, ids), ()):
             known = self._known[session]
-            shared = _shared(known, ids)
-            if shared >= max(1, len(known) - _VOLATILE_MESSAGES) and shared > length:
-                best, length = session, shared
+            if goes_on(known, ids) and len(known) > length:
+                best, length = session, len(known)
         return best
 
-    def _new(self, ids: Sequence[str]) -> str:
-        """A name that the same beginning gets again after a restart, unless it is taken."""
-        start = hashlib.sha256((ids[0] if ids else "").encode()).hexdigest()[:16]
-        number = 1
-        while (name := f"unnamed:{start}" + (f"-{number}" if number > 1 else "")) in self._known:
-            number += 1
-        return name
+    def candidates(self, format_name: FormatName, ids: Sequence[MessageId]) -> list[str]:
+        """Names that a session of this beginning may have had before a restart, then free ones."""
+        start = _beginning(format_name, ids)
+        numbered = (start if number == 1 else f"{start}-{number}" for number in range(1, 10_000))
+        free = [
+            name for name, _ in zip(numbered, range(len(self._known) + MOST_ALIKE), strict=False)
+        ]
+        return [name for name in free if name not in self._known][:MOST_ALIKE]
 
-    def _remember(self, session: str, ids: tuple[str, ...]) -> None:
+    def remember(self, format_name: FormatName, session: str, ids: tuple[MessageId, ...]) -> None:
+        """What the session's last request was."""
         self._known[session] = ids
         self._known.move_to_end(session)
-        if ids:
-            self._starts.setdefault(ids[0], set()).add(session)
+        self._alike.setdefault(_beginning(format_name, ids), set()).add(session)
         while len(self._known) > MOST_SESSIONS:
-            gone, last = self._known.popitem(last=False)
-            begun = self._starts.get(last[0]) if last else None
-            if begun is not None:
-                begun.discard(gone)
-                if not begun:
-                    del self._starts[last[0]]
+            gone, _ = self._known.popitem(last=False)
+            start = gone.partition("-")[0]
+            self._alike[start].discard(gone)
+            if not self._alike[start]:
+                del self._alike[start]
 
 
-def _shared(known: Sequence[str], ids: Sequence[str]) -> int:
-    """How many messages two histories have in common from their beginning."""
-    count = 0
+def goes_on(known: Sequence[MessageId], ids: Sequence[MessageId]) -> bool:
+    """Whether a history goes on with a known one, but for a volatile message at its end."""
+    shared = 0
     for mine, theirs in zip(known, ids, strict=False):
         if mine != theirs:
             break
-        count += 1
-    return count
+        shared += 1
+    return shared >= max(1, len(known) - VOLATILE_MESSAGES)
+
+
+def _beginning(format_name: FormatName, ids: Sequence[MessageId]) -> str:
+    """The name of the first session that begins so, the same after a restart."""
+    first = f"{format_name}:{ids[0] if ids else ''}"
+    return f"unnamed:{hashlib.sha256(first.encode()).hexdigest()[:16]}"

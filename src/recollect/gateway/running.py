@@ -79,7 +79,7 @@ def server_of(gateway: Gateway) -> uvicorn.Server:
             date_header=False,
             interface="asgi3",
             lifespan="on",
-            log_level="warning",
+            log_level="critical",  # what goes wrong is told by records and by our own log
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=10,
@@ -111,7 +111,8 @@ class BackgroundGateway:
         until = time.monotonic() + START_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > until:
-                raise RecollectError("the gateway did not start: the log says why")
+                why = self.gateway.startup_error or "it took too long"
+                raise RecollectError(f"the gateway did not start: {why}")
             time.sleep(0.01)
         return self
 

@@ -10,7 +10,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -131,6 +131,7 @@ class Gateway:
         self._shaper = Shaper(settings, self.spaces)
         self._running = 0
         self._warm: asyncio.Task[None] | None = None
+        self.startup_error: RecollectError | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         """Where it runs, once it is open: what is asked of its memories is asked there."""
 
@@ -151,6 +152,7 @@ class Gateway:
                 try:
                     await self.open()
                 except RecollectError as error:
+                    self.startup_error = error
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     return
                 await send({"type": "lifespan.startup.complete"})
@@ -271,7 +273,8 @@ class Gateway:
                 await self._answer(exchange, send, 502, str(error))
                 return
             self._finish(exchange)
-            raise  # the server then closes the connection: the client sees that the reply broke off
+            # Not completing the reply makes the server close the connection: the client sees that
+            # it broke off, as it would have without us.
         except asyncio.CancelledError:
             exchange.note(outcome=Unread.GONE.value)
             self._finish(exchange)
@@ -300,7 +303,8 @@ class Gateway:
             caller = replace(caller, kind=RequestKind.COUNT)
         exchange.note(client=caller.client, kind=caller.kind.value, session=caller.session)
         shaped = await self._shaped(exchange, caller, route, body)
-        await self._converse(exchange, caller, route, shaped, send, body)
+        with shaped.memory.in_use() if shaped.memory is not None else nullcontext():
+            await self._converse(exchange, caller, route, shaped, send, body)
 
     async def _readable(self, exchange: Exchange) -> bytes | None:
         """The body without its content coding; None where it cannot be read."""

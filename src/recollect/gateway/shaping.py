@@ -21,6 +21,7 @@ from recollect.engine import Context, Observation
 from recollect.errors import FormatError, MissingExtra, StaleSession
 from recollect.gateway.activity import Handling
 from recollect.gateway.caller import Caller, RequestKind
+from recollect.gateway.recognition import goes_on
 from recollect.gateway.replies import KeptReply
 from recollect.gateway.spaces import SpaceMemory, Spaces
 from recollect.values.model import FormatName
@@ -70,7 +71,7 @@ class Shaper:
         session = caller.session
         try:
             if session is None:
-                session = await asyncio.to_thread(memory.recognition.name, format_name, body)
+                session = await self._recognised(memory, format_name, body)
             await self._observed(memory, session)
             context = await self._prepared(memory, session, caller.betas, format_name, body)
         except FormatError as error:
@@ -201,6 +202,22 @@ class Shaper:
         except Exception as error:  # noqa: BLE001 - the client has its answer; the next one comes
             self._part.away(f"{type(error).__name__}: {error}", whose=session)
         return None
+
+    async def _recognised(self, memory: SpaceMemory, format_name: FormatName, body: bytes) -> str:
+        """The session of a request that names none: as it goes on, here or in the store."""
+        recognition = memory.recognition
+        ids = await asyncio.to_thread(recognition.identities, format_name, body)
+        name = recognition.continued(format_name, ids)
+        if name is None:
+            names = recognition.candidates(format_name, ids)
+            name = names[-1]
+            for candidate in names:
+                known = await self._within(memory.engine.last_messages(candidate))
+                if not known or goes_on(known, ids):
+                    name = candidate
+                    break
+        recognition.remember(format_name, name, ids)
+        return name
 
     async def _observed(self, memory: SpaceMemory, session: str) -> None:
         """Wait for the reading of the session's last reply, for a while."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,6 +28,8 @@ from recollect.wiring.stores import deployment_secret
 AGAIN_SECONDS: Final = 30.0
 """How long a memory that could not be opened is left alone."""
 CLOSE_SECONDS: Final = 10.0
+MOST_OPEN: Final = 64
+"""Memories open at once; those unused for longest are closed, and opened again when needed."""
 _WARM_UP: Final = "warm-up"
 _WARM_UP_REQUEST: Final = (
     b'{"model":"","messages":[{"role":"user","content":"What did we decide about it before?"}]}'
@@ -41,6 +45,22 @@ class SpaceMemory:
     recognition: SessionRecognition
     observing: dict[str, asyncio.Task[Observation | None]] = field(default_factory=dict)
     """Replies that are being read, by session: the session's next turn waits for its own."""
+    turns: int = 0
+    """Requests that are being shaped or answered."""
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While a request of it is under way."""
+        self.turns += 1
+        try:
+            yield
+        finally:
+            self.turns -= 1
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way: it is not to be closed then."""
+        return bool(self.turns or self.observing)
 
 
 class Spaces:
@@ -56,7 +76,8 @@ class Spaces:
         self._settings = settings
         self._model = model
         self._open = opened or self._opened
-        self._spaces: dict[str, SpaceMemory] = {}
+        self._spaces: OrderedDict[str, SpaceMemory] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
         self._failed_at: dict[str, float] = {}
         self.stateless = Engine(
             replace(settings, compaction=replace(settings.compaction, enabled=False)),
@@ -73,6 +94,7 @@ class Spaces:
         """The memory of a space; None while it cannot be opened."""
         known = self._spaces.get(space)
         if known is not None:
+            self._spaces.move_to_end(space)
             return known
         failed = self._failed_at.get(space)
         if failed is not None and time.monotonic() - failed < AGAIN_SECONDS:
@@ -86,8 +108,17 @@ class Spaces:
             return None
         self._failed_at.pop(space, None)
         secret = space_secret(space, deployment_secret())
-        self._spaces[space] = SpaceMemory(engine, SessionRecognition(secret))
-        return self._spaces[space]
+        self._spaces[space] = memory = SpaceMemory(engine, SessionRecognition(secret))
+        self._close_unused()
+        return memory
+
+    def _close_unused(self) -> None:
+        """Let go of the memories that were unused for longest, where too many are open."""
+        for space in tuple(self._spaces)[: max(0, len(self._spaces) - MOST_OPEN)]:
+            if not self._spaces[space].busy:
+                task = asyncio.create_task(_closed(self._spaces.pop(space)))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
 
     def opened(self) -> tuple[SpaceMemory, ...]:
         """The memories that are open."""
@@ -103,12 +134,16 @@ class Spaces:
 
     async def close(self) -> None:
         """Read what is still to be read, and close every memory."""
-        for memory in self._spaces.values():
-            waiting = set(memory.observing.values())
-            if waiting:
-                await asyncio.wait(waiting, timeout=CLOSE_SECONDS)
-            try:
-                await asyncio.wait_for(memory.engine.close(), CLOSE_SECONDS)
-            except TimeoutError:
-                LOG.warning("a memory was not closed in time; what it wrote last is in the spool")
+        closing = [_closed(memory) for memory in self._spaces.values()]
+        await asyncio.gather(*closing, *self._closing)
         await self.stateless.close()
+
+
+async def _closed(memory: SpaceMemory) -> None:
+    waiting = set(memory.observing.values())
+    if waiting:
+        await asyncio.wait(waiting, timeout=CLOSE_SECONDS)
+    try:
+        await asyncio.wait_for(memory.engine.close(), CLOSE_SECONDS)
+    except TimeoutError:
+        LOG.warning("a memory was not closed in time; what it wrote last is in the spool")
