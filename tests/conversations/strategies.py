@@ -35,6 +35,7 @@ __all__ = [
     "FORMAT_NAMES",
     "blocks_to_strings",
     "bodies",
+    "bodies_with_system_inside",
     "body_from",
     "encoded",
     "move_cache_marks",
@@ -149,6 +150,33 @@ def valid_bodies(format_name: str, *, max_turns: int = 8) -> st.SearchStrategy[B
         return _WRITERS[format_name](tidy_turns(codes), mixed(header), tidy=True)
 
     return st.builds(build, _CODE, st.lists(_CODE, min_size=1, max_size=max_turns))
+
+
+def bodies_with_system_inside() -> st.SearchStrategy[Body]:
+    """Anthropic bodies, messy and valid, with system messages behind some of the user's.
+
+    As Claude Code sends them under the beta that the body names: some empty, some with settings of
+    their own.
+    """
+
+    def build(body: Body, bits: int) -> Body:
+        messages: list[Body] = []
+        for place, message in enumerate(body["messages"]):
+            if message.get("role") == "system":
+                continue
+            messages.append(message)
+            if message.get("role") == "user" and flag(mixed(bits + place), 3, 2):
+                messages.append(_system_inside(mixed(bits + place), place))
+        return {**body, "messages": messages}
+
+    drawn = st.one_of(bodies("anthropic"), valid_bodies("anthropic", max_turns=30))
+    return st.builds(build, drawn, _CODE)
+
+
+def _system_inside(bits: int, place: int) -> Body:
+    words = {"type": "text", "text": f"# Environment {place}\n" + "Branch: main. " * (bits % 40)}
+    row: Body = {"role": "system", "content": [] if flag(bits, 7, 3) else [words]}
+    return {**row, "output_config": {"effort": "medium"}} if flag(bits, 9, 2) else row
 
 
 def windows() -> st.SearchStrategy[int]:

@@ -71,7 +71,8 @@ class ModelServer:
 
     With `window_tokens` a request that counts more is answered with an overflow: as an error in
     the provider's own words, `inside` the stream, or `silent`, as if it had been cut to fit. Such
-    answers take no step. `pages` answer GET requests by path.
+    answers take no step. `pages` answer GET requests by path. Every reply has a `request-id` of its
+    own, as the providers' have.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class ModelServer:
         self._open: set[asyncio.Task[None]] = set()
         self._connections = 0
         self._unexpected = 0
+        self._replies = 0
         self._hung_up = threading.Semaphore(0)
         self.asked: list[Asked] = []
         """Every request, in order."""
@@ -163,25 +165,38 @@ class ModelServer:
         """Answer one request; whether the connection goes on."""
         wire = asked.wire
         if asked.method == "GET" or wire is None:
-            page = self._pages.get(asked.path)
-            status = 404 if page is None else 200
-            return await _respond(writer, status, page or {"error": {"message": "not found"}})
+            status, page = self._page(asked)
+            return await _respond(
+                writer, status, page, self._numbered(), head=asked.method == "HEAD"
+            )
         step = self._step(asked, wire)
         await asyncio.sleep(step.delay_seconds)
         if isinstance(step, Fails):
             body = step.body
             if body is None:
                 body = error_body(wire, code="scripted_error", message="as the script says")
-            return await _respond(writer, step.status, body, step.headers)
+            return await _respond(writer, step.status, body, {**self._numbered(), **step.headers})
         if step.hang_after_events == 0:
             return await self._hang(reader)
         fields = asked.body
         model = str(fields.get("model", "scripted"))
         if not fields.get("stream"):
-            return await _respond(writer, 200, whole_reply(wire, step, model=model))
+            reply = whole_reply(wire, step, model=model)
+            return await _respond(writer, 200, reply, self._numbered())
         usage = bool((fields.get("stream_options") or {}).get("include_usage"))
         events = streamed_reply(wire, step, model=model, usage=usage)
         return await self._stream(wire, step, events, reader, writer)
+
+    def _page(self, asked: Asked) -> tuple[int, Any]:
+        """What is answered to anything but a question to the model."""
+        page = self._pages.get(asked.path)
+        if page is None and asked.path.partition("?")[0].endswith("/count_tokens"):
+            page = {"input_tokens": self._count(asked)}
+        return (404, {"error": {"message": "not found"}}) if page is None else (200, page)
+
+    def _numbered(self) -> dict[str, str]:
+        self._replies += 1
+        return {"request-id": f"req_{self._replies}"}
 
     def _step(self, asked: Asked, wire: WireName) -> Step:
         tokens = self._count(asked)
@@ -218,6 +233,7 @@ class ModelServer:
         if step.fail_after_events is not None:
             events = [*events, overloaded(wire)]
         head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in self._numbered().items())
         writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         content = b"".join(_event(name, data) for name, data in events)
         ended = shown is None or step.fail_after_events is not None
@@ -272,7 +288,10 @@ async def _respond(
     status: int,
     body: Any,
     headers: Mapping[str, str] | None = None,
+    *,
+    head: bool = False,
 ) -> bool:
+    """Answer; with `head` without the body, whose length is told all the same."""
     plain = isinstance(body, str | bytes)
     content = body if isinstance(body, bytes) else (body if plain else json.dumps(body)).encode()
     sent = {
@@ -281,6 +300,7 @@ async def _respond(
         **(headers or {}),
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
-    writer.write(f"HTTP/1.1 {status} Scripted\r\n{lines}\r\n".encode() + content)
+    start = f"HTTP/1.1 {status} Scripted\r\n{lines}\r\n".encode()
+    writer.write(start if head else start + content)
     await writer.drain()
     return True

@@ -17,7 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations.resends import encoded
-from tests.conversations.strategies import bodies, valid_bodies, windows
+from tests.conversations.strategies import (
+    bodies,
+    bodies_with_system_inside,
+    valid_bodies,
+    windows,
+)
 
 from recollect.config import build, load_settings
 from recollect.engine import Context, Engine, Session
@@ -98,6 +103,34 @@ def test_any_conversation(format_name: FormatName) -> None:
             assert fixed.request == context.request, "shaping what was shaped changes nothing"
 
     check()
+
+
+PER_TURN = ("per-turn-control-2026-03-05",)
+
+
+@settings(max_examples=EXAMPLES // 4)
+@given(bodies_with_system_inside(), st.sampled_from((4_000, 8_000, 16_000, 200_000)), st.booleans())
+def test_system_messages_between_the_turns(
+    body: dict[str, Any], window: int, recalls: bool
+) -> None:
+    """Claude Code's, under their beta: the rest is trimmed, pruned and recalled around them."""
+    raw = encoded(body, 0)
+    recaller = FixedRecall(1, 1, 80) if recalls else None
+    engine = Engine(build({"window_tokens": window}), recaller=recaller)
+    context = asyncio.run(engine.prepare(Session("s"), raw, format="anthropic", betas=PER_TURN))
+    out = json.loads(context.request)
+    assert [x for x in context.report.failures if x.stage != "check"] == []
+    strict = violations("anthropic", out, ids_unique_across_messages=True, betas=PER_TURN)
+    assert strict == []
+    assert unfaithful("anthropic", body, out) == []
+    _untouched_messages_are_the_same_bytes(context, raw, "anthropic")
+    _within_its_limit_or_says_why(context)
+    came = array_spans(object_spans(raw)["messages"])
+    for span in array_spans(object_spans(context.request)["messages"]):
+        if json.loads(span).get("role") == "system":
+            assert span in came
+    blocks = [edit for edit in context.report.new_edits if edit.stage == "inject"]
+    assert context.request.count(b"<recalled-context") >= len(blocks)
 
 
 def _everything_but_messages_is_as_it_came(format_name: FormatName, raw: bytes, out: bytes) -> None:

@@ -65,6 +65,8 @@ class Says:
     """Nothing more comes after so many events; 0: not even a status."""
     fail_after_events: int | None = None
     """The wire's own overloaded error takes the place of what would follow."""
+    id: str = "1"
+    """What tells it from other replies: its ids on the wire end in it."""
 
     @property
     def said_stop(self) -> StopReason:
@@ -234,7 +236,7 @@ def _message(says: Says, model: str) -> dict[str, Any]:
         tool = {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.input)}
         blocks.append(tool)
     return {
-        "id": "msg_1",
+        "id": f"msg_{says.id}",
         "type": "message",
         "role": "assistant",
         "model": model,
@@ -254,7 +256,7 @@ def _completion(says: Says, model: str) -> dict[str, Any]:
     finish = _CHAT_STOPS[says.said_stop]
     completion = {
         "object": "chat.completion",
-        "id": "chatcmpl-1",
+        "id": f"chatcmpl-{says.id}",
         "created": 1_700_000_000,
         "model": model,
         "choices": [{"index": 0, "message": message, "finish_reason": finish}],
@@ -275,7 +277,7 @@ def _response(says: Says, model: str) -> dict[str, Any]:
     cut = says.said_stop == "length" or (says.said_stop == "refusal" and not refused)
     reason = "max_output_tokens" if says.said_stop == "length" else "content_filter"
     return {
-        "id": "resp_1",
+        "id": f"resp_{says.id}",
         "object": "response",
         "created_at": 1_700_000_000,
         "model": model,
@@ -291,13 +293,13 @@ def _items(says: Says, *, refused: bool) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if says.thinking:
         summary = [{"type": "summary_text", "text": says.thinking}]
-        items.append({"id": "rs_1", "type": "reasoning", "summary": summary})
+        items.append({"id": f"rs_{says.id}", "type": "reasoning", "summary": summary})
     if says.text:
         part: dict[str, Any] = {"type": "output_text", "text": says.text, "annotations": []}
         if refused:
             part = {"type": "refusal", "refusal": says.text}
-        message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
-        items.append({**message, "content": [part]})
+        message = {"id": f"msg_{says.id}", "type": "message", "role": "assistant"}
+        items.append({**message, "status": "completed", "content": [part]})
     for call in says.calls:
         arguments = json.dumps(call.input, ensure_ascii=False)
         item = {"id": f"fc_{call.id}", "type": "function_call", "call_id": call.id}

@@ -278,7 +278,8 @@ def apply(
         return Applied(view=_view(entries, ()), gone=())
     standing, gone = _sorted(edits, {entry.key for entry in entries})
     hidden = behind_cut(entries, () if standing.cut is None else (standing.cut,))
-    rows, notes = _remaining(entries, standing, hidden)
+    turns, inside = _without_system(entries) if codec.rules.system_inside else (entries, [])
+    rows, notes = _remaining(turns, standing, hidden)
     given = list(rows)
     repairs: tuple[Repair, ...] = ()
     if continues or not _all_entries_well_formed(rows, codec):
@@ -289,10 +290,58 @@ def apply(
         rows = make_acceptable(rows, renamed)
         repairs = (*repairs, *renamed)
     rows = place(rows, standing.cut, standing.inserts, notes, codec.rules)
+    if inside:
+        rows, left_out = _with_system(rows, inside, continued=continued)
+        repairs = (*repairs, *left_out)
     settled = settle(rows, codec.rules, continued=continued, thinking=thinking, given=given)
     memory: dict[Slot, Composed] = {} if composed is None else composed
     shown = [compose(row, codec, weigh, memory) for row in settled.rows]
     return Applied(view=_view(shown, (*repairs, *settled.repairs)), gone=tuple(gone))
+
+
+_Inside = list[tuple[EntryKey | None, Entry]]
+"""System messages between the turns, each with the message that it stands behind."""
+
+
+def _without_system(entries: Sequence[Entry]) -> tuple[list[Entry], _Inside]:
+    """The turns, and apart from them the system messages between them."""
+    turns: list[Entry] = []
+    inside: _Inside = []
+    for entry in entries:
+        if entry.role == "system":
+            inside.append((turns[-1].key if turns else None, entry))
+        else:
+            turns.append(entry)
+    return turns, inside
+
+
+def _with_system(
+    rows: Sequence[Arranged], inside: _Inside, *, continued: bool
+) -> tuple[list[Arranged], list[Repair]]:
+    """The rows with each system message behind the user's message that it stood behind.
+
+    One whose message is not shown leaves with it, but for the first: that describes where the
+    agent works, and stands behind whatever begins the history now.
+    """
+    behind: dict[int, Entry] = {}
+    shown = {key: at for at, row in enumerate(rows) if row.role == "user" for key in keys_of(row)}
+    begins = next((at for at, row in enumerate(rows) if row.role == "user"), None)
+    repairs: list[Repair] = []
+    for count, (key, entry) in enumerate(inside):
+        at = shown.get(key) if key is not None else None
+        if at is None and count == 0 and not continued:
+            at = begins
+        if at is None or at in behind:
+            reason = Reason(Cause.SYSTEM_ASTRAY)
+            repairs.append(Repair(kind="left-out", anchor=entry.key, part=None, reason=reason))
+        else:
+            behind[at] = entry
+    out: list[Arranged] = []
+    for at, row in enumerate(rows):
+        out.append(row)
+        if at in behind:
+            out.append(behind[at])
+    return out, repairs
 
 
 def _as_it_should_be(entries: Sequence[Entry], codec: Codec) -> bool:
@@ -404,6 +453,8 @@ def extend(
         return None
     row_at, entry_at = joint
     tail = entries[entry_at:]
+    if codec.rules.system_inside and tail[0].role == "system":
+        return None  # it stands behind a message before the joint
     if not _stands_alone(tail, last.view):
         return None
     reuse_matters = codec.rules.ids_unique or not codec.rules.results_adjacent

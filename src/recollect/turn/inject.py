@@ -140,8 +140,11 @@ def _none(reason: Reason) -> InjectResult:
 def _placed(
     entries: Sequence[Entry], text: str, placement: PlacementSetting, reason: Reason, turn: int
 ) -> Insert:
-    """Before the newest user message; at the tail in mid-turn; or at the head (OpenClaw)."""
-    last = entries[-1]
+    """Before the newest user message; at the tail in mid-turn; or at the head (OpenClaw).
+
+    A system message at the end belongs to the message before it, and so does the block.
+    """
+    last = next((entry for entry in reversed(entries) if entry.role != "system"), entries[-1])
     if placement == "after-system":
         return Insert(
             anchor=last.key, placement="head", text=text, stage="inject", reason=reason, turn=turn

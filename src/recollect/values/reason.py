@@ -71,6 +71,7 @@ class Cause(Enum):
     TURN_FAILED = "the turn was ended by an error"
     CALL_GOES_TOO = "{why}: its call goes too"
     SYSTEM_INSIDE = "a system message inside the history"
+    SYSTEM_ASTRAY = "a system message whose user message is not shown"
     EMPTY_MESSAGE = "an empty message"
     BLANK_TEXT = "blank text"
     EARLIER_BLOCK = "a recalled block of an earlier turn"

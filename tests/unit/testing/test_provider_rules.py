@@ -57,6 +57,9 @@ EMPTIES: tuple[Any, ...] = ("", [], None)
 HI = {"role": "user", "content": "hi"}
 THINKING_ON = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
+SYSTEM_INSIDE = {"betas": ["per-turn-control-2026-03-05"]}
+SYSTEM = {"role": "system", "content": [text()], "output_config": {"effort": "low"}}
+
 ANTHROPIC_VALID: dict[str, Body] = {
     "one string": {"messages": [HI]},
     "a call and its result": {"messages": [HI, assistant(text(), call()), user(result(), text())]},
@@ -87,6 +90,10 @@ ANTHROPIC_VALID: dict[str, Body] = {
         "system": [text(**MARK)],
         "messages": [user(text(**MARK), text(**MARK), text(**MARK))],
     },
+    "system messages between the turns, under their beta": {
+        **SYSTEM_INSIDE,
+        "messages": [HI, SYSTEM, assistant(call()), user(result()), {**SYSTEM, "content": []}],
+    },
     "an unknown block": {"messages": [user({"type": "hologram", "data": ""})]},
     "an id used again, each answered": {
         "messages": [HI, assistant(call()), user(result()), assistant(call()), user(result())]
@@ -97,7 +104,12 @@ ANTHROPIC_BROKEN: dict[str, list[tuple[str, Body]]] = {
     "messages-empty": [("messages", {"messages": []}), ("messages", {})],
     "role-unknown": [("messages[1].role", {"messages": [HI, {**HI, "role": "system"}]})],
     "first-not-user": [
-        ("messages[0].role", {"messages": [{"role": "assistant", "content": "hi"}, HI]})
+        ("messages[0].role", {"messages": [{"role": "assistant", "content": "hi"}, HI]}),
+        ("messages[0].role", {**SYSTEM_INSIDE, "messages": [SYSTEM, HI]}),
+    ],
+    "system-not-behind-user": [
+        ("messages[2].role", {**SYSTEM_INSIDE, "messages": [HI, assistant(text()), SYSTEM, HI]}),
+        ("messages[2].role", {**SYSTEM_INSIDE, "messages": [HI, SYSTEM, SYSTEM]}),
     ],
     "roles-not-alternating": [("messages[1].role", {"messages": [HI, HI]})],
     "content-empty": [
@@ -550,6 +562,13 @@ def test_a_displaced_result_breaks_both_directions() -> None:
         "call-unanswered",
         "result-orphan",
     }
+
+
+def test_betas_in_the_headers_count_as_those_in_the_body() -> None:
+    body = {"messages": [HI, SYSTEM]}
+
+    assert [item.rule for item in violations("anthropic", body)] == ["role-unknown"]
+    assert violations("anthropic", body, betas=SYSTEM_INSIDE["betas"]) == []
 
 
 def test_an_unknown_format_is_an_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -73,4 +74,5 @@ def serve(settings: Settings) -> None:
     click.echo(f"Recollect listens on {url}: set it as your agent's base URL", err=True)
     click.echo(f"  Claude Code: ANTHROPIC_BASE_URL={url} claude", err=True)
     click.echo("  What it does: recollect tail", err=True)
-    server.run(sockets=[opened])
+    with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
+        server.run(sockets=[opened])

@@ -16,12 +16,11 @@ from recollect.testing.provider_rules import anthropic, openai_chat, openai_resp
 from recollect.testing.provider_rules.violation import Violation, unfaithful
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["FORMAT_NAMES", "RULES", "Violation", "unfaithful", "violations"]
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], list[Violation]]] = {
-    "anthropic": anthropic.check,
     "openai-chat": openai_chat.check,
     "openai-responses": openai_responses.check,
     "pi": pi.check,
@@ -33,7 +32,7 @@ _REUSED_IDS: Mapping[str, Callable[[Mapping[str, Any]], list[Violation]]] = {
     "pi": pi.reused_ids,
 }
 
-FORMAT_NAMES: tuple[str, ...] = tuple(_CHECKS)
+FORMAT_NAMES: tuple[str, ...] = tuple(_REUSED_IDS)
 """The formats we can judge."""
 
 RULES: Mapping[str, tuple[str, ...]] = {
@@ -46,18 +45,26 @@ RULES: Mapping[str, tuple[str, ...]] = {
 
 
 def violations(
-    format_name: str, body: Mapping[str, Any], *, ids_unique_across_messages: bool = False
+    format_name: str,
+    body: Mapping[str, Any],
+    *,
+    ids_unique_across_messages: bool = False,
+    betas: Iterable[str] = (),
 ) -> list[Violation]:
     """Name every rule of `format_name` that `body` breaks; empty when it would be accepted.
 
     By default a call id may be used again later in the conversation as long as each use is
     answered in its own place. Anthropic itself wants ids unique in the whole request
     (openclaw#4700, #43370; NeMo Switchyard#502): `ids_unique_across_messages` holds that too and
-    reports it as `call-id-reused`; our own tests ask for it.
+    reports it as `call-id-reused`; our own tests ask for it. `betas` are the beta features that the
+    request's headers name: one of Anthropic's allows system messages between the turns.
     """
-    if format_name not in _CHECKS:
+    if format_name not in FORMAT_NAMES:
         raise ValueError(f"{format_name!r} is none of {', '.join(FORMAT_NAMES)}")
-    found_violations = _CHECKS[format_name](body)
+    if format_name == "anthropic":
+        found_violations = anthropic.check(body, betas)
+    else:
+        found_violations = _CHECKS[format_name](body)
     if ids_unique_across_messages:
         found_violations += _REUSED_IDS[format_name](body)
     return found_violations

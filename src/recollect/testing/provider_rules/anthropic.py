@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from recollect.testing.provider_rules.violation import (
@@ -30,6 +30,7 @@ RULES = (
     "role-unknown",
     "first-not-user",
     "roles-not-alternating",
+    "system-not-behind-user",
     "content-empty",
     "text-blank",
     "text-blank-in-result",
@@ -67,25 +68,40 @@ THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
 # opencode#1279: "String should match pattern '^[a-zA-Z0-9_-]+$'".
 _ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 _MOST_CACHE_MARKS = 4  # "A maximum of 4 blocks with cache_control may be provided."
+_SYSTEM_INSIDE_BETA = "per-turn-control-"
+"""The beta, less its date, under which Claude Code sends system messages between the turns."""
 _Block = tuple[str, Mapping[str, Any]]
+_Numbered = list[tuple[int, Mapping[str, Any]]]
 
 
-def check(body: Mapping[str, Any]) -> list[Violation]:
-    """Every rule of the Messages API that `body` breaks."""
-    messages = [message for _, message in mappings(body.get("messages"))]
-    if not messages:
+def check(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list[Violation]:
+    """Every rule of the Messages API that `body` breaks.
+
+    Under the beta of system messages between the turns, which the headers name or the mapping that
+    a client library is called with, those are judged by a rule of their own, and everything else as
+    if they were not there.
+    """
+    numbered = list(mappings(body.get("messages")))
+    broken = _roles(numbered)
+    marked = [_blocks(place, message) for place, message in numbered]
+    named = (*betas, *(body.get("betas") or ()))
+    if any(str(name).startswith(_SYSTEM_INSIDE_BETA) for name in named):
+        broken = _roles(numbered, system_inside=True)
+        numbered = [pair for pair in numbered if pair[1].get("role") != "system"]
+    if not numbered:
         return [_broken("messages-empty", "messages", "At least one message is required.")]
-    blocks = [_blocks(place, message) for place, message in enumerate(messages)]
+    messages = [message for _, message in numbered]
+    blocks = [_blocks(place, message) for place, message in numbered]
     return [
-        *_roles(messages),
-        *_contents(messages, blocks),
+        *broken,
+        *_contents(numbered, blocks),
         *_block_homes(messages, blocks),
         *_pairs(messages, blocks),
         *_server_pairs(blocks),
         *_callers(blocks),
         *_thinking(blocks),
         *_final(body, messages, blocks),
-        *_cache_marks(body, blocks),
+        *_cache_marks(body, marked),
     ]
 
 
@@ -112,21 +128,28 @@ def _blocks(place: int, message: Mapping[str, Any]) -> list[_Block]:
     return [(f"{where}[{index}]", block) for index, block in mappings(content)]
 
 
-def _roles(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """`roles must alternate between "user" and "assistant"`; the first must be the user's."""
+def _roles(numbered: _Numbered, *, system_inside: bool = False) -> Iterator[Violation]:
+    """`roles must alternate between "user" and "assistant"`; the first must be the user's.
+
+    With `system_inside` a system message may stand behind a user's, as in all that was captured of
+    Claude Code 2.1.325, and what follows it begins anew.
+    """
     before = None
-    for place, message in enumerate(messages):
+    for count, (place, message) in enumerate(numbered):
         role, where = message.get("role"), f"messages[{place}].role"
-        if role not in ("user", "assistant"):
+        if system_inside and role == "system":
+            if count and before != "user":
+                yield _broken("system-not-behind-user", where, f"It stands behind {before}.")
+        elif role not in ("user", "assistant"):
             yield _broken("role-unknown", where, f"A message's role cannot be {role!r}.")
         elif role == before:
             yield _broken("roles-not-alternating", where, f"Two {role} messages in a row.")
-        if place == 0 and role != "user":
+        if count == 0 and role != "user":
             yield _broken("first-not-user", where, "The first message must be the user's.")
         before = role
 
 
-def _contents(messages: list[Mapping[str, Any]], blocks: list[list[_Block]]) -> Iterator[Violation]:
+def _contents(numbered: _Numbered, blocks: list[list[_Block]]) -> Iterator[Violation]:
     """Empty messages and blank texts.
 
     "all messages must have non-empty content except for the optional final assistant message"
@@ -134,8 +157,8 @@ def _contents(messages: list[Mapping[str, Any]], blocks: list[list[_Block]]) -> 
     non-empty" and "text content blocks must contain non-whitespace text" (claude-code#23440). A
     result without content is documented, a blank text block inside one is not (hermes-agent#41985).
     """
-    for place, own in enumerate(blocks):
-        if not own or messages[place].get("content") == "":
+    for (place, message), own in zip(numbered, blocks, strict=True):
+        if not own or message.get("content") == "":
             yield _broken("content-empty", f"messages[{place}].content", "The message is empty.")
             continue
         for where, block in own:
