@@ -47,6 +47,10 @@ full:
 real-model *ARGS:
     python -m tests.harness.real_model {{ARGS}}
 
+# Claude Code, Codex, pi and opencode themselves through the gateway, both sides recorded
+clients *ARGS:
+    python -m tests.harness.clients {{ARGS}}
+
 # What strategies cost under prompt caching and what they keep, beside plain compaction and OpenClaw
 cost *ARGS:
     recollect bench cost {{ARGS}}

@@ -60,9 +60,24 @@ class BlockingEngine:
         request: bytes | bytearray | memoryview | Mapping[str, Any],
         *,
         format: FormatName | None = None,  # noqa: A002
+        betas: Sequence[str] = (),
     ) -> Context:
         """As `Engine.prepare`, waited for."""
-        return self._wait(self.engine.prepare(session, request, format=format))
+        return self._wait(self.engine.prepare(session, request, format=format, betas=betas))
+
+    def preview(
+        self,
+        session: Session | SessionId,
+        request: bytes | bytearray | memoryview | Mapping[str, Any],
+        *,
+        format: FormatName | None = None,  # noqa: A002
+        betas: Sequence[str] = (),
+        recall: bool = True,
+    ) -> Context:
+        """As `Engine.preview`, waited for."""
+        return self._wait(
+            self.engine.preview(session, request, format=format, betas=betas, recall=recall)
+        )
 
     def observe(self, session: Session | SessionId, reply: Any) -> Observation:
         """As `Engine.observe`, waited for."""
