@@ -145,3 +145,13 @@ def _imported(name: str, path: Path, modules: dict[str, Path]) -> set[str]:
         elif isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
     return {other for other in found if other in modules and other != name}
+
+
+def test_no_class_name_stands_twice_in_the_package() -> None:
+    """Whoever searches for a name finds one thing."""
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src" / "recollect").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path.name)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -38,7 +38,7 @@ _NAMELESS: Final = GRAMMAR | {"decided", "agreed", "use", "remember", "note"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class StatementPart:
     """One of the things that a statement says."""
 
     text: str = field(repr=False)
@@ -62,14 +62,14 @@ class Remainder:
 
 
 @lru_cache(maxsize=4096)  # the same facts are candidates again and again
-def parts_of(statement: str) -> tuple[Part, ...]:
+def parts_of(statement: str) -> tuple[StatementPart, ...]:
     """The parts of a statement that give something a value or name it; one where they are one."""
     if len(statement) > _MOST_CHARS:
-        return (Part(text=statement, said=statement),)
-    parts: list[Part] = []
+        return (StatementPart(text=statement, said=statement),)
+    parts: list[StatementPart] = []
     for joint, text in _stating(statement):
         lead = _lead(parts[-1].text, text) if parts else ""
-        parts.append(Part(text=f"{lead}{text}", said=text, joint=joint))
+        parts.append(StatementPart(text=f"{lead}{text}", said=text, joint=joint))
     return tuple(parts)
 
 
@@ -137,7 +137,9 @@ def _lead(before: str, text: str) -> str:
     return before[: alike[0].start] if alike else ""
 
 
-def _meant(parts: Sequence[Part], correction: str, replaced: set[str]) -> tuple[int, ...] | None:
+def _meant(
+    parts: Sequence[StatementPart], correction: str, replaced: set[str]
+) -> tuple[int, ...] | None:
     """The parts that a correction speaks of; none: of the whole; None: it cannot be told."""
     values = values_of(correction)
     words = set(content_words(correction))

@@ -34,7 +34,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class WrappedAgent:
     """One agent: what starts it, and where it keeps its base URL."""
 
     name: str
@@ -119,10 +119,10 @@ def _opencode_configured(text: str, url: str) -> str:
     return json.dumps(_merged(_json_object(text), _opencode_fields(url)), indent=2) + "\n"
 
 
-AGENTS: Final[Mapping[str, Agent]] = {
+AGENTS: Final[Mapping[str, WrappedAgent]] = {
     agent.name: agent
     for agent in (
-        Agent(
+        WrappedAgent(
             name="claude",
             program="claude",
             launch=lambda url: Launch(environment={"ANTHROPIC_BASE_URL": url}),
@@ -130,7 +130,7 @@ AGENTS: Final[Mapping[str, Agent]] = {
             configured=_claude_configured,
             upstreams=_claude_upstreams,
         ),
-        Agent(
+        WrappedAgent(
             name="codex",
             program="codex",
             launch=lambda url: Launch(arguments=("-c", f'openai_base_url="{url}/v1"')),
@@ -138,14 +138,14 @@ AGENTS: Final[Mapping[str, Agent]] = {
             configured=_codex_configured,
             upstreams=_codex_upstreams,
         ),
-        Agent(
+        WrappedAgent(
             name="pi",
             program="pi",
             launch=_pi_launch,
             configuration=lambda: _pi_folder() / "models.json",
             configured=_pi_configured,
         ),
-        Agent(
+        WrappedAgent(
             name="opencode",
             program="opencode",
             launch=lambda url: Launch(
@@ -158,7 +158,7 @@ AGENTS: Final[Mapping[str, Agent]] = {
 }
 
 
-def persist(agent: Agent, url: str) -> Path:
+def persist(agent: WrappedAgent, url: str) -> Path:
     """Write the gateway's URL into the agent's configuration; returns the file's path.
 
     What the file held is kept first. RecollectError where it was done before.
@@ -182,7 +182,7 @@ def persist(agent: Agent, url: str) -> Path:
     return path
 
 
-def restore(agent: Agent) -> Path:
+def restore(agent: WrappedAgent) -> Path:
     """Put the agent's configuration back as it was, byte for byte; returns the file's path.
 
     RecollectError where it was changed since: nobody else's edit is thrown away.
@@ -208,7 +208,7 @@ def restore(agent: Agent) -> Path:
 
 
 @contextmanager
-def launched(agent: Agent, url: str) -> Iterator[Launch]:
+def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
     """How to start an agent through this gateway; what was made for it goes afterwards."""
     launch = agent.launch(url)
     try:
@@ -221,12 +221,12 @@ def launched(agent: Agent, url: str) -> Iterator[Launch]:
             shown.rmdir()
 
 
-def command_line(agent: Agent, launch: Launch, given: Sequence[str]) -> list[str]:
+def command_line(agent: WrappedAgent, launch: Launch, given: Sequence[str]) -> list[str]:
     """What is run."""
     return [agent.program, *launch.arguments, *given]
 
 
-def _kept_file(agent: Agent) -> Path:
+def _kept_file(agent: WrappedAgent) -> Path:
     return data_home() / "gateway" / f"{agent.name}.json"
 
 

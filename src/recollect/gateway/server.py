@@ -32,7 +32,7 @@ from recollect.gateway.activity import (
 from recollect.gateway.caller import Caller, RequestKind, read_caller
 from recollect.gateway.replies import KeptReply, decoded, first_event
 from recollect.gateway.shaping import ShapedRequest, Shaper
-from recollect.gateway.spaces import Spaces
+from recollect.gateway.spaces import OpenSpaces
 from recollect.gateway.summaries import ClientModel, crossing, crossing_of
 from recollect.gateway.upstream import (
     Family,
@@ -62,7 +62,7 @@ _REPORTS: Final = f"{OWN_PATH}reports/"
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ServedRoute:
     """A path whose requests memory shapes."""
 
     family: Family
@@ -71,10 +71,10 @@ class Route:
 
 
 ROUTES: Final = {
-    "/v1/messages": Route("anthropic", "anthropic"),
-    "/v1/messages/count_tokens": Route("anthropic", "anthropic", counts=True),
-    "/v1/chat/completions": Route("openai", "openai-chat"),
-    "/v1/responses": Route("openai", "openai-responses"),
+    "/v1/messages": ServedRoute("anthropic", "anthropic"),
+    "/v1/messages/count_tokens": ServedRoute("anthropic", "anthropic", counts=True),
+    "/v1/chat/completions": ServedRoute("openai", "openai-chat"),
+    "/v1/responses": ServedRoute("openai", "openai-responses"),
 }
 
 
@@ -101,7 +101,7 @@ class Exchange:
         self.record = replace(self.record, **changes)
 
 
-class Unread(Enum):
+class NoBody(Enum):
     """Why a request's body was not read; the value is what people read."""
 
     GONE = "the client went away"
@@ -127,7 +127,7 @@ class Gateway:
         model = None
         if settings.gateway.summaries == "client" and settings.models.provider is None:
             model = ClientModel(self._upstreams, day_tokens=settings.gateway.summary_day_tokens)
-        self.spaces = Spaces(settings, model=model, opened=opened)
+        self.spaces = OpenSpaces(settings, model=model, opened=opened)
         self._shaper = Shaper(settings, self.spaces)
         self._running = 0
         self._warm: asyncio.Task[None] | None = None
@@ -254,7 +254,7 @@ class Gateway:
         if isinstance(body, bytes):
             exchange.body = body
             await _unless_gone(receive, self._handle(exchange, send))
-        elif body is Unread.TOO_LARGE:
+        elif body is NoBody.TOO_LARGE:
             await self._answer(exchange, send, 413, body.value)
         else:
             exchange.note(outcome=body.value)
@@ -276,7 +276,7 @@ class Gateway:
             # Not completing the reply makes the server close the connection: the client sees that
             # it broke off, as it would have without us.
         except asyncio.CancelledError:
-            exchange.note(outcome=Unread.GONE.value)
+            exchange.note(outcome=NoBody.GONE.value)
             self._finish(exchange)
             raise
 
@@ -290,7 +290,7 @@ class Gateway:
             reply.close()
         self._finish(exchange)
 
-    async def _serve(self, exchange: Exchange, route: Route, send: Send) -> None:
+    async def _serve(self, exchange: Exchange, route: ServedRoute, send: Send) -> None:
         """A request of a known format: through memory where it is part of a conversation."""
         body = await self._readable(exchange)
         names = dict(reversed(exchange.headers))
@@ -317,7 +317,7 @@ class Gateway:
             return None
 
     async def _shaped(
-        self, exchange: Exchange, caller: Caller, route: Route, body: bytes | None
+        self, exchange: Exchange, caller: Caller, route: ServedRoute, body: bytes | None
     ) -> ShapedRequest:
         if body is None or caller.kind is RequestKind.UNREADABLE:
             return ShapedRequest(body=exchange.body, handling=Handling.PASSED)
@@ -334,7 +334,7 @@ class Gateway:
         self,
         exchange: Exchange,
         caller: Caller,
-        route: Route,
+        route: ServedRoute,
         shaped: ShapedRequest,
         send: Send,
         body: bytes | None,
@@ -523,18 +523,18 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def _body(receive: Receive, most: int) -> bytes | Unread:
+async def _body(receive: Receive, most: int) -> bytes | NoBody:
     """The whole body, or why there is none."""
     chunks: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return Unread.GONE
+            return NoBody.GONE
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         if size > most:
-            return Unread.TOO_LARGE
+            return NoBody.TOO_LARGE
         if not message.get("more_body"):
             return b"".join(chunks)
 

@@ -23,7 +23,7 @@ from recollect.gateway.activity import Handling
 from recollect.gateway.caller import Caller, RequestKind
 from recollect.gateway.recognition import goes_on
 from recollect.gateway.replies import KeptReply
-from recollect.gateway.spaces import SpaceMemory, Spaces
+from recollect.gateway.spaces import OpenSpaces, SpaceMemory
 from recollect.values.model import FormatName
 
 ResultT = TypeVar("ResultT")
@@ -50,7 +50,7 @@ class ShapedRequest:
 class Shaper:
     """Shapes requests with the memories of their spaces."""
 
-    def __init__(self, settings: Settings, spaces: Spaces) -> None:
+    def __init__(self, settings: Settings, spaces: OpenSpaces) -> None:
         self._settings = settings
         self._spaces = spaces
         self._part = Part("gateway's memory")

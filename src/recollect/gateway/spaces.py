@@ -63,7 +63,7 @@ class SpaceMemory:
         return bool(self.turns or self.observing)
 
 
-class Spaces:
+class OpenSpaces:
     """Engines by space, and the one that keeps nothing."""
 
     def __init__(
