@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from recollect.rules.noise import strip_channel_prefix
+from recollect.rules.noise import reminder_spans, strip_channel_prefix
 from recollect.rules.text import thinking_spans
 from recollect.rules.trust import is_below
 from recollect.values.recall import BLOCK_CLOSING
@@ -368,6 +368,7 @@ def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
         yield from _calls(text, segment.tool)
     else:
         yield 0, len(text) - len(strip_channel_prefix(text))
+        yield from reminder_spans(text)
         yield from (match.span() for match in _LONG_QUOTE.finditer(text))
     yield from (match.span() for match in _FENCED.finditer(text))
     yield from (match.span() for match in _QUOTED_LINE.finditer(text))

@@ -17,7 +17,9 @@ from recollect.values.report import BatchMoment, WindowSource
 RESERVE_SHARE = 4
 """The reserve is at most a quarter of the window."""
 OUTPUT_SHARE = 2
-"""A reply may ask for more than the reserve, but for no more than half of the window."""
+"""A reply may ask for more than the reserve, but for no more than half of the window: more is a
+ceiling that clients send with every request, such as Claude Code's 128,000 of 200,000 tokens, and
+no provider that holds both against the window would take it with any history."""
 BLOCK_SHARE = 10
 """The recalled block is at most a tenth of the window."""
 TALK_SHARE = 3
@@ -111,15 +113,15 @@ def limits_of(
     """Every threshold of a window under these settings.
 
     `output_tokens` is the room a request asks for its reply: providers hold prompt and reply
-    together against the window. At most half of the window is given to it.
+    together against the window. What is over half of the window is not meant as room.
     """
     compaction = settings.compaction
     reserve = min(
         max(compaction.reserve_tokens, compaction.reserve_tokens_floor),
         window_tokens // RESERVE_SHARE,
     )
-    if output_tokens is not None:
-        reserve = max(reserve, min(output_tokens, window_tokens // OUTPUT_SHARE))
+    if output_tokens is not None and output_tokens <= window_tokens // OUTPUT_SHARE:
+        reserve = max(reserve, output_tokens)
     hard_cap = min(settings.recall.hard_cap_tokens, window_tokens // BLOCK_SHARE)
     talk_cap = min(settings.recall.hard_cap_tokens, window_tokens // TALK_SHARE)
     available = window_tokens - reserve

@@ -1,8 +1,8 @@
 """Which messages are noise, and which words of a message are its channel's, not its author's.
 
 Owns two decisions: what is kept but not indexed (`is_noise`), and what is left out of index
-and query (`strip_channel_prefix`). Never changes what is stored or sent. Always pure and
-total: any text has an answer with a reason, and nothing raises.
+and query (`strip_channel_prefix`, `reminder_spans`). Never changes what is stored or sent. Always
+pure and total: any text has an answer with a reason, and nothing raises.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ _METADATA = re.compile(
     r"\s*(?:Conversation|Sender|Channel)\b[^\n:]{0,60}\(untrusted metadata\):\s{0,4}", re.IGNORECASE
 )
 _FENCE = re.compile(r"```(?:json)?[ \t]{0,4}\r?\n")
+_REMINDER_OPENING = "<system-reminder>"
+_REMINDER_CLOSING = "</system-reminder>"
 # A message carries few prefixes; the bound keeps a text made of nothing else linear.
 _MOST_PREFIXES = 16
 _MOST_METADATA_CHARS = 20_000
@@ -72,7 +74,7 @@ _NOT_NOISE = NoiseVerdict(reason=None)
 
 def is_noise(text: str) -> NoiseVerdict:
     """Whether the message says nothing worth finding again, and why."""
-    said = strip_channel_prefix(text).strip()
+    said = without_reminders(strip_channel_prefix(text)).strip()
     reason = _reason(said)
     return _NOT_NOISE if reason is None else NoiseVerdict(reason=reason)
 
@@ -101,10 +103,15 @@ def _is_short(text: str) -> bool:
 
 
 def strip_channel_prefix(text: str) -> str:
-    """The message without the dates, channel names and metadata its channel put before it."""
+    """The message without the dates, channel names and metadata its channel put before it.
+
+    Nor the reminders of a coding agent, which stand before the first words of a user.
+    """
     at = 0
     for _ in range(_MOST_PREFIXES):
         following = _after_metadata(text, at)
+        if following == at:
+            following = _after_reminder(text, at)
         if following == at:
             match = _DATED.match(text, at) or _CHANNEL.match(text, at)
             following = at if match is None else match.end()
@@ -112,6 +119,40 @@ def strip_channel_prefix(text: str) -> str:
             break
         at = following
     return text[at:]
+
+
+def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Where a coding agent's reminders stand in a message: Claude Code puts them into messages of
+    the user and behind results of tools. One begins a line, and is closed."""
+    spans: list[tuple[int, int]] = []
+    at = 0
+    while (start := text.find(_REMINDER_OPENING, at)) >= 0:
+        end = text.find(_REMINDER_CLOSING, start)
+        if end < 0:
+            break
+        at = end + len(_REMINDER_CLOSING)
+        if start == 0 or text[start - 1] == "\n":
+            spans.append((start, at))
+    return tuple(spans)
+
+
+def without_reminders(text: str) -> str:
+    """The message without a coding agent's reminders."""
+    pieces: list[str] = []
+    at = 0
+    for start, end in reminder_spans(text):
+        pieces.append(text[at:start])
+        at = end
+    return "".join([*pieces, text[at:]]) if pieces else text
+
+
+def _after_reminder(text: str, at: int) -> int:
+    """Where the text goes on after a reminder; `at` itself when none stands there."""
+    start = _past_space(text, at)
+    if not text.startswith(_REMINDER_OPENING, start):
+        return at
+    end = text.find(_REMINDER_CLOSING, start)
+    return at if end < 0 else _past_space(text, end + len(_REMINDER_CLOSING))
 
 
 def _after_metadata(text: str, at: int) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from recollect.config.settings import Redaction as RedactionSettings
 from recollect.rules.identity import segment_id
 from recollect.rules.message_redaction import TextMask
-from recollect.rules.noise import is_noise, strip_channel_prefix
+from recollect.rules.noise import is_noise, reminder_spans, strip_channel_prefix
 from recollect.rules.secret_values import MASK_OPENING
 from recollect.rules.text import (
     ERROR_MARK,
@@ -108,8 +108,9 @@ def _passages(segment: Segment) -> Iterator[Passage]:
     at = 0
     if segment.role == "user" and segment.tool is None:
         at = len(text) - len(strip_channel_prefix(text))
-    if segment.role == "assistant":
-        for start, end in thinking_spans(text):
+    hidden = thinking_spans(text) if segment.role == "assistant" else reminder_spans(text)
+    for start, end in hidden:
+        if start >= at:
             yield from _between(text, at, start)
             at = end
     yield from _between(text, at, len(text))

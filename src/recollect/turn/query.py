@@ -18,7 +18,7 @@ from recollect.config.settings import Query as QuerySettings
 from recollect.config.settings import Recall as RecallSettings
 from recollect.formats.summaries import without_names
 from recollect.ports import Archive
-from recollect.rules.noise import is_noise, strip_channel_prefix
+from recollect.rules.noise import is_noise, strip_channel_prefix, without_reminders
 from recollect.search.names import SPEAKS_FROM, speaker_names_asked, speaker_of, speaker_word
 from recollect.search.question import leans, only_asks, what_asks
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
@@ -65,9 +65,10 @@ def query(
 
 
 def spoken_text(entry: Entry | Message) -> str:
-    """What the user said in a message: no results, no blocks of ours, no channel prefix."""
+    """What the user said in a message: no results, no blocks of ours or reminders of the agent's,
+    no channel prefix."""
     texts = [
-        part.text
+        without_reminders(part.text)
         for part in entry.parts
         if isinstance(part, Text) and not part.text.lstrip().startswith(OWN_MARKS)
     ]

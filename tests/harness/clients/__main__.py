@@ -13,6 +13,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.harness.clients.for_ever import (
+    BARE_BELOW_TOKENS,
+    WINDOWS,
+    LongTalk,
+    as_line,
+    long_talk,
+)
 from tests.harness.clients.lab import Lab, LabError
 from tests.harness.clients.scenarios import SCENARIOS
 
@@ -22,6 +29,15 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.harness.clients", description=__doc__)
     parser.add_argument("--folder", type=Path, help="where the agents are, or are installed")
     parser.add_argument("--only", action="append", choices=tuple(SCENARIOS), help="this scenario")
+    parser.add_argument(
+        "--for-ever",
+        action="store_true",
+        help="Claude Code talks 300,000 tokens at windows of 16k, 32k and 200k",
+    )
+    parser.add_argument("--tokens", type=int, default=300_000, help="with --for-ever")
+    parser.add_argument(
+        "--window", type=int, action="append", help="with --for-ever; may be given again"
+    )
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
 
@@ -31,11 +47,41 @@ def main(arguments: Sequence[str]) -> int:
     options = options_of(arguments)
     lab = Lab(folder=options.folder or Path(tempfile.gettempdir()) / "recollect-agents")
     chosen = options.only or list(SCENARIOS)
+    needed = ["claude"] if options.for_ever else [SCENARIOS[name][0] for name in chosen]
     try:
-        lab.install(dict.fromkeys(SCENARIOS[name][0] for name in chosen))
+        lab.install(dict.fromkeys(needed))
     except LabError as missing:
         sys.stderr.write(f"{missing}\n")
         return 2
+    return _for_ever(lab, options) if options.for_ever else _scenarios(lab, chosen, options)
+
+
+def _for_ever(lab: Lab, options: argparse.Namespace) -> int:
+    """Long conversations, without summaries and with those of a weak model."""
+    talks: list[LongTalk] = []
+    for window in options.window or WINDOWS:
+        for summaries in (False, True):
+            with tempfile.TemporaryDirectory(prefix="recollect-clients-") as folder:
+                talk = long_talk(
+                    lab,
+                    Path(folder),
+                    window_tokens=window,
+                    summaries=summaries,
+                    tokens=options.tokens,
+                    bare=window < BARE_BELOW_TOKENS,
+                )
+            talks.append(talk)
+            if not options.json:
+                print(as_line(talk), flush=True)
+                for fault in talk.faults:
+                    print(f"    {fault}", flush=True)
+    if options.json:
+        print(json.dumps([talk.to_dict() for talk in talks], indent=2))
+    return 1 if any(fault for talk in talks for fault in talk.faults) else 0
+
+
+def _scenarios(lab: Lab, chosen: Sequence[str], options: argparse.Namespace) -> int:
+    """What each agent is put through."""
     faults: dict[str, list[str]] = {}
     for name in chosen:
         began = time.monotonic()

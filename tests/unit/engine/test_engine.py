@@ -288,6 +288,8 @@ def test_room_for_the_reply_is_kept() -> None:
     assert run(Engine().prepare("s", given)).report.limit_tokens == 180_000
     roomy = {**given, "max_tokens": 64_000}
     assert run(Engine().prepare("s", roomy)).report.limit_tokens == 136_000
+    ceiling = {**given, "max_tokens": 128_000}
+    assert run(Engine().prepare("s", ceiling)).report.limit_tokens == 180_000
 
 
 def test_the_source_of_the_window_is_told() -> None:

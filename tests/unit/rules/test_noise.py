@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.rules.noise import NoiseReason, is_noise, strip_channel_prefix
+from recollect.rules.noise import NoiseReason, is_noise, strip_channel_prefix, without_reminders
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,7 @@ def test_what_says_something_is_not_noise(text: str) -> None:
             'Channel x (untrusted metadata):\n```json\n{"a": "}"}\n```\n[2026-03-06 9] restart it',
             "restart it",
         ),
+        ("<system-reminder>\nbranch: main\n</system-reminder>\nrestart it", "restart it"),
     ],
 )
 def test_channel_words_are_stripped(text: str, said: str) -> None:
@@ -82,10 +83,20 @@ def test_channel_words_are_stripped(text: str, said: str) -> None:
         "Sender (untrusted metadata): no block",
         "Sender (untrusted metadata): {broken",
         "Slack is down",
+        "<system-reminder> is what it writes",
     ],
 )
 def test_an_authors_own_words_stay(text: str) -> None:
     assert strip_channel_prefix(text) == text
+
+
+def test_an_agents_reminders_are_nobodys_words() -> None:
+    """Claude Code's stand before the user's words, behind them, and alone."""
+    reminder = "<system-reminder>\nTests are red on the branch harbour.\n</system-reminder>"
+    assert without_reminders(f"restart it\n{reminder}") == "restart it\n"
+    assert without_reminders(f"say {reminder}") == f"say {reminder}"
+    assert is_noise(f"{reminder}\n{reminder}").reason is NoiseReason.EMPTY
+    assert not is_noise(f"{reminder}\nrestart the crane")
 
 
 @given(st.text())
@@ -95,7 +106,8 @@ def test_any_text_has_an_answer_and_loses_only_its_beginning(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["[2026-01-01 x]", "Sender (untrusted metadata): {", "{", "\n", "[["]
+    "unit",
+    ["[2026-01-01 x]", "Sender (untrusted metadata): {", "{", "\n", "[[", "<system-reminder>"],
 )
 def test_a_megabyte_of_prefixes_is_quick(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))

@@ -20,7 +20,7 @@ from recollect.formats.codec import CODECS
 from recollect.formats.request import split_request
 from recollect.formats.transcripts import read_transcripts
 from recollect.rules.identity import ROOT, chain, identify, segment_id
-from recollect.rules.noise import strip_channel_prefix
+from recollect.rules.noise import reminder_spans, strip_channel_prefix
 from recollect.rules.text import thinking_spans
 from recollect.rules.tokens import Weigher
 from recollect.search.passages import WHOLE_MAX_CHARS
@@ -196,6 +196,22 @@ def test_system_messages_are_kept_and_not_indexed() -> None:
     assert (made.segment.noise, made.segment.trust, made.passages) == ("system", "high", ())
 
 
+def _indexed(made: NewSegment) -> list[str]:
+    return [made.segment.text[p.start : p.end].strip() for p in made.passages]
+
+
+def test_an_agents_reminders_are_kept_and_not_indexed() -> None:
+    """Claude Code puts them around the user's words, and behind results of tools."""
+    reminder = "<system-reminder>\nThe branch is harbour-main.\n</system-reminder>"
+    first = one(user([text(reminder), text("The crane stands at quay seven."), text(reminder)]))
+    assert _indexed(first) == ["The crane stands at quay seven."]
+    assert first.segment.text.count("harbour-main") == 2
+    alone = one(user([text(reminder)]))
+    assert (alone.segment.noise, alone.passages) == ("empty", ())
+    read = taken([user([result(f"port = 5433\n\n{reminder}")])]).segments[0]
+    assert _indexed(read) == ["port = 5433"]
+
+
 def test_a_summary_is_indexed_as_the_models_words() -> None:
     said = "This session is being continued from a previous conversation: the port was 5433."
     made = one(user(said))
@@ -361,7 +377,8 @@ def checked(made: NewSegment) -> None:
     segment.text.encode()
     assert "\x00" not in segment.text
     if segment.noise is None:
-        for start, end in thinking_spans(segment.text) if segment.role == "assistant" else ():
+        hidden = thinking_spans if segment.role == "assistant" else reminder_spans
+        for start, end in hidden(segment.text):
             covered[start:end] = [True] * (end - start)
         if segment.role == "user" and segment.tool is None:
             prefix = len(segment.text) - len(strip_channel_prefix(segment.text))
