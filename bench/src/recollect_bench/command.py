@@ -24,6 +24,7 @@ from recollect_bench.result import BenchResult, figure_text
 BENCHES: Final = {
     "cost": "what a long conversation costs under prompt caching, and what is kept of it",
     "facts": "what is extracted of what was stated plainly, and how much of noise",
+    "gateway": "what the gateway adds to a request, beside bare proxies",
     "live": "what stands in the request when a user asks, through the whole product",
     "recall": "what is found of what a question needs, on question sets and your transcripts",
     "redaction": "what is masked of real secrets, and what is touched that is none",
@@ -48,6 +49,7 @@ HALVES: Final = ("tune", "held-out", "both", "fresh")
 _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "cost": frozenset({"paths", "svg", "quick"}),
     "facts": frozenset({"half", "noise", "model", "gguf", "most", "out", "misses"}),
+    "gateway": frozenset({"quick", "peers"}),
     "live": frozenset(
         {"sets", "half", "window", "embedder", "summaries", "store", "strategy", "no_pause"}
         | {"quick", "misses", "seeds", "most_chats", "most_questions", "spread"}
@@ -80,7 +82,14 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     " live: sqlite, pg18 or pg16.",
 )
 @click.option(
-    "--quick", is_flag=True, help="cost, live, store, recall, turn --recall: to see that it runs."
+    "--quick",
+    is_flag=True,
+    help="cost, gateway, live, store, recall, turn --recall: to see that it runs.",
+)
+@click.option(
+    "--peers",
+    is_flag=True,
+    help="gateway: also LiteLLM and Headroom, installed by pip into a temporary folder.",
 )
 @click.option("--large", is_flag=True, help="store: also a space of 200,000 passages.")
 @click.option(
@@ -231,6 +240,7 @@ def bench(name: str, *, as_json: bool, **options: Any) -> None:
     \b
     cost       what a long conversation costs under prompt caching, and what is kept of it
     facts      what is extracted of what was stated plainly, and how much of noise
+    gateway    what the gateway adds to a request, beside bare proxies
     live       what stands in the request when a user asks, through the whole product
     recall     what is found of what a question needs, and what is recalled for nothing
     redaction  what is masked of real secrets, and what is touched that is none
