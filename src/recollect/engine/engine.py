@@ -67,6 +67,16 @@ StreamT = TypeVar("StreamT")
 
 KNOWN_PROMPTS = 64
 """How many pairs of system prompt and tools are counted only once."""
+NEW_BYTES = 65_536
+WHOLE_BYTES = 1_500_000
+STANDING_EDITS = 32
+"""A request that adds no more than this to the session's last one, is no larger, and stands under
+so few edits is shaped in a few milliseconds: a server does that in place, too, since the way into
+a thread and back takes longer on a busy machine."""
+FEW_EVENTS = 100
+_SAME_RATIO = 0.9
+"""So much of the last request, from its beginning, has to be there again: clients move their cache
+marks near its end."""
 
 
 class Engine:
@@ -241,7 +251,7 @@ class Engine:
         handle = self._handle(session)
         request = checked_request(request)
         async with handle.lock:
-            boundary = self._boundary()
+            boundary = self._boundary(in_place=_is_quick(handle, request))
             state = await load(handle, self._stored, boundary)
             given = await self._given(handle, state, request, format, boundary, betas)
             given = replace(given, why_not_compact=Reason(Cause.PREVIEWED), may_compact=False)
@@ -268,7 +278,7 @@ class Engine:
     ) -> Context | None:
         """One turn under the session's lock; None where a compaction has to come first."""
         async with handle.lock:
-            boundary = self._boundary()
+            boundary = self._boundary(in_place=_is_quick(handle, request))
             self._follow_files(boundary)
             facts, uses = self._beside.take()
             for line in facts:
@@ -493,7 +503,9 @@ class Engine:
         """
         return self._hooks.on(name, hook)
 
-    async def observe(self, session: Session | SessionId, reply: Any) -> Observation:
+    async def observe(
+        self, session: Session | SessionId, reply: Any, *, wait: bool = True
+    ) -> Observation:
         """Learn from a reply: its usage calibrates the counter, an overflow the window.
 
         `reply` is the provider's reply or its error: a mapping, a client's object, bytes, the
@@ -501,11 +513,15 @@ class Engine:
         was streamed, the list of its events, or one of them that tells its usage; `watch` does
         that by itself. TypeError for what can be none of these; what a proxy answers in a
         provider's place is told as a failure.
+
+        It returns when what was said is kept, within `turn.deadline_seconds`; without `wait` when
+        the reply was read: keeping goes on, and the next turn's report tells what went wrong.
         """
         handle = self._handle(session)
         check_reply(reply)
         async with handle.lock:
-            handle.observation = await self._observer.observe(handle, reply, self._boundary())
+            boundary = self._boundary(in_place=_is_short(reply))
+            handle.observation = await self._observer.observe(handle, reply, boundary, wait=wait)
             return handle.observation
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
@@ -539,12 +555,12 @@ class Engine:
         if watching is not None:
             await watching.ended()
 
-    def _boundary(self) -> Boundary:
+    def _boundary(self, *, in_place: bool = False) -> Boundary:
         turn = self.settings.turn
         return Boundary(
             turn_seconds=turn.deadline_seconds,
             stage_seconds=turn.stage_deadline_seconds,
-            off_the_loop=self._off_the_loop,
+            off_the_loop=self._off_the_loop and not in_place,
         )
 
     async def _given(
@@ -607,6 +623,27 @@ class Engine:
             texts = [raw.decode("utf-8", "replace") for raw in known if raw]
             self._fixed[known] = sum(self._weigher.text(text) for text in texts)
         return self._fixed[known]
+
+
+def _is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
+    """Whether shaping this takes so little that an event loop may do it in place."""
+    if not isinstance(request, bytes) or len(handle.state.edits) > STANDING_EDITS:
+        return False
+    if len(request) <= NEW_BYTES:
+        return True
+    draft = handle.last_draft
+    last = None if draft is None else draft.given.request.body
+    if last is None or len(request) > WHOLE_BYTES or len(request) - len(last) > NEW_BYTES:
+        return False
+    same = int(len(last) * _SAME_RATIO)
+    return request[:same] == last[:same]
+
+
+def _is_short(reply: Any) -> bool:
+    """The same of a reply."""
+    if isinstance(reply, bytes | str):
+        return len(reply) <= NEW_BYTES
+    return isinstance(reply, list | tuple) and len(reply) <= FEW_EVENTS
 
 
 def _fact_book() -> type[FactBook]:

@@ -6,6 +6,7 @@ there, or to be what a provider documents.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -70,7 +71,9 @@ class Observer:
         self._jobs = jobs
         self._recognise_overflow = recognise_overflow
 
-    async def observe(self, session: Session, reply: Any, boundary: Boundary) -> Observation:
+    async def observe(
+        self, session: Session, reply: Any, boundary: Boundary, *, wait: bool = True
+    ) -> Observation:
         """Learn from a reply and keep it; the caller holds the session's lock."""
         given = reply
         if isinstance(reply, list | tuple):
@@ -107,7 +110,7 @@ class Observer:
             )
             state = replace(state, calibration=learned)
         session.state = state
-        entries, archived = await self._keep_reply(session, reply, boundary)
+        entries, archived = await self._keep_reply(session, reply, boundary, wait=wait)
         due = self._due(session, usage, sum(entry.tokens for entry in entries))
         self._note_beside(session, boundary)
         return Observation(
@@ -124,7 +127,7 @@ class Observer:
         )
 
     async def _keep_reply(
-        self, session: Session, reply: Any, boundary: Boundary
+        self, session: Session, reply: Any, boundary: Boundary, *, wait: bool
     ) -> tuple[tuple[Entry, ...], Where | None]:
         """Archive what the model answered, behind the history it answered to."""
         none: tuple[Entry, ...] = ()
@@ -140,6 +143,9 @@ class Observer:
         if entries:
             session.state = followed_by(session.state, entries, session.sent_messages)
             self._keeper.keep_reply(session.id, entries, session.keeping, now=self._clock.now())
+        if not wait:
+            await asyncio.sleep(0)  # let the write begin
+            return entries, "nowhere"
         seconds = self._settings.turn.deadline_seconds
         done = await self._keeper.wait(session.keeping, seconds)
         boundary.add(session.keeping.trouble)

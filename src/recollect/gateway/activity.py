@@ -75,7 +75,8 @@ class ExchangeRecord:
 
 
 def report_lines(report: Report) -> dict[str, Any]:
-    """What a record says of a turn's report."""
+    """What a record says of a turn's report; of a long history in milliseconds, so not while a
+    client waits."""
     return {
         "session": report.session,
         "turn": report.turn,

@@ -17,6 +17,9 @@ MOST_BYTES: Final = 32_000_000
 """More of one reply is not read; no model says so much."""
 
 
+SHORT_BYTES: Final = 32_768
+
+
 class KeptReply:
     """The bytes of one reply as they passed."""
 
@@ -31,6 +34,11 @@ class KeptReply:
         self._size += len(chunk)
         if self._size <= MOST_BYTES:
             self._chunks.append(chunk)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is read in less time than the way into a thread takes."""
+        return self._size <= SHORT_BYTES
 
     def read(self) -> Any:
         """What `observe` takes: a streamed reply's events, or the JSON body's bytes.

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from recollect.config import Settings
-from recollect.engine import Engine
+from recollect.engine import Engine, Observation
 from recollect.errors import FormatError, MissingExtra, RecollectError, UpstreamUnreachable
 from recollect.formats.json_text import decode, encode
 from recollect.formats.replies import read_error
@@ -31,8 +31,8 @@ from recollect.gateway.activity import (
 )
 from recollect.gateway.caller import Caller, RequestKind, read_caller
 from recollect.gateway.replies import KeptReply, decoded, first_event
-from recollect.gateway.shaping import ShapedRequest, Shaper
-from recollect.gateway.spaces import OpenSpaces
+from recollect.gateway.shaping import LARGE_BYTES, ShapedRequest, Shaper, aside_if_large
+from recollect.gateway.spaces import CLOSE_SECONDS, OpenSpaces
 from recollect.gateway.summaries import ClientModel, crossing, crossing_of
 from recollect.gateway.upstream import (
     Family,
@@ -44,6 +44,7 @@ from recollect.gateway.upstream import (
 )
 from recollect.providers.overflow import recognise_overflow
 from recollect.values.model import FormatName
+from recollect.values.report import Report
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -53,6 +54,8 @@ MOST_TRIES: Final = 4
 """How often a turn is sent while the provider refuses it for its size."""
 LARGEST_PEEK: Final = 16_384
 """A stream's first event is looked at before it is handed on; it is shorter than this."""
+LIGHT_READING: Final = 24
+"""Who is asking is read without decoding messages: so many times faster than other reading."""
 NEARLY_FULL_RATIO: Final = 0.5
 """From here on a stream's opening events wait for the next one: a refusal may follow them."""
 _OPENING_EVENTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
@@ -91,6 +94,10 @@ class Exchange:
     began: float
     started: bool = False
     """Whether the reply's head has gone to the client."""
+    report: Report | None = field(default=None, repr=False)
+    """What memory did for it."""
+    concluding: bool = False
+    """Whether its reply is being read: its record is complete after that."""
 
     def header(self, name: str) -> str:
         """The first value of a header, by its name in lower case; empty where there is none."""
@@ -131,6 +138,8 @@ class Gateway:
         self._shaper = Shaper(settings, self.spaces)
         self._running = 0
         self._warm: asyncio.Task[None] | None = None
+        self._concluding: set[asyncio.Task[None]] = set()
+        """Requests that were answered, and whose records are not complete yet."""
         self.startup_error: RecollectError | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         """Where it runs, once it is open: what is asked of its memories is asked there."""
@@ -171,6 +180,8 @@ class Gateway:
         """Finish what is being kept, and let go of every connection."""
         if self._warm is not None:
             await asyncio.wait({self._warm})
+        if self._concluding:
+            await asyncio.wait(self._concluding, timeout=CLOSE_SECONDS)
         await self.spaces.close()
         await self._upstreams.__aexit__(None, None, None)
 
@@ -258,7 +269,7 @@ class Gateway:
             await self._answer(exchange, send, 413, body.value)
         else:
             exchange.note(outcome=body.value)
-            self._finish(exchange)
+            await self._finish(exchange)
 
     async def _handle(self, exchange: Exchange, send: Send) -> None:
         route = ROUTES.get(exchange.path) if exchange.method == "POST" else None
@@ -272,12 +283,12 @@ class Gateway:
             if not exchange.started:
                 await self._answer(exchange, send, 502, str(error))
                 return
-            self._finish(exchange)
+            await self._finish(exchange)
             # Not completing the reply makes the server close the connection: the client sees that
             # it broke off, as it would have without us.
         except asyncio.CancelledError:
             exchange.note(outcome=NoBody.GONE.value)
-            self._finish(exchange)
+            self._finish_later(exchange)
             raise
 
     async def _pass(self, exchange: Exchange, send: Send) -> None:
@@ -288,7 +299,7 @@ class Gateway:
             await self._relay(exchange, send, reply, reply.chunks(), None)
         finally:
             reply.close()
-        self._finish(exchange)
+        await self._finish(exchange)
 
     async def _serve(self, exchange: Exchange, route: ServedRoute, send: Send) -> None:
         """A request of a known format: through memory where it is part of a conversation."""
@@ -297,7 +308,9 @@ class Gateway:
         caller = (
             Caller(client="other", kind=RequestKind.UNREADABLE)
             if body is None
-            else await asyncio.to_thread(read_caller, route.format, names, body)
+            else await aside_if_large(
+                len(body) // LIGHT_READING, read_caller, route.format, names, body
+            )
         )
         if route.counts and caller.kind is not RequestKind.UNREADABLE:
             caller = replace(caller, kind=RequestKind.COUNT)
@@ -312,7 +325,7 @@ class Gateway:
         if not coding:
             return exchange.body
         try:
-            return await asyncio.to_thread(decoded, exchange.body, coding)
+            return await aside_if_large(len(exchange.body), decoded, exchange.body, coding)
         except (FormatError, MissingExtra):
             return None
 
@@ -423,39 +436,54 @@ class Gateway:
     def _observe(
         self, exchange: Exchange, shaped: ShapedRequest, kept: KeptReply, status: int
     ) -> None:
-        """Read the reply once it is with the client, then the record is complete."""
+        """Read the reply once it is with the client; the record is complete after that."""
         exchange.note(seconds=round(time.perf_counter() - exchange.began, 3))
-        task = self._shaper.observe_later(shaped, kept) if status < 400 else None
-        if task is None:
-            self._finish(exchange)
-            return
+        reading = self._shaper.observe_later(shaped, kept) if status < 400 else None
+        self._finish_later(exchange, reading)
 
-        def finish(done: asyncio.Task[Any]) -> None:
-            seen = None if done.cancelled() else done.result()
+    def _finish_later(
+        self, exchange: Exchange, reading: asyncio.Task[Observation | None] | None = None
+    ) -> None:
+        """Complete the record beside what comes next, and once only."""
+        if exchange.concluding:
+            return
+        exchange.concluding = True
+
+        async def conclude() -> None:
+            seen = None if reading is None else await reading
             if seen is not None:
                 failed = tuple(f"{line.stage}: {line.said}" for line in seen.failures)
                 exchange.note(
                     usage=usage_dict(seen.usage), failed=(*exchange.record.failed, *failed)
                 )
-            self._finish(exchange)
+            exchange.concluding = False
+            await self._finish(exchange)
 
-        task.add_done_callback(finish)
+        task = asyncio.create_task(conclude())
+        self._concluding.add(task)
+        task.add_done_callback(self._concluding.discard)
 
     def _note_shaped(self, exchange: Exchange, shaped: ShapedRequest) -> None:
-        lines = {} if shaped.context is None else report_lines(shaped.context.report)
-        if shaped.context is not None and shaped.session is not None:
-            self.activity.keep_report(shaped.context.report)
+        exchange.report = None if shaped.context is None else shaped.context.report
+        if exchange.report is not None and shaped.session is not None:
+            self.activity.keep_report(exchange.report)
         exchange.note(
-            **{
-                **lines,
-                "session": shaped.session or exchange.record.session,
-                "space": shaped.space,
-                "handling": shaped.handling.value,
-                "why": shaped.why,
-            }
+            session=shaped.session or exchange.record.session,
+            space=shaped.space,
+            handling=shaped.handling.value,
+            why=shaped.why,
         )
 
-    def _finish(self, exchange: Exchange) -> None:
+    async def _finish(self, exchange: Exchange) -> None:
+        """Add the record to what is shown; nothing where that is done once the reply was read."""
+        if exchange.concluding:
+            return
+        if exchange.report is not None:
+            edits = len(exchange.report.edits)
+            lines = await aside_if_large(edits * LARGE_BYTES, report_lines, exchange.report)
+            lines["session"] = exchange.record.session or lines["session"]
+            lines["failed"] = (*lines["failed"], *exchange.record.failed)
+            exchange.note(**lines)
         record = exchange.record
         seconds = record.seconds or round(time.perf_counter() - exchange.began, 3)
         self.activity.add(replace(record, seconds=seconds))
@@ -469,7 +497,7 @@ class Gateway:
             fields = {"error": {"message": message, "type": "gateway_error", "code": None}}
         exchange.note(status=status, outcome=message, handling=Handling.PASSED.value)
         await _send_json(send, status, fields)
-        self._finish(exchange)
+        await self._finish(exchange)
 
     async def _own(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         """The gateway's own pages: what it does, for `recollect tail` and whoever asks."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from recollect.boundary import Part
 from recollect.config import Settings
@@ -27,10 +27,22 @@ from recollect.gateway.spaces import OpenSpaces, SpaceMemory
 from recollect.values.model import FormatName
 
 ResultT = TypeVar("ResultT")
+GivenT = ParamSpec("GivenT")
 
 OBSERVED_SECONDS: Final = 5.0
 """How long a turn waits for the reading of the session's last reply."""
+LARGE_BYTES: Final = 65_536
+"""More than this is read in a thread, where that takes longer than the way there."""
 LOG: Final = logging.getLogger(__name__)
+
+
+async def aside_if_large(
+    size_bytes: int, work: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
+) -> ResultT:
+    """Do something with so many bytes: in place, or in a thread where the event loop would wait."""
+    if size_bytes <= LARGE_BYTES:
+        return work(*given, **named)
+    return await asyncio.to_thread(work, *given, **named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,8 +207,8 @@ class Shaper:
         self, memory: SpaceMemory, session: str, reply: KeptReply
     ) -> Observation | None:
         try:
-            read = await asyncio.to_thread(reply.read)
-            return await memory.engine.observe(session, read)
+            read = reply.read() if reply.is_short else await asyncio.to_thread(reply.read)
+            return await memory.engine.observe(session, read, wait=False)
         except (FormatError, MissingExtra) as error:
             LOG.warning("a reply could not be read, so it is not kept: %s", error)
         except Exception as error:  # noqa: BLE001 - the client has its answer; the next one comes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, overload
 
@@ -72,6 +72,8 @@ def spoken_text(entry: Entry | Message) -> str:
         for part in entry.parts
         if isinstance(part, Text) and not part.text.lstrip().startswith(OWN_MARKS)
     ]
+    if not texts:
+        return ""
     return strip_channel_prefix("\n".join(texts)).strip()
 
 
@@ -226,9 +228,11 @@ def _whole_messages(blocks: Sequence[Insert]) -> list[EntryKey]:
 
 
 def _partial_messages(
-    visible: Sequence[Entry], cut: Container[EntryKey]
+    visible: Sequence[Entry], cut: Collection[EntryKey]
 ) -> Mapping[EntryKey, tuple[EntryKey, ...]]:
     """The messages of exchanges in which something was cut, and all of their exchange."""
+    if not cut:
+        return {}
     exchanges: list[list[EntryKey]] = [[]]
     for entry in visible:
         if _asks(entry):

@@ -163,7 +163,7 @@ class Report:
 
     def done(self) -> list[str]:
         """What was done to the request, a phrase each; empty where it goes out as it came."""
-        fates = self.fates()
+        fates = self.fates() if self.edits or self.repairs else ()
         counts = Counter(fate.fate for fate in fates)
         left, behind = counts["left out"], counts["summarised"]
         changed = {fate.key for fate in fates if fate.fate == "changed"}

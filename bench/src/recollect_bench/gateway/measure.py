@@ -33,7 +33,17 @@ class Client:
         }
 
     def first_byte(self, request: BenchRequest) -> float:
-        """Seconds from sending a request to the first byte of its reply's body."""
+        """Seconds from sending a request to the first byte of its reply's body.
+
+        Anew where the server had closed the connection meanwhile.
+        """
+        try:
+            return self._first_byte(request)
+        except (ConnectionError, http.client.RemoteDisconnected):
+            self._connection.close()
+            return self._first_byte(request)
+
+    def _first_byte(self, request: BenchRequest) -> float:
         headers = {**self._headers, "x-recollect-session": request.session}
         started = time.perf_counter()
         self._connection.request("POST", PATH, request.body, headers)

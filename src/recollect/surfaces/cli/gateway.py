@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import click
 
 from recollect.config import Settings, load_settings
 from recollect.surfaces.cli.explain import window_from
+
+SWITCH_SECONDS: Final = 0.001
+"""How long what is kept beside the turns may compute before replies that stream get their turn; by
+default five times as long."""
 
 
 @click.command()
@@ -67,6 +73,7 @@ def serve(settings: Settings) -> None:
     from recollect.gateway.running import address_of, gateway_token, listening_socket, server_of
     from recollect.gateway.server import Gateway
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     app = Gateway(settings, token=gateway_token(settings))
     server = server_of(app)
     opened = listening_socket(settings)
