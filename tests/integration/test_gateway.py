@@ -584,3 +584,26 @@ def test_memories_that_are_unused_for_long_are_closed_and_opened_again(
         assert len(running.gateway.spaces.opened()) <= 4
         turns = [record["turn"] for record in records(running, 7)]
         assert turns == [1, 1, 1, 1, 1, 1, 2]
+
+
+def test_a_provider_that_holds_the_replys_ceiling_against_the_window_is_served() -> None:
+    """A ceiling of 128,000 in a window of 200,000 leaves 72,000 to the request."""
+    says = Says(text="Next.", usage=None)
+
+    def answer(asked: Asked) -> Step:
+        tokens = len(asked.content) // 4
+        if tokens + 128_000 <= 200_000:
+            return says
+        message = (
+            f"input length and `max_tokens` exceed context limit: {tokens} + 128000 > 200000, "
+            "decrease input length or `max_tokens` and try again"
+        )
+        error = {"type": "invalid_request_error", "message": message}
+        return Fails(status=400, body={"type": "error", "error": error})
+
+    request = {**turn(history(200, words=80)), "max_tokens": 128_000}
+    with ModelServer(answer) as server, gateway(server, window_tokens=200_000) as running:
+        reply = ask(running.url, PATHS["anthropic"], request)
+        assert reply.status == 200
+        assert len(server.asked[0].content) // 4 > 72_000
+        assert records(running, 1)[0]["overflows"] == 1

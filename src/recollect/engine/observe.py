@@ -22,6 +22,7 @@ from recollect.engine.session import Observation, Session, holds_reply, load
 from recollect.formats.codec import CODECS
 from recollect.formats.replies import StreamedReply, read_error, read_reply, read_usage
 from recollect.ports import Clock, RecogniseOverflow
+from recollect.rules.budget import OUTPUT_SHARE
 from recollect.rules.identity import ROOT, chain, identify
 from recollect.rules.tokens import Weigher
 from recollect.rules.well_formed import call_ids, result_ids
@@ -260,11 +261,14 @@ def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> Ses
 def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
     """The session after a provider refused a request for its size; the limit was not doubted.
 
-    Where it names no limit, the window must be smaller than what was sent.
+    Where it names no limit, the window must be smaller than what was sent. A provider that holds
+    a ceiling for the reply against the window leaves the rest of it to the request.
     """
     limit = overflow.limit_tokens
     if limit is None:
         limit = int(_sent_tokens(state) * SHRINK_RATIO)
+    elif (overflow.output_tokens or 0) > limit // OUTPUT_SHARE:
+        limit -= overflow.output_tokens or 0
     if limit < LEAST_WINDOW_TOKENS:
         return state
     return replace(state, learned_window_tokens=limit, learned_for_model=state.sent_model)
