@@ -15,9 +15,13 @@ test *ARGS:
 ci:
     bash .ci/run
 
-# 20,000 generated conversations a wire format instead of 1,000
+# 20,000 generated conversations a wire format instead of 1,000, 10,000 mutated requests to the gateway
 soak:
-    RECOLLECT_SOAK=1 pytest -q -n 2 --dist worksteal tests/property/test_every_request.py
+    RECOLLECT_SOAK=1 pytest -q -n 2 --dist worksteal tests/property/test_every_request.py tests/integration/test_gateway_mutated.py
+
+# Ten minutes of mixed traffic through a gateway: nothing leaks, nothing acknowledged is lost
+soak-gateway *ARGS:
+    python -m tests.harness.gateway_soak {{ARGS}}
 
 # Processes and servers killed, stopped and taken away at full size; non-zero on any loss
 crash *ARGS:
@@ -42,6 +46,7 @@ full:
     just real-model
     just crash
     just soak
+    just soak-gateway
 
 # A real model at a 4,096-token window: 30,000 tokens through real overflows and compactions
 real-model *ARGS:

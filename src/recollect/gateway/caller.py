@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from recollect.errors import FormatError
 from recollect.formats.json_text import decode
 from recollect.values.model import FormatName
 
@@ -72,6 +73,8 @@ class _Fields(msgspec.Struct):
 
 
 _FIELDS: Final = msgspec.json.Decoder(_Fields)
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""No JSON, or deeper than any reader goes."""
 _AGENTS: Final = frozenset({"claude-code", "codex", "opencode", "pi"})
 """Clients whose every turn offers tools: what offers none is a side request."""
 _COMPACTION_MARKS: Final = (
@@ -88,7 +91,7 @@ def read_caller(format_name: FormatName, headers: Mapping[str, str], body: bytes
     """Who sent this; `headers` by their names in lower case."""
     try:
         fields = _FIELDS.decode(body)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return Caller(client=_client(headers), kind=RequestKind.UNREADABLE)
     client = _client(headers)
     turn_metadata = _json(headers.get("x-codex-turn-metadata"))
@@ -164,7 +167,10 @@ def _mapping(raw: msgspec.Raw) -> Mapping[str, Any]:
 
 
 def _plain(raw: msgspec.Raw) -> Any:
-    return decode(bytes(raw)) if bytes(raw) else None
+    try:
+        return decode(bytes(raw)) if bytes(raw) else None
+    except FormatError:
+        return None
 
 
 def _json(text: object) -> Mapping[str, Any]:
@@ -173,6 +179,6 @@ def _json(text: object) -> Mapping[str, Any]:
         return {}
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return {}
     return value if isinstance(value, Mapping) else {}

@@ -54,6 +54,8 @@ MOST_TRIES: Final = 4
 """How often a turn is sent while the provider refuses it for its size."""
 LARGEST_PEEK: Final = 16_384
 """A stream's first event is looked at before it is handed on; it is shorter than this."""
+CANCEL_SECONDS: Final = 0.2
+"""After so long a request whose client has gone is cancelled again."""
 LIGHT_READING: Final = 24
 """Who is asking is read without decoding messages: so many times faster than other reading."""
 NEARLY_FULL_RATIO: Final = 0.5
@@ -505,7 +507,9 @@ class Gateway:
             await _send_json(send, 401, {"error": "the gateway's token is missing or wrong"})
             return
         if exchange.path == f"{OWN_PATH}health":
-            await _send_json(send, 200, {"ok": True, "running": self._running})
+            await _send_json(
+                send, 200, {"ok": True, "running": self._running, "tasks": len(asyncio.all_tasks())}
+            )
         elif exchange.path == f"{OWN_PATH}activity":
             await _unless_gone(receive, self._follow(exchange, send))
         elif exchange.path.startswith(_REPORTS):
@@ -537,8 +541,10 @@ async def _unless_gone(receive: Receive, work: Awaitable[None]) -> None:
     gone = asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
+        while not task.done():
+            # Again where it was lost: Python 3.11's wait_for drops one that comes with the result.
             task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_SECONDS)
         with suppress(asyncio.CancelledError):
             await task
     finally:

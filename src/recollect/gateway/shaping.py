@@ -84,6 +84,7 @@ class Shaper:
         try:
             if session is None:
                 session = await self._recognised(memory, format_name, body)
+            memory.use(session)
             await self._observed(memory, session)
             context = await self._prepared(memory, session, caller.betas, format_name, body)
         except FormatError as error:

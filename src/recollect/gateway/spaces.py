@@ -28,6 +28,10 @@ from recollect.wiring.stores import deployment_secret
 AGAIN_SECONDS: Final = 30.0
 """How long a memory that could not be opened is left alone."""
 CLOSE_SECONDS: Final = 10.0
+MOST_SESSIONS: Final = 128
+IDLE_SECONDS: Final = 60.0
+"""Sessions of a memory that are kept at hand: beyond so many, those that were idle for so long are
+let go, and loaded from the store when they go on."""
 MOST_OPEN: Final = 64
 """Memories open at once; those unused for longest are closed, and opened again when needed."""
 _WARM_UP: Final = "warm-up"
@@ -47,6 +51,20 @@ class SpaceMemory:
     """Replies that are being read, by session: the session's next turn waits for its own."""
     turns: int = 0
     """Requests that are being shaped or answered."""
+    used: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    """When each session was last asked for, longest unused first."""
+
+    def use(self, session: str) -> None:
+        """A session goes on; others that have been idle are let go where there are many."""
+        now = time.monotonic()
+        self.used[session] = now
+        self.used.move_to_end(session)
+        while len(self.used) > MOST_SESSIONS:
+            idle, last = next(iter(self.used.items()))
+            if now - last < IDLE_SECONDS or idle in self.observing:
+                return
+            del self.used[idle]
+            self.engine.end(idle)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
