@@ -15,7 +15,7 @@ test *ARGS:
 ci:
     bash .ci/run
 
-# 20,000 generated conversations a wire format instead of 1,000, 10,000 mutated requests to the gateway
+# 20,000 generated conversations a wire format instead of 300, 10,000 mutated requests to the gateway
 soak:
     RECOLLECT_SOAK=1 pytest -q -n 2 --dist worksteal tests/property/test_every_request.py tests/integration/test_gateway_mutated.py
 
@@ -31,9 +31,9 @@ crash *ARGS:
 restarts *ARGS:
     python -m tests.harness.crash --scenario restarts --store sqlite --store pg18 {{ARGS}}
 
-# Every figure of the docs, after CI
+# CI with every test at its full size, then every figure of the docs
 full:
-    bash .ci/run
+    RECOLLECT_FULL=1 bash .ci/run
     recollect bench turn --json
     recollect bench redaction --json
     recollect bench tokens --json

@@ -1,4 +1,4 @@
-"""The crash harness at the sizes of CI; `just crash` runs it at those of the issue."""
+"""The crash harness at the sizes of CI; `just crash` kills by the hundred."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from tests.harness.crash.talker_kills import kill_talkers
 from tests.harness.crash.torn_spool import tear_spool
 from tests.harness.crash.worker_kills import kill_workers
 from tests.harness.crash.writer_kills import kill_writers
+from tests.sizes import at_size
 
-KILLS = 40
+KILLS = at_size(ci=20, full=40)
+TURNS = at_size(ci=8, full=16)
+STOPS = at_size(ci=2, full=3)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +50,9 @@ def test_killed_writers_lose_nothing_on_sqlite(sqlite: Site) -> None:
 
 def test_killed_writers_lose_nothing_on_an_encrypted_file(tmp_path: Path) -> None:
     with site("encrypted", tmp_path) as found:
-        outcome = kill_writers(found.place(), kills=KILLS // 4)
+        outcome = kill_writers(found.place(), kills=KILLS // 2)
     assert_clean(outcome)
-    assert outcome.acknowledged > 10
+    assert outcome.acknowledged > KILLS // 4
 
 
 def test_killed_writers_lose_nothing_on_postgres(postgres: Site) -> None:
@@ -61,18 +64,18 @@ def test_killed_writers_lose_nothing_on_postgres(postgres: Site) -> None:
 
 def test_a_server_that_loses_its_power_loses_nothing(postgres: Site) -> None:
     assert postgres.server is not None
-    outcome = stop_server(postgres.place(), postgres.server, stops=3)
+    outcome = stop_server(postgres.place(), postgres.server, stops=STOPS)
     assert_clean(outcome)
-    assert outcome.kills == 3
+    assert outcome.kills == STOPS
     assert outcome.figures["refused_meanwhile"], "the writers must have met the stops"
 
 
 def test_killed_workers_on_sqlite_do_every_job_once_within_the_budget(sqlite: Site) -> None:
-    check_workers(kill_workers(sqlite.place(), kills=10))
+    check_workers(kill_workers(sqlite.place(), kills=KILLS // 4))
 
 
 def test_killed_workers_on_postgres_do_every_job_once_within_the_budget(postgres: Site) -> None:
-    check_workers(kill_workers(postgres.place(), kills=10))
+    check_workers(kill_workers(postgres.place(), kills=KILLS // 4))
 
 
 def check_workers(outcome: Outcome) -> None:
@@ -82,36 +85,37 @@ def check_workers(outcome: Outcome) -> None:
 
 
 def test_eight_processes_share_one_file(sqlite: Site) -> None:
-    outcome = crowd(sqlite.place(), seconds=8.0)
+    outcome = crowd(sqlite.place(), seconds=at_size(ci=4.0, full=8.0))
     assert_clean(outcome)
-    assert outcome.figures["queries"] > 100
-    assert outcome.figures["jobs"] > 10
+    assert outcome.figures["queries"] > at_size(ci=50, full=100)
+    assert outcome.figures["jobs"] > at_size(ci=5, full=10)
 
 
 def test_killed_engines_lose_nothing_on_sqlite(sqlite: Site) -> None:
-    outcome = kill_talkers(sqlite.place(), sqlite.home(), kills=10)
+    outcome = kill_talkers(sqlite.place(), sqlite.home(), kills=KILLS // 4)
     assert_clean(outcome)
-    assert outcome.acknowledged > 10
+    assert outcome.acknowledged > KILLS // 4
 
 
 def test_killed_engines_lose_nothing_on_postgres(postgres: Site) -> None:
-    outcome = kill_talkers(postgres.place(), postgres.home(), kills=10)
+    outcome = kill_talkers(postgres.place(), postgres.home(), kills=KILLS // 4)
     assert_clean(outcome)
-    assert outcome.acknowledged > 10
+    assert outcome.acknowledged > KILLS // 4
 
 
 def test_agents_killed_within_compactions_lose_nothing_on_postgres(postgres: Site) -> None:
-    outcome = kill_assistants(postgres.place(), postgres.home(), kills=8)
+    outcome = kill_assistants(postgres.place(), postgres.home(), kills=KILLS // 5)
     assert_clean(outcome)
-    assert outcome.figures["inside"] == 8
-    assert outcome.acknowledged > 40
+    assert outcome.figures["inside"] == KILLS // 5
+    assert outcome.acknowledged > KILLS
 
 
 def test_turns_go_on_while_the_server_is_away(postgres: Site) -> None:
     assert postgres.server is not None
-    outcome = outage(postgres.place(), postgres.home(), postgres.server, away_seconds=3.0)
+    away = at_size(ci=1.5, full=3.0)
+    outcome = outage(postgres.place(), postgres.home(), postgres.server, away_seconds=away)
     assert_clean(outcome)
-    assert outcome.figures["spooled"] > 10
+    assert outcome.figures["spooled"] > at_size(ci=5, full=10)
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
@@ -119,9 +123,9 @@ def test_a_busy_machine_makes_no_store_seem_away(
     store: str, request: pytest.FixtureRequest
 ) -> None:
     found: Site = request.getfixturevalue(store)
-    outcome = restarts(found.place(), found.home(), turns=16, times=1, load=4)
+    outcome = restarts(found.place(), found.home(), turns=TURNS, times=1, load=4)
     assert_clean(outcome)
-    assert outcome.acknowledged == 16
+    assert outcome.acknowledged == TURNS
     assert outcome.figures["asked"]
 
 
@@ -135,6 +139,6 @@ def test_a_server_that_hangs_costs_few_turns_and_recovers_by_itself(postgres: Si
 
 
 def test_a_spool_torn_at_any_byte_is_recovered(sqlite: Site) -> None:
-    outcome = tear_spool(sqlite.place(), sqlite.home(), step=9)
+    outcome = tear_spool(sqlite.place(), sqlite.home(), step=at_size(ci=18, full=9))
     assert_clean(outcome)
-    assert outcome.kills > 40
+    assert outcome.kills > at_size(ci=20, full=40)

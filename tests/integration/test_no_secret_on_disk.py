@@ -12,6 +12,7 @@ import random
 import string
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from recollect.config import load_settings
 from recollect.config.settings import Redaction
 from recollect.engine.background import runner_of
 from recollect.engine.keeper import keep_note
-from recollect.rules.redaction import redact
+from recollect.rules import redaction
+from recollect.rules.redaction import SecretMatch, redact
 from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel
@@ -57,6 +59,19 @@ def holding(folder: Path, secrets: list[str]) -> list[tuple[str, str]]:
         for secret in secrets
         if secret.encode() in data
     ]
+
+
+@pytest.fixture(autouse=True)
+def _each_text_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules run once a text, however many places read it: their answer hangs on it alone."""
+
+    @cache
+    def matches(text: str, pii: bool) -> tuple[SecretMatch, ...]:
+        return tuple(find(text, pii=pii))
+
+    find = redaction._find
+    monkeypatch.setattr(redaction, "_find", lambda text, *, pii: matches(text, pii))
+    monkeypatch.setattr(redaction, "_looks_random", cache(redaction._looks_random))
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import pytest
 from tests.harness.real_model.converse import Run, converse
 from tests.harness.real_model.script import plan_conversation
 from tests.harness.real_model.weights import PARTS, VERSION, WeightsError, put_together
+from tests.sizes import only_in_full
 
 from recollect.facts.extract import Extracted, extract
 from recollect.providers.openai import OpenAIChatModel
@@ -76,6 +77,7 @@ def server(weights: Path) -> Iterator[LlamaServer]:
         yield running
 
 
+@only_in_full
 def test_a_conversation_outlasts_the_window_of_a_real_model(
     server: LlamaServer, tmp_path: Path
 ) -> None:

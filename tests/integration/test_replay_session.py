@@ -1,6 +1,6 @@
 """Replay: every turn of a long session is rebuilt from the ledger byte for byte.
 
-A coding agent resends its whole history, 120 turns long: results are pruned, the past
+A coding agent resends its whole history, 120 turns long (40 in CI): results are pruned, the past
 is compacted on request and because the window is full, memory is recalled, a compaction is undone,
 and another process goes on in the middle.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sizes import at_size
 
 from recollect import Engine, open_memory
 from recollect.compaction.ask import REQUIRED_HEADINGS
@@ -22,15 +23,15 @@ from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
 from recollect.wiring import open_store
 
-TURNS = 120
-COMPACTED_EVERY = 13
-UNDONE_AT = 83
-RESTARTED_AT = 50
+TURNS = at_size(ci=40, full=120)
+COMPACTED_EVERY = at_size(ci=7, full=13)
+UNDONE_AT = at_size(ci=27, full=83)
+RESTARTED_AT = at_size(ci=16, full=50)
 SETTINGS = {
-    "window_tokens": 12_000,
+    "window_tokens": at_size(ci=8_000, full=12_000),
     "recall.embedder": "none",
     "compaction.background": False,
-    "compaction.keep_recent_tokens": 2_000,
+    "compaction.keep_recent_tokens": at_size(ci=1_500, full=2_000),
 }
 PLACES = ("north quay", "old lighthouse", "cold store", "dry dock", "customs house")
 TOOL = {"name": "read", "description": "reads a file", "input_schema": {"type": "object"}}
@@ -60,7 +61,7 @@ def answered(n: int) -> list[dict[str, Any]]:
         told = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     words = f"Noted for turn {n}, the winch is ready. "
     if n >= RESTARTED_AT:  # what only a compaction can make room for
-        words += f"The tide of turn {n} is told hour by hour. " * 4
+        words += f"The tide of turn {n} is told hour by hour. " * at_size(ci=12, full=4)
     return [*told, {"role": "assistant", "content": words}]
 
 
@@ -137,7 +138,7 @@ class Talk:
             self.asked_for += done.compacted
 
 
-@pytest.mark.parametrize(("spelled", "turns"), [(as_body, TURNS), (as_mapping, 60)])
+@pytest.mark.parametrize(("spelled", "turns"), [(as_body, TURNS), (as_mapping, TURNS // 2)])
 def test_every_turn_of_a_long_session_is_rebuilt_byte_for_byte(
     tmp_path: Path, spelled: Callable[[dict[str, Any]], Any], turns: int
 ) -> None:

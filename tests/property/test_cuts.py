@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations.strategies import bodies, body_from, valid_bodies
+from tests.sizes import at_size
 
 from recollect.compaction.chunks import chunk
 from recollect.compaction.cut import cut, replace_past, undo
@@ -35,7 +36,7 @@ from recollect.values.model import FormatName
 from recollect.values.reason import NOT_RUN
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
-EXAMPLES = 2_000 if os.environ.get("RECOLLECT_SOAK") else 60
+EXAMPLES = 2_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=25, full=60)
 ROUNDS = 10
 WEIGHER = Weigher()
 

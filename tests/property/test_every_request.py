@@ -1,8 +1,8 @@
 """Whatever comes in, what goes out is valid, bounded, stable, and otherwise untouched.
 
 Conversations are generated as messy as clients make them (tests/conversations); the validator
-is independent of the code it checks (recollect.testing.provider_rules). 2,000 a format here,
-20,000 with `just soak`.
+is independent of the code it checks (recollect.testing.provider_rules). 300 a format in CI,
+1,000 with `just full`, 20,000 with `just soak`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.conversations.strategies import (
     valid_bodies,
     windows,
 )
+from tests.sizes import at_size
 
 from recollect.config import build, load_settings
 from recollect.engine import Context, Engine, Session
@@ -34,7 +35,7 @@ from recollect.values.reason import Cause
 from recollect.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
-EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else 1_000
+EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=300, full=1_000)
 
 
 class FixedRecall:
@@ -181,7 +182,7 @@ def _every_message_has_one_fate(context: Context) -> None:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_objects_are_neither_mutated_nor_copied(format_name: FormatName) -> None:
-    @settings(max_examples=EXAMPLES // 10)
+    @settings(max_examples=EXAMPLES // 5)
     @given(bodies(format_name), windows())
     def check(body: dict[str, Any], window: int) -> None:
         before = copy.deepcopy(body)
@@ -200,7 +201,7 @@ def test_objects_are_neither_mutated_nor_copied(format_name: FormatName) -> None
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_valid_conversations_that_fit_are_left_alone(format_name: FormatName) -> None:
-    @settings(max_examples=EXAMPLES // 10)
+    @settings(max_examples=EXAMPLES // 5)
     @given(valid_bodies(format_name), st.integers(0, 3))
     def check(body: dict[str, Any], style: int) -> None:
         raw = encoded(body, style)
@@ -214,7 +215,7 @@ def test_valid_conversations_that_fit_are_left_alone(format_name: FormatName) ->
 def test_with_a_recalled_block(format_name: FormatName) -> None:
     """The block obeys its cap, stays within the limit, and never breaks a request."""
 
-    @settings(max_examples=EXAMPLES // 4)
+    @settings(max_examples=EXAMPLES // 3)
     @given(
         bodies(format_name),
         windows(),

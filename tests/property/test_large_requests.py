@@ -1,4 +1,4 @@
-"""Large windows, really filled: every format over its limit at 128k, 400k and 1M tokens.
+"""Large windows, really filled: every format over its limit at 128k tokens; in full up to 1M.
 
 The generated conversations rarely reach such sizes; here a coding session of 2,000 messages is
 as large as the window and a third more, and must come out valid, within the limit, and stable.
@@ -12,6 +12,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.sizes import at_size
 
 from recollect.config import build
 from recollect.engine import Engine, Session
@@ -113,7 +114,7 @@ def turn(format_name: FormatName, n: int, rng: random.Random, chars: int) -> lis
     ]
 
 
-@pytest.mark.parametrize("window", [128_000, 400_000, 1_000_000])
+@pytest.mark.parametrize("window", at_size(ci=[128_000], full=[128_000, 400_000, 1_000_000]))
 @pytest.mark.parametrize("format_name", ["anthropic", "openai-chat", "openai-responses", "pi"])
 def test_a_filled_window(format_name: FormatName, window: int) -> None:
     rng = random.Random(window)

@@ -2,7 +2,7 @@
 
 A hook hears what each compaction summarises; put together, the ranges are exactly the messages
 before the newest cut, in order and each once. Generated sessions of every wire format and both pi
-transcripts, at windows from 4k to 1M.
+transcripts (one of them in CI), at windows from 4k to 1M.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from tests.conversations.strategies import bodies
 from tests.property.test_every_request import FORMATS, refused
 from tests.replay.test_recordings import PI
+from tests.sizes import at_size
 
 from recollect.config import build
 from recollect.engine import Engine, Session
@@ -30,6 +31,7 @@ from recollect.values.history import behind_cut
 from recollect.values.model import Answer, FormatName, Prompt
 
 COMPACTIONS = 10
+EXAMPLES = at_size(ci=12, full=25)
 WINDOWS = (4_000, 16_000, 64_000, 200_000, 1_000_000)
 
 
@@ -137,7 +139,7 @@ def grown(messages: Sequence[Any], steps: int) -> list[list[Any]]:
 def test_no_message_vanishes(format_name: FormatName) -> None:
     reached: list[int] = []
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=EXAMPLES, deadline=None)
     @given(bodies(format_name, max_messages=60), st.sampled_from(WINDOWS))
     def check(body: dict[str, Any], window: int) -> None:
         field = "input" if format_name == "openai-responses" else "messages"
@@ -157,8 +159,16 @@ def test_no_message_vanishes(format_name: FormatName) -> None:
     assert max(reached) >= 5, "some of these sessions are long enough to be cut again and again"
 
 
-@pytest.mark.parametrize("name", PI)
-@pytest.mark.parametrize("window", [16_000, 64_000, 1_000_000])
+PI_WINDOWS = (16_000, 64_000, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    at_size(
+        ci=[(PI[1], 16_000), (PI[1], 64_000)],
+        full=[(name, window) for window in PI_WINDOWS for name in PI],
+    ),
+)
 def test_pi_transcripts_through_ten_compactions(data: Path, name: str, window: int) -> None:
     path = data / "transcripts" / name
     transcript = read_transcripts(gzip.decompress(path.read_bytes()))[0]
@@ -177,7 +187,7 @@ def test_pi_transcripts_through_ten_compactions(data: Path, name: str, window: i
 def test_what_a_client_changes_before_a_cut_is_never_hidden(format_name: FormatName) -> None:
     hidden_ones: list[int] = []
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=EXAMPLES, deadline=None)
     @given(bodies(format_name, max_messages=40), st.integers(0, 10**6), st.sampled_from(WINDOWS))
     def check(body: dict[str, Any], at: int, window: int) -> None:
         field = "input" if format_name == "openai-responses" else "messages"

@@ -1,6 +1,7 @@
-"""Real sessions, replayed request by request at three windows: nothing invalid, nothing raised.
+"""Real sessions, replayed request by request: nothing invalid, nothing raised.
 
-Both pi transcripts, both Codex rollouts and all 200 tau-bench runs. The calls that were never
+Both pi transcripts, both Codex rollouts and all 200 tau-bench runs, at a window that is too small
+for them; in full at three. The calls that were never
 answered (6 and 18 in the pi transcripts) must be dealt with, and told.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sizes import at_size
 
 from recollect.config import build
 from recollect.engine import Engine, Session
@@ -25,7 +27,7 @@ from recollect.values.message import CallId
 from recollect.values.model import FormatName
 from recollect.values.transcript import RecordedSession
 
-WINDOWS = (8_000, 32_000, 128_000)
+WINDOWS = at_size(ci=(8_000,), full=(8_000, 32_000, 128_000))
 PI = ("pi_before-compaction.jsonl.gz", "pi_large-session.jsonl.gz")
 CODEX = ("codex_session.jsonl.gz", "codex_session_patches.jsonl.gz")
 TAU = "taubench_gpt-4o-airline.json.gz"

@@ -48,6 +48,7 @@ NOT_SETTINGS = frozenset(
         "RECOLLECT_GGUF",  # the real model of the tests
         "RECOLLECT_MODELS",  # where ONNX models lie
         "RECOLLECT_SECRET",  # keys the hashes of all spaces: wiring
+        "RECOLLECT_FULL",  # tests at their full sizes
         "RECOLLECT_SOAK",  # the long test runs
     }
 )
