@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.forked_cli import run_forked
 
 # Built here, so that no scanner takes this file for a leak.
 SECRET = "sk-ant-api03-" + "Zq7Rw2Lk9Pf4Xv8B" * 5 + "-AAAAAAAA"
@@ -24,18 +25,11 @@ def explain(
         for name, value in os.environ.items()
         if not name.startswith("RECOLLECT_") and name not in {"COLUMNS", "NO_COLOR", "FORCE_COLOR"}
     }
-    return subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from recollect.surfaces.cli import main; main()",
-            "explain",
-            *map(str, arguments),
-        ],
-        input=stdin,
-        capture_output=True,
+    return run_forked(
+        ["explain", *map(str, arguments)],
+        stdin=stdin or b"",
         env={**variables, "PYTHONIOENCODING": "utf-8", "COLUMNS": str(columns)},
-        check=False,
+        cwd=Path.cwd(),
         timeout=120,
     )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.acceptance.recollect_cli import PROGRAM, Recollect, environment
+from tests.acceptance.recollect_cli import Recollect, environment
 from tests.acceptance.test_receipt_cli import SETTINGS, summary
+from tests.harness.forked_cli import run_forked
 
 from recollect import open_memory
 from recollect.testing.scripted_model import ScriptedModel
@@ -80,11 +80,11 @@ def test_every_number_is_the_same_everywhere(
         assert told["report"]["turn"] == turn
     file = tmp_path / "talk.json"
     file.write_text(json.dumps(history))
-    done = subprocess.run(
-        [*PROGRAM, "explain", str(file), "--json"],
-        capture_output=True,
+    done = run_forked(
+        ["explain", str(file), "--json"],
+        stdin=b"",
         env=environment(tmp_path),
-        check=True,
+        cwd=tmp_path,
         timeout=300,
     )
     assert json.loads(done.stdout)["turns"] == 9

@@ -20,7 +20,6 @@ from tests.harness.crash.writer_kills import kill_writers
 from tests.sizes import at_size
 
 KILLS = at_size(ci=20, full=40)
-TURNS = at_size(ci=8, full=16)
 STOPS = at_size(ci=2, full=3)
 
 
@@ -123,9 +122,9 @@ def test_a_busy_machine_makes_no_store_seem_away(
     store: str, request: pytest.FixtureRequest
 ) -> None:
     found: Site = request.getfixturevalue(store)
-    outcome = restarts(found.place(), found.home(), turns=TURNS, times=1, load=4)
+    outcome = restarts(found.place(), found.home(), turns=16, times=1, load=4)
     assert_clean(outcome)
-    assert outcome.acknowledged == TURNS
+    assert outcome.acknowledged == 16
     assert outcome.figures["asked"]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.sizes import at_size
 
 from recollect import Engine, open_memory
 from recollect.boundary import Failure, SystemClock
@@ -28,7 +29,7 @@ from recollect.values.model import Answer, ModelUse, Prompt
 from recollect.values.reason import Cause
 from recollect.wiring import open_store
 
-REQUESTS = 230
+REQUESTS = at_size(ci=120, full=230)
 NOON = 1_760_011_200.0
 WINDOW = 12_000
 _NUMBERED = re.compile(r"^\[(\d+)\] user: (.+)$", re.MULTILINE)

@@ -259,17 +259,17 @@ def test_a_session_that_cannot_be_known_in_time_goes_out_within_its_limit(tmp_pa
             {"role": ("user", "assistant")[at % 2], "content": f"number {at}: {NOTE * 20}"}
             for at in range(60)
         ]
-        settings = build({"window_tokens": WINDOW, "store.open_seconds": 0.4})
+        settings = build({"window_tokens": WINDOW, "store.open_seconds": 1.0})
         async with Engine(settings, archive=DurableArchive(hangs, spooled, settings.store)) as one:
             begun = time.monotonic()
             context = await one.prepare("s", talk.body("so?"))
-            assert 0.4 <= time.monotonic() - begun < 2.0
+            assert 1.0 <= time.monotonic() - begun < 20.0, "not the 60 s that the store takes"
             assert lines_of(context, "load")[0][0] == "failed"
             assert context.report.tokens_before > WINDOW > context.report.tokens_after
             assert not context.report.over_limit
             begun = time.monotonic()
             again = await one.prepare("s", talk.body("so?"))
-            assert time.monotonic() - begun < 0.4
+            assert time.monotonic() - begun < 1.0, "it did not wait again"
             assert not again.report.over_limit
 
     asyncio.run(run())
