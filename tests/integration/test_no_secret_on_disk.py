@@ -28,7 +28,8 @@ from recollect.config.settings import Redaction
 from recollect.engine.background import runner_of
 from recollect.engine.keeper import keep_note
 from recollect.rules import redaction
-from recollect.rules.redaction import SecretMatch, redact
+from recollect.rules.redaction import redact
+from recollect.rules.secret_contexts import SecretMatch
 from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel
