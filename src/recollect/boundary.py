@@ -39,12 +39,19 @@ class Boundary:
     """Runs the stages of one turn and writes their lines."""
 
     def __init__(
-        self, *, turn_seconds: float, stage_seconds: float, off_the_loop: bool = False
+        self,
+        *,
+        turn_seconds: float,
+        stage_seconds: float,
+        off_the_loop: bool = False,
+        is_quick: bool = False,
     ) -> None:
+        """`off_the_loop` runs pure stages in a thread, but those of a quick turn in place."""
         self.lines: list[StageLine] = []
         self._stage_seconds = stage_seconds
         self._waits_until = time.monotonic() + turn_seconds
         self._off_the_loop = off_the_loop
+        self._is_quick = is_quick
 
     async def run(
         self,
@@ -61,7 +68,7 @@ class Boundary:
         """
         started = time.perf_counter()
         try:
-            aside = in_thread or self._off_the_loop
+            aside = in_thread or (self._off_the_loop and not self._is_quick)
             result = await asyncio.to_thread(work) if aside else work()
             reasons = reason(result)
         except Exception as error:  # noqa: BLE001 - the boundary
@@ -99,6 +106,10 @@ class Boundary:
     def failures(self) -> tuple[StageLine, ...]:
         """The lines of what failed or came late."""
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
+
+    def expect_work(self) -> None:
+        """From here on the turn is no quick one."""
+        self._is_quick = False
 
     def allow(self, seconds: float) -> None:
         """Let the turn wait longer: this long was spent on what is not counted against it."""

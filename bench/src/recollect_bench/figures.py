@@ -5,8 +5,8 @@
 
 The second form takes what `recollect bench NAME --json` printed, for runs that take long. Runs of
 the recall bench and of the live bench have a heading each; a page of nothing else is named after
-them (docs/figures_recall.md, docs/figures_live.md). The page is never edited by hand; the machine
-is described so that a reader can judge times.
+them (docs/figures_recall.md, docs/figures_live.md), and one of the gateway's bench alone after
+that. The page is never edited by hand; the machine is described so that a reader can judge times.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ def page(results: list[BenchResult]) -> str:
     lives = [result for result in results if isinstance(result, LiveResult)]
     others = [result for result in results if result not in recalls and result not in lives]
     title = "Figures" if others else "Figures of recall" if recalls else "Figures of live sessions"
+    if {result.bench for result in results} == {"gateway"}:
+        title = "Figures of the gateway"
     written = [HEAD.format(title=title), f"Version {results[0].version}; {machine}.\n"]
     for result in others:
         command = f"recollect bench {result.bench}"

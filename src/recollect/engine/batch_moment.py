@@ -31,6 +31,9 @@ FULL_MOMENTS: Final = ("over-limit", "room", "compaction")
 TRIM_ROUNDS: Final = 3
 """Trims are repeated when the notes they leave took up what they freed."""
 
+FEW_MESSAGES = 100
+"""Freeing something among more of them is left to a thread, where a server runs the turn."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freed:
@@ -106,6 +109,8 @@ async def free(
     wanted_tokens: int = 0,
 ) -> Freed:
     """Free what a moment asks for; `wanted_tokens` is the recalled block that needs room."""
+    if len(draft.entries) > FEW_MESSAGES:
+        boundary.expect_work()
     not_durable: frozenset[EntryKey] = frozenset()
     if durability is not None:
         not_durable = await durability.not_durable(draft, boundary)

@@ -251,7 +251,7 @@ class Engine:
         handle = self._handle(session)
         request = checked_request(request)
         async with handle.lock:
-            boundary = self._boundary(in_place=_is_quick(handle, request))
+            boundary = self._boundary(is_quick=_is_quick(handle, request))
             state = await load(handle, self._stored, boundary)
             given = await self._given(handle, state, request, format, boundary, betas)
             given = replace(given, why_not_compact=Reason(Cause.PREVIEWED), may_compact=False)
@@ -278,7 +278,7 @@ class Engine:
     ) -> Context | None:
         """One turn under the session's lock; None where a compaction has to come first."""
         async with handle.lock:
-            boundary = self._boundary(in_place=_is_quick(handle, request))
+            boundary = self._boundary(is_quick=_is_quick(handle, request))
             self._follow_files(boundary)
             facts, uses = self._beside.take()
             for line in facts:
@@ -520,7 +520,7 @@ class Engine:
         handle = self._handle(session)
         check_reply(reply)
         async with handle.lock:
-            boundary = self._boundary(in_place=_is_short(reply))
+            boundary = self._boundary(is_quick=_is_short(reply))
             handle.observation = await self._observer.observe(handle, reply, boundary, wait=wait)
             return handle.observation
 
@@ -555,12 +555,13 @@ class Engine:
         if watching is not None:
             await watching.ended()
 
-    def _boundary(self, *, in_place: bool = False) -> Boundary:
+    def _boundary(self, *, is_quick: bool = False) -> Boundary:
         turn = self.settings.turn
         return Boundary(
             turn_seconds=turn.deadline_seconds,
             stage_seconds=turn.stage_deadline_seconds,
-            off_the_loop=self._off_the_loop and not in_place,
+            off_the_loop=self._off_the_loop,
+            is_quick=is_quick,
         )
 
     async def _given(

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import pickle
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -394,6 +395,51 @@ def test_off_the_loop_a_long_stage_is_waited_for(monkeypatch: pytest.MonkeyPatch
     context = run(Engine(build(settings), off_the_loop=True).prepare("s", given))
     assert context.report.failures == ()
     assert not context.report.over_limit
+
+
+class WhereCounted:
+    """A counter that notes the threads it is asked in."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+
+    def count_text(self, text: str) -> int:
+        self.threads.add(threading.current_thread().name)
+        return len(text) // 4 + 1
+
+
+def test_off_the_loop_only_what_takes_long_goes_into_a_thread() -> None:
+    """A history that is sent again with a few messages more is no work; a new one is."""
+    texts = [f"turn {n}: " + "crane winch " * 400 for n in range(61)]
+    counter = WhereCounted()
+    engine = Engine(build({"window_tokens": 400_000}), counter=counter, off_the_loop=True)
+
+    def threads(session: str, *texts: str) -> bool:
+        counter.threads.clear()
+        run(engine.prepare(session, json.dumps(request(*texts)).encode()))
+        return threading.current_thread().name not in counter.threads
+
+    assert not threads("short", "one more")
+    assert threads("long", *texts)
+    assert not threads("long", *texts, "done", "go on")
+    assert threads("long", *[f"another {text}" for text in texts])
+
+
+def test_without_waiting_a_reply_is_learned_before_it_is_kept(tmp_path: Path) -> None:
+    async def turn() -> None:
+        async with open_memory(store=str(tmp_path / "memory.db")) as memory:
+            context = await memory.prepare("s", request("the crane stands at berth 7"))
+            usage = {"prompt_tokens": 40, "completion_tokens": 2}
+            reply = {"choices": [{"message": {"role": "assistant", "content": "Noted."}}]}
+            seen = await memory.observe("s", {**reply, "usage": usage}, wait=False)
+            assert seen.usage is not None
+            assert seen.failures == ()
+            assert context.report.turn == 1
+            assert await memory.settle() == 0
+            found = await memory.observe("s", {**reply, "usage": usage})
+            assert found.archived == "store"
+
+    run(turn())
 
 
 def test_a_prefill_is_left_to_be_continued() -> None:

@@ -1,0 +1,46 @@
+"""What the gateway bench sends, and how it reads its clocks."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+from recollect_bench.gateway.measure import Chunk, Streams, quantile
+from recollect_bench.gateway.traffic import LARGE_BYTES, growing, short
+
+
+def test_a_large_conversation_grows_by_a_few_messages_and_is_sent_again_whole() -> None:
+    requests = growing(LARGE_BYTES, 12, seed=3)
+    bodies = [json.loads(request.body)["messages"] for request in requests]
+    for earlier, later in pairwise(bodies):
+        assert later[: len(earlier)] == earlier
+        assert 1 <= len(later) - len(earlier) <= 3
+    assert all(0.9 < len(request.body) / LARGE_BYTES < 1.1 for request in requests)
+    assert {request.session for request in requests} == {"large-3"}
+    assert [request.said for request in requests].count(True) == 3
+
+
+def test_small_conversations_are_about_a_kilobyte_and_differ() -> None:
+    requests = short(30, seed=3)
+    assert sum(len(request.body) for request in requests) / 30 < 1_500
+    assert len({request.session for request in requests}) == 10
+    assert len({request.body for request in requests}) == 30
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    assert short(6, seed=5) == short(6, seed=5)
+    assert short(6, seed=5) != short(6, seed=6)
+
+
+def test_a_gap_counts_only_beyond_what_lay_between_the_sendings() -> None:
+    even = [Chunk(sent=at, came=at + 0.01) for at in (1.0, 1.5, 2.0)]
+    late = [Chunk(sent=1.0, came=1.01), Chunk(sent=1.05, came=1.31), Chunk(sent=1.1, came=1.32)]
+    streams = Streams(seconds=2.0, streams=[even, late])
+    assert round(streams.longest_gap_seconds, 3) == 0.25
+    assert streams.per_second == 1.0
+    assert round(streams.delay_seconds(0.5), 3) == 0.01
+
+
+def test_quantiles_are_values_that_were_measured() -> None:
+    assert quantile([5.0, 1.0, 3.0], 0.5) == 3.0
+    assert quantile([5.0, 1.0, 3.0], 0.99) == 5.0
