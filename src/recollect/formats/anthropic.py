@@ -57,8 +57,8 @@ RULES = WireRules(
 )
 
 
-SYSTEM_INSIDE_BETA = "per-turn-control-"
-"""The beta feature, less its date, under which a history may hold system messages."""
+SYSTEM_INSIDE_BETAS = ("per-turn-control-", "mid-conversation-")
+"""The beta features, less their dates, under which a history may hold system messages."""
 
 
 PLAIN_TYPES = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "image"})

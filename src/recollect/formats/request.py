@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from recollect.errors import FormatError
-from recollect.formats.anthropic import SYSTEM_INSIDE_BETA
+from recollect.formats.anthropic import SYSTEM_INSIDE_BETAS
 from recollect.formats.codec import format_of
 from recollect.formats.json_text import array_spans, decode, encode, object_spans, value_positions
 from recollect.values.history import Entry, Row
@@ -67,7 +67,7 @@ def split_request(
     else:
         request = _split_mapping(given, format_name)
         betas = (*betas, *(given.get("betas") or ()))
-    inside = any(str(name).startswith(SYSTEM_INSIDE_BETA) for name in betas)
+    inside = any(str(name).startswith(SYSTEM_INSIDE_BETAS) for name in betas)
     return replace(request, system_inside=True) if inside else request
 
 

@@ -8,7 +8,7 @@ become part of its history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from recollect.errors import FormatError
+from recollect.formats.anthropic import SYSTEM_INSIDE_BETAS
 from recollect.formats.json_text import decode
 from recollect.values.model import FormatName
 
@@ -54,7 +55,7 @@ class Caller:
     folder: str | None = None
     """The project's folder, where the client says it."""
     betas: tuple[str, ...] = ()
-    """The provider's beta features that its headers name."""
+    """The provider's beta features that its headers name, and those it uses without naming them."""
     space: str | None = None
     """The space that the request names."""
 
@@ -77,6 +78,8 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """No JSON, or deeper than any reader goes."""
 _AGENTS: Final = frozenset({"claude-code", "codex", "opencode", "pi"})
 """Clients whose every turn offers tools: what offers none is a side request."""
+_UNNAMED_BETAS: Final[Mapping[ClientName, tuple[str, ...]]] = {"claude-code": SYSTEM_INSIDE_BETAS}
+"""Claude Code sends system messages between the turns with its betas switched off, too."""
 _COMPACTION_MARKS: Final = (
     b"CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
     b"Your task is to create a detailed summary of the conversation",
@@ -100,9 +103,14 @@ def read_caller(format_name: FormatName, headers: Mapping[str, str], body: bytes
         kind=_kind(client, fields, turn_metadata),
         session=_session(client, headers, fields, format_name),
         folder=_folder(turn_metadata),
-        betas=tuple(name.strip() for name in headers.get("anthropic-beta", "").split(",")),
+        betas=(*_named_betas(headers), *_UNNAMED_BETAS.get(client, ())),
         space=headers.get(SPACE_HEADER) or None,
     )
+
+
+def _named_betas(headers: Mapping[str, str]) -> Iterator[str]:
+    for name in headers.get("anthropic-beta", "").split(","):
+        yield name.strip()
 
 
 def _client(headers: Mapping[str, str]) -> ClientName:

@@ -10,7 +10,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from tests.harness.clients.for_ever import (
@@ -22,6 +23,7 @@ from tests.harness.clients.for_ever import (
 )
 from tests.harness.clients.lab import Lab, LabError
 from tests.harness.clients.scenarios import SCENARIOS
+from tests.harness.clients.sdks import SDKS, python_with_sdks, sdk_faults
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
@@ -33,6 +35,9 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
         "--for-ever",
         action="store_true",
         help="Claude Code talks 300,000 tokens at windows of 16k, 32k and 200k",
+    )
+    parser.add_argument(
+        "--sdks", action="store_true", help="programs on official SDKs, direct and through it"
     )
     parser.add_argument("--tokens", type=int, default=300_000, help="with --for-ever")
     parser.add_argument(
@@ -49,6 +54,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen = options.only or list(SCENARIOS)
     needed = ["claude"] if options.for_ever else [SCENARIOS[name][0] for name in chosen]
     try:
+        if options.sdks:
+            return _sdks(python_with_sdks(lab.folder), options)
         lab.install(dict.fromkeys(needed))
     except LabError as missing:
         sys.stderr.write(f"{missing}\n")
@@ -82,11 +89,21 @@ def _for_ever(lab: Lab, options: argparse.Namespace) -> int:
 
 def _scenarios(lab: Lab, chosen: Sequence[str], options: argparse.Namespace) -> int:
     """What each agent is put through."""
+    return _told({name: partial(SCENARIOS[name][1], lab) for name in chosen}, options)
+
+
+def _sdks(python: Path, options: argparse.Namespace) -> int:
+    """What programs on each SDK are answered."""
+    return _told({sdk: partial(sdk_faults, python, sdk) for sdk in SDKS}, options)
+
+
+def _told(runs: Mapping[str, Callable[[Path], Iterator[str]]], options: argparse.Namespace) -> int:
+    """Run each in a folder of its own and tell its faults."""
     faults: dict[str, list[str]] = {}
-    for name in chosen:
+    for name, run in runs.items():
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="recollect-clients-") as folder:
-            faults[name] = list(SCENARIOS[name][1](lab, Path(folder)))
+            faults[name] = list(run(Path(folder)))
         seconds = time.monotonic() - began
         if not options.json:
             told = "fine" if not faults[name] else f"{len(faults[name])} faults"

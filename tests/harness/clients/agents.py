@@ -144,6 +144,9 @@ class ClaudeTalk:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(10)
+        self._reader.join(10)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def say(self, words: str, *, seconds: float = 120.0) -> dict[str, Any]:
         """One turn; what Claude Code says of its end."""

@@ -68,8 +68,8 @@ THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
 # opencode#1279: "String should match pattern '^[a-zA-Z0-9_-]+$'".
 _ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 _MOST_CACHE_MARKS = 4  # "A maximum of 4 blocks with cache_control may be provided."
-_SYSTEM_INSIDE_BETA = "per-turn-control-"
-"""The beta, less its date, under which Claude Code sends system messages between the turns."""
+_SYSTEM_INSIDE_BETAS = ("per-turn-control-", "mid-conversation-")
+"""The betas, less their dates, under which Claude Code sends system messages between the turns."""
 _Block = tuple[str, Mapping[str, Any]]
 _Numbered = list[tuple[int, Mapping[str, Any]]]
 
@@ -85,7 +85,7 @@ def check(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list[Violation]
     broken = _roles(numbered)
     marked = [_blocks(place, message) for place, message in numbered]
     named = (*betas, *(body.get("betas") or ()))
-    if any(str(name).startswith(_SYSTEM_INSIDE_BETA) for name in named):
+    if any(str(name).startswith(_SYSTEM_INSIDE_BETAS) for name in named):
         broken = _roles(numbered, system_inside=True)
         numbered = [pair for pair in numbered if pair[1].get("role") != "system"]
     if not numbered:
