@@ -57,7 +57,11 @@ def _litellm_arguments(port: int, folder: Path, upstream: str) -> Sequence[str]:
 
 
 def _litellm_variables(_: Path, __: str) -> Mapping[str, str]:
-    return {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    return {
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_LOG": "ERROR",
+    }
 
 
 def _headroom_arguments(*more: str) -> Callable[[int, Path, str], Sequence[str]]:

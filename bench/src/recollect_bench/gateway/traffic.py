@@ -34,6 +34,7 @@ RESULT_WORDS: Final = 400
 LARGE_BYTES: Final = 900_000
 SMALL_TURNS: Final = 3
 """Turns of a conversation of about 1 KB before the next one begins."""
+_SYSTEM: Final = "You write code. " + "Keep to the style of what is there, and test it. " * 8
 _TOOLS: Final = [{"name": "read", "description": "Read a file", "input_schema": {"type": "object"}}]
 
 
@@ -124,7 +125,7 @@ def short(count: int, *, seed: int) -> list[BenchRequest]:
     while len(requests) < count:
         talk = CodingTalk(seed * 100_000 + len(requests))
         session = f"small-{seed}-{len(requests)}"
-        messages = [talk.said(60)]
+        messages = [talk.said(18)]
         requests.append(BenchRequest(session=session, body=body_of(messages), said=True))
         for _ in range(SMALL_TURNS - 1):
             messages += [talk.called(), talk.answered(9)]
@@ -147,7 +148,7 @@ def body_of(messages: list[dict[str, Any]]) -> bytes:
             "model": "claude-sonnet-4-5",
             "max_tokens": 1024,
             "stream": True,
-            "system": "You write code.",
+            "system": _SYSTEM,
             "tools": _TOOLS,
             "messages": messages,
         }
