@@ -636,8 +636,7 @@ def _is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
     last = None if draft is None else draft.given.request.body
     if last is None or len(request) > WHOLE_BYTES or len(request) - len(last) > NEW_BYTES:
         return False
-    same = int(len(last) * _SAME_RATIO)
-    return request[:same] == last[:same]
+    return request.startswith(last[: int(len(last) * _SAME_RATIO)])
 
 
 def _is_short(reply: Any) -> bool:

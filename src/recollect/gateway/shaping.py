@@ -114,6 +114,7 @@ class Shaper:
             return ShapedRequest(body=body, handling=Handling.PASSED)
         recall = caller.kind is RequestKind.COUNT
         try:
+            memory.use(caller.session)
             await self._observed(memory, caller.session)
             context = await self._within(
                 memory.engine.preview(

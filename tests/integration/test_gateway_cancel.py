@@ -1,0 +1,64 @@
+"""Clients that go away: the request ends with them, and stands once in the records."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.harness.model_server import ModelServer
+from tests.integration.test_gateway import (
+    PATHS,
+    _no_network,  # noqa: F401 - the fixture: this machine may be reached
+    body_of,
+    gateway,
+    records,
+)
+
+from recollect.gateway.server import _unless_gone
+from recollect.testing.scripted_model import Says
+
+
+def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
+    """As `asyncio.wait_for` of Python 3.11 loses one that comes together with the result."""
+    reached: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            reached.append("lost")
+        await asyncio.sleep(60)
+        reached.append("went on")
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.05)
+        return {"type": "http.disconnect"}
+
+    async def scenario() -> None:
+        await asyncio.wait_for(_unless_gone(receive, work()), 5)
+
+    asyncio.run(scenario())
+    assert reached == ["lost"]
+
+
+@pytest.mark.parametrize("wire", list(PATHS))
+def test_a_request_that_was_cut_off_stands_once_in_the_records(wire: str) -> None:
+    says = Says(text="One two three four.", hang_after_events=2)
+    body = body_of(wire, ["count"], stream=True)
+    with ModelServer([says]) as server, gateway(server) as running:
+        parts = urlsplit(running.url)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+        connection.request("POST", PATHS[wire], body)
+        assert connection.getresponse().read1()
+        connection.close()
+        assert server.wait_until_hung_up(1.0)
+        records(running, 1)
+        time.sleep(0.5)
+        (record,) = records(running, 1)
+    assert record["outcome"] == "the client went away"
+    assert record["handling"] == "as it came"
+    assert record["turn"] == 1
