@@ -38,7 +38,7 @@ from recollect.values.model import Usage
 WORKERS: Final = 6
 TURNS: Final = 8
 """Turns of a conversation before the next one begins."""
-WARM_UP_SHARE: Final = 0.25
+WARM_UP_SHARE: Final = 0.5
 QUIET_SECONDS: Final = 20.0
 REPLY_SECONDS: Final = 60.0
 FEW_TASKS: Final = 6
@@ -311,7 +311,7 @@ async def soak(seconds: float, *, seed: int = 1, growth_ratio: float = 0.1) -> S
             ):
                 until = time.monotonic() + seconds * share
                 workers = [
-                    Worker(number + int(share * 100), gateway.url, soaked, seed)
+                    Worker(number + len(soaked.before) * WORKERS, gateway.url, soaked, seed)
                     for number in range(WORKERS)
                 ]
                 await asyncio.gather(*(worker.run(until) for worker in workers))

@@ -66,7 +66,10 @@ def test_no_mutated_request_meets_an_error_of_the_gateways(tmp_path: Path) -> No
 
 def _check_shaped(request: Mutated, sent: bytes, number: int) -> None:
     """What was shaped is a request, and says the same beside its messages."""
-    came, went = json.loads(request.content), json.loads(sent)
+    came, went = (
+        json.loads(content.decode("utf-8", "surrogateescape"))
+        for content in (request.content, sent)
+    )
     assert isinstance(went, dict), _told(number, request)
     for name, value in came.items():
         if name not in _SHAPED_FIELDS:

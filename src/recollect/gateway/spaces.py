@@ -28,7 +28,7 @@ from recollect.wiring.stores import deployment_secret
 AGAIN_SECONDS: Final = 30.0
 """How long a memory that could not be opened is left alone."""
 CLOSE_SECONDS: Final = 10.0
-MOST_SESSIONS: Final = 128
+MOST_SESSIONS: Final = 64
 IDLE_SECONDS: Final = 60.0
 """Sessions of a memory that are kept at hand: beyond so many, those that were idle for so long are
 let go, and loaded from the store when they go on."""
