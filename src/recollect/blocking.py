@@ -21,6 +21,7 @@ from recollect.ports import Spool
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.fact import Fact, FactType, MadeBy
 from recollect.values.history import SessionId, SessionState
+from recollect.values.message import MessageId
 from recollect.values.model import FormatName
 from recollect.values.segment import Trust
 from recollect.values.upkeep import Certificate, ForgetOrder
@@ -65,6 +66,10 @@ class BlockingEngine:
         """As `Engine.prepare`, waited for."""
         return self._wait(self.engine.prepare(session, request, format=format, betas=betas))
 
+    def last_messages(self, session: Session | SessionId) -> tuple[MessageId, ...]:
+        """As `Engine.last_messages`, waited for."""
+        return self._wait(self.engine.last_messages(session))
+
     def preview(
         self,
         session: Session | SessionId,
@@ -79,9 +84,11 @@ class BlockingEngine:
             self.engine.preview(session, request, format=format, betas=betas, recall=recall)
         )
 
-    def observe(self, session: Session | SessionId, reply: Any) -> Observation:
+    def observe(
+        self, session: Session | SessionId, reply: Any, *, wait: bool = True
+    ) -> Observation:
         """As `Engine.observe`, waited for."""
-        return self._wait(self.engine.observe(session, reply))
+        return self._wait(self.engine.observe(session, reply, wait=wait))
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
         """As `Engine.watch`, for a stream that is read by `for`."""

@@ -607,3 +607,80 @@ def test_a_provider_that_holds_the_replys_ceiling_against_the_window_is_served()
         assert reply.status == 200
         assert len(server.asked[0].content) // 4 > 72_000
         assert records(running, 1)[0]["overflows"] == 1
+
+
+def test_a_provider_that_stays_silent_is_given_up() -> None:
+    says = Says(text="late", hang_after_events=0)
+    with (
+        ModelServer(lambda _: says) as server,
+        gateway(server, **{"gateway.silence_seconds": 0.3}) as running,
+    ):
+        reply = ask(running.url, PATHS["openai-chat"], body_of("openai-chat", ["hello"]))
+        assert (reply.status, "cannot be reached" in reply.body.decode()) == (502, True)
+
+
+def test_no_more_requests_at_once_than_allowed() -> None:
+    slow = Says(text="slow", delay_seconds=1.5)
+    with (
+        ModelServer(lambda _: slow) as server,
+        gateway(server, **{"gateway.max_requests": 1}) as running,
+    ):
+        first = threading.Thread(
+            target=ask, args=(running.url, PATHS["anthropic"], body_of("anthropic", ["hello"]))
+        )
+        first.start()
+        while not server.asked:
+            time.sleep(0.02)
+        refused = ask(running.url, PATHS["anthropic"], body_of("anthropic", ["hello"]))
+        first.join()
+        assert (refused.status, refused.json["error"]["type"]) == (429, "rate_limit_error")
+
+
+@pytest.mark.parametrize("by_folder", [True, False])
+def test_a_folder_that_the_client_names_has_a_space_of_its_own(*, by_folder: bool) -> None:
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+    told = json.dumps({"workspaces": {"/tmp/ship": {}}, "request_kind": "turn"})
+    body = {"model": "g", "input": [{"role": "user", "content": "hi"}], "tools": TOOLS}
+    with (
+        ModelServer(lambda _: says) as server,
+        gateway(server, **{"gateway.by_folder": by_folder, "gateway.space": "mine"}) as running,
+    ):
+        headers = {"user_agent": "codex_exec/0.166.0", "x_codex_turn_metadata": told}
+        ask(running.url, PATHS["openai-responses"], body, **headers)
+        assert records(running, 1)[0]["space"] == ("/tmp/ship" if by_folder else "mine")
+
+
+@pytest.mark.parametrize("wire", list(PATHS))
+@pytest.mark.parametrize(("day_tokens", "summarised"), [(1_000_000, True), (100, False)])
+def test_the_clients_own_model_summarises_when_the_user_says_so(
+    wire: str, day_tokens: int, *, summarised: bool
+) -> None:
+    """With the key of the request that fills the window, and no more than allowed a day."""
+    asked_for: list[dict[str, str]] = []
+
+    def answer(asked: Asked) -> Step:
+        if (
+            b"Please look at module 0." in asked.content
+            and b"What is next?" not in asked.content[-200:]
+        ):
+            asked_for.append(dict(asked.headers))
+            done = len(asked_for)
+            return Says(
+                text=f"## Goal\nThe modules are looked at, one after the other; {done} done."
+            )
+        return Says(text="Next.", usage=Usage(input_tokens=9_000, output_tokens=8))
+
+    changes = {
+        "gateway.summaries": "client",
+        "gateway.summary_day_tokens": day_tokens,
+        "window_tokens": 16_000,
+    }
+    with ModelServer(answer) as server, gateway(server, **changes) as running:
+        body = body_of(wire, history(40))
+        reply = ask(running.url, PATHS[wire], body, x_api_key=KEY, x_recollect_session="s")
+        assert reply.status == 200
+        sent = server.asked[-1].content
+        assert (b"The modules are looked at" in sent) == summarised
+        assert bool(asked_for) == summarised
+        assert all(headers["x-api-key"] == KEY for headers in asked_for)
+        assert len(sent) // 4 < 16_000
