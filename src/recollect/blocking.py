@@ -85,10 +85,15 @@ class BlockingEngine:
         )
 
     def observe(
-        self, session: Session | SessionId, reply: Any, *, wait: bool = True
+        self,
+        session: Session | SessionId,
+        reply: Any,
+        *,
+        turn: int | None = None,
+        wait: bool = True,
     ) -> Observation:
         """As `Engine.observe`, waited for."""
-        return self._wait(self.engine.observe(session, reply, wait=wait))
+        return self._wait(self.engine.observe(session, reply, turn=turn, wait=wait))
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
         """As `Engine.watch`, for a stream that is read by `for`."""

@@ -22,7 +22,7 @@ from recollect.engine.batch_moment import Durability
 from recollect.engine.compact import CompactionOrder, Compactor
 from recollect.engine.hooks import Hook, HookName, Hooks
 from recollect.engine.keeper import SessionKeeper
-from recollect.engine.observe import Observer
+from recollect.engine.observe import Observer, overtaken
 from recollect.engine.prepare import TurnResult, begin, context_of, prepare_turn
 from recollect.engine.recaller import MemoryRecaller
 from recollect.engine.schedule import Compactions
@@ -52,7 +52,7 @@ from recollect.turn.apply import LastView
 from recollect.turn.draft import Draft, TurnInput
 from recollect.upkeep.jobs import BackgroundJobs
 from recollect.values.compaction import CompactionResult, Trigger
-from recollect.values.history import SessionId, SessionState, SpaceId
+from recollect.values.history import SessionId, SessionState, SpaceId, requests_of
 from recollect.values.message import MessageId
 from recollect.values.model import FormatName, ModelUse, Request
 from recollect.values.reason import Cause, Reason
@@ -504,7 +504,12 @@ class Engine:
         return self._hooks.on(name, hook)
 
     async def observe(
-        self, session: Session | SessionId, reply: Any, *, wait: bool = True
+        self,
+        session: Session | SessionId,
+        reply: Any,
+        *,
+        turn: int | None = None,
+        wait: bool = True,
     ) -> Observation:
         """Learn from a reply: its usage calibrates the counter, an overflow the window.
 
@@ -514,6 +519,9 @@ class Engine:
         that by itself. TypeError for what can be none of these; what a proxy answers in a
         provider's place is told as a failure.
 
+        `turn` names the request that it answers (`context.report.turn`), where several of a session
+        may be under way: a reply to another than the last one is not kept, since the client sends
+        it again, and teaches nothing of the last one's size.
         It returns when what was said is kept, within `turn.deadline_seconds`; without `wait` when
         the reply was read: keeping goes on, and the next turn's report tells what went wrong.
         """
@@ -521,6 +529,8 @@ class Engine:
         check_reply(reply)
         async with handle.lock:
             boundary = self._boundary(is_quick=_is_short(reply))
+            if turn is not None and turn != requests_of(handle.state):
+                return overtaken(handle.state, reply)
             handle.observation = await self._observer.observe(handle, reply, boundary, wait=wait)
             return handle.observation
 

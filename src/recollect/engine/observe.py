@@ -146,7 +146,7 @@ class Observer:
             self._keeper.keep_reply(session.id, entries, session.keeping, now=self._clock.now())
         if not wait:
             await asyncio.sleep(0)  # let the write begin
-            return entries, "nowhere"
+            return entries, None
         seconds = self._settings.turn.deadline_seconds
         done = await self._keeper.wait(session.keeping, seconds)
         boundary.add(session.keeping.trouble)
@@ -192,6 +192,16 @@ class Observer:
             boundary.note("compact", "failed", failed)
         if self._jobs is not None and (text := self._jobs.trouble()):
             boundary.note("jobs", "failed", Reason(Cause.ERROR, error=text))
+
+
+def overtaken(state: SessionState, reply: Any) -> Observation:
+    """What a reply says whose request is no longer the session's last: its usage, no more."""
+    read = StreamedReply(reply).reply() if isinstance(reply, list | tuple) else reply
+    return Observation(
+        usage=read_usage(read),
+        calibration_ratio=state.calibration.ratio,
+        learned_window_tokens=state.learned_window_tokens,
+    )
 
 
 def learned_from(

@@ -74,10 +74,12 @@ class ExchangeRecord:
         return asdict(self)
 
 
-def report_lines(report: Report) -> dict[str, Any]:
-    """What a record says of a turn's report; of a long history in milliseconds, so not while a
-    client waits."""
-    return {
+def described(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a record says of a turn's report, and the whole of it, without a word of what was said.
+
+    Of a long history that takes milliseconds, so it is not done while a client waits.
+    """
+    lines = {
         "session": report.session,
         "turn": report.turn,
         "model": report.model,
@@ -86,6 +88,7 @@ def report_lines(report: Report) -> dict[str, Any]:
         "done": tuple(report.done()),
         "failed": tuple(f"{line.stage}: {line.said}" for line in report.failures),
     }
+    return lines, {**report.to_dict(), "summary": report.summary()}
 
 
 def usage_dict(usage: Usage | None) -> dict[str, int] | None:
@@ -99,7 +102,7 @@ class Activity:
     def __init__(self) -> None:
         self._records: deque[ExchangeRecord] = deque(maxlen=MOST_RECORDS)
         self._watchers: set[asyncio.Queue[ExchangeRecord]] = set()
-        self._reports: OrderedDict[str, Report] = OrderedDict()
+        self._reports: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
         self._number = 0
 
     def next_number(self) -> int:
@@ -115,17 +118,18 @@ class Activity:
                 queue.get_nowait()
             queue.put_nowait(record)
 
-    def keep_report(self, report: Report) -> None:
+    def keep_report(self, space: str, report: dict[str, Any]) -> None:
         """The newest report of a session, for whoever asks what became of its messages."""
-        self._reports[report.session] = report
-        self._reports.move_to_end(report.session)
+        key = (space, report["session"])
+        self._reports[key] = report
+        self._reports.move_to_end(key)
         while len(self._reports) > MOST_REPORTS:
             self._reports.popitem(last=False)
 
-    def report(self, name: str) -> Report | None:
+    def report(self, name: str) -> dict[str, Any] | None:
         """The newest report of the session whose name ends so; None where none does."""
-        ending = (key for key in reversed(self._reports) if key.endswith(name))
-        return self._reports.get(name) or self._reports.get(next(ending, ""))
+        ending = (key for key in reversed(self._reports) if key[1].endswith(name))
+        return self._reports.get(next(ending, ("", "")))
 
     def newest(self, count: int) -> tuple[ExchangeRecord, ...]:
         """The newest records, oldest first."""

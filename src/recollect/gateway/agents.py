@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from recollect.errors import RecollectError
 from recollect.formats.json_text import encode
 from recollect.gateway.upstream import Family
 
+FAMILIES: Final[tuple[Family, ...]] = ("anthropic", "openai")
 CHATGPT: Final = "https://chatgpt.com/backend-api/codex"
 """Where Codex goes when its user signed in with ChatGPT."""
 
@@ -50,7 +53,8 @@ class WrappedAgent:
 
 
 def _claude_upstreams() -> Mapping[Family, str]:
-    url = os.environ.get("ANTHROPIC_BASE_URL")
+    settings = _json_object(_text_of(_claude_settings())).get("env") or {}
+    url = settings.get("ANTHROPIC_BASE_URL") or os.environ.get("ANTHROPIC_BASE_URL")
     return {"anthropic": url} if url else {}
 
 
@@ -71,11 +75,14 @@ def _codex_home() -> Path:
 
 def _codex_upstreams() -> Mapping[Family, str]:
     try:
-        signed_in = json.loads((_codex_home() / "auth.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    chatgpt = isinstance(signed_in, dict) and signed_in.get("tokens")
-    return {"openai": CHATGPT} if chatgpt and not signed_in.get("OPENAI_API_KEY") else {}
+        url = tomllib.loads(_text_of(_codex_home() / "config.toml")).get("openai_base_url")
+    except tomllib.TOMLDecodeError:
+        raise RecollectError("Codex's config.toml is no TOML: mend it first") from None
+    if url:
+        return {"openai": str(url)}
+    signed_in = _json_object(_text_of(_codex_home() / "auth.json"))
+    chatgpt = signed_in.get("tokens") and not signed_in.get("OPENAI_API_KEY")
+    return {"openai": CHATGPT} if chatgpt else {}
 
 
 def _codex_configured(text: str, url: str) -> str:
@@ -96,6 +103,11 @@ def _pi_configured(text: str, url: str) -> str:
     return json.dumps({**models, "providers": providers}, indent=2, ensure_ascii=False) + "\n"
 
 
+def _pi_upstreams() -> Mapping[Family, str]:
+    providers = _json_object(_text_of(_pi_folder() / "models.json")).get("providers") or {}
+    return _named_urls({name: (providers.get(name) or {}).get("baseUrl") for name in FAMILIES})
+
+
 def _pi_launch(url: str) -> Launch:
     """A folder that looks like pi's own, with another table of models in it."""
     own, shown = _pi_folder(), Path(tempfile.mkdtemp(prefix="recollect-pi-"))
@@ -104,10 +116,23 @@ def _pi_launch(url: str) -> Launch:
     for path in own.iterdir():
         if path.name != "models.json":
             (shown / path.name).symlink_to(path)
-    models = own / "models.json"
-    text = models.read_text(encoding="utf-8") if models.exists() else ""
-    (shown / "models.json").write_text(_pi_configured(text, url), encoding="utf-8")
+    text = _pi_configured(_text_of(own / "models.json"), url)
+    (shown / "models.json").write_text(text, encoding="utf-8")
     return Launch(environment={"PI_CODING_AGENT_DIR": str(shown)})
+
+
+def _opencode_settings() -> Path:
+    return Path.home() / ".config" / "opencode" / "opencode.json"
+
+
+def _opencode_upstreams() -> Mapping[Family, str]:
+    found: dict[Family, str | None] = {}
+    for path in (_opencode_settings(), Path.cwd() / "opencode.json"):
+        providers = _json_object(_text_of(path)).get("provider") or {}
+        for name in FAMILIES:
+            options = (providers.get(name) or {}).get("options") or {}
+            found[name] = options.get("baseURL") or found.get(name)
+    return _named_urls(found)
 
 
 def _opencode_fields(url: str) -> dict[str, Any]:
@@ -144,6 +169,7 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
             launch=_pi_launch,
             configuration=lambda: _pi_folder() / "models.json",
             configured=_pi_configured,
+            upstreams=_pi_upstreams,
         ),
         WrappedAgent(
             name="opencode",
@@ -151,11 +177,21 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
             launch=lambda url: Launch(
                 environment={"OPENCODE_CONFIG_CONTENT": encode(_opencode_fields(url)).decode()}
             ),
-            configuration=lambda: Path.home() / ".config" / "opencode" / "opencode.json",
+            configuration=_opencode_settings,
             configured=_opencode_configured,
+            upstreams=_opencode_upstreams,
         ),
     )
 }
+
+
+def check_not_wrapped(agent: WrappedAgent) -> None:
+    """RecollectError where the agent's configuration names the gateway already."""
+    if _kept_file(agent).exists():
+        raise RecollectError(
+            f"{agent.name} is wrapped for good already: start it as ever, with `recollect gateway` "
+            f"running, or run `recollect unwrap {agent.name}` first"
+        )
 
 
 def persist(agent: WrappedAgent, url: str) -> Path:
@@ -163,11 +199,8 @@ def persist(agent: WrappedAgent, url: str) -> Path:
 
     What the file held is kept first. RecollectError where it was done before.
     """
-    path, kept = agent.configuration(), _kept_file(agent)
-    if kept.exists():
-        raise RecollectError(
-            f"{agent.name} is wrapped already ({path}): run `recollect unwrap {agent.name}` first"
-        )
+    check_not_wrapped(agent)
+    path, kept = agent.configuration().resolve(), _kept_file(agent)
     before = path.read_bytes() if path.exists() else None
     after = agent.configured((before or b"").decode("utf-8"), url).encode()
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -215,10 +248,15 @@ def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
         yield launch
     finally:
         if agent.name == "pi":
-            shown = Path(launch.environment["PI_CODING_AGENT_DIR"])
-            for path in shown.iterdir():
-                path.unlink()
-            shown.rmdir()
+            _take_back(Path(launch.environment["PI_CODING_AGENT_DIR"]), _pi_folder())
+
+
+def _take_back(shown: Path, own: Path) -> None:
+    """What pi made in the folder that it was shown goes into its own; then the shown one goes."""
+    for path in shown.iterdir():
+        if not path.is_symlink() and path.name != "models.json":
+            shutil.move(path, own / path.name)  # replaces a file that it renewed
+    shutil.rmtree(shown)
 
 
 def command_line(agent: WrappedAgent, launch: Launch, given: Sequence[str]) -> list[str]:
@@ -237,6 +275,18 @@ def _replace(path: Path, content: bytes) -> None:
     beside.write_bytes(content)
     beside.chmod(mode)
     beside.replace(path)
+
+
+def _named_urls(urls: Mapping[Family, str | None]) -> dict[Family, str]:
+    return {family: url for family, url in urls.items() if url}
+
+
+def _text_of(path: Path) -> str:
+    """A file's text; empty where it is not there."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ become part of its history.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -80,12 +81,12 @@ _AGENTS: Final = frozenset({"claude-code", "codex", "opencode", "pi"})
 """Clients whose every turn offers tools: what offers none is a side request."""
 _UNNAMED_BETAS: Final[Mapping[ClientName, tuple[str, ...]]] = {"claude-code": SYSTEM_INSIDE_BETAS}
 """Claude Code sends system messages between the turns with its betas switched off, too."""
-_COMPACTION_MARKS: Final = (
-    b"CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
-    b"Your task is to create a detailed summary of the conversation",
-    b"You are performing a CONTEXT CHECKPOINT COMPACTION",
+_COMPACTION: Final = re.compile(
+    rb'(?<!\\)"(?:CRITICAL: Respond with TEXT ONLY\. Do NOT call any tools\.'
+    rb"|Your task is to create a detailed summary of the conversation"
+    rb"|You are performing a CONTEXT CHECKPOINT COMPACTION)"
 )
-"""How clients' own requests for a summary begin; they offer tools as a turn does."""
+"""How the text of a client's own request for a summary begins; it offers tools as a turn does."""
 _MARK_BYTES: Final = 65_536
 """A request for a summary is shorter than this."""
 
@@ -156,7 +157,7 @@ def _kind(client: ClientName, fields: _Fields, turn_metadata: Mapping[str, Any])
         return RequestKind.TITLE
     last = bytes(fields.messages[-1]) if fields.messages else b""
     tail = last[-_MARK_BYTES:] if fields.messages else bytes(fields.input)[-_MARK_BYTES:]
-    if client in _AGENTS and any(mark in tail for mark in _COMPACTION_MARKS):
+    if client in _AGENTS and _COMPACTION.search(tail):
         return RequestKind.COMPACTION
     return RequestKind.TURN
 

@@ -9,9 +9,11 @@ After a restart what the store knows of a session takes the place of what was in
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from recollect.formats.codec import CODECS
@@ -27,45 +29,66 @@ MOST_ALIKE: Final = 50
 VOLATILE_MESSAGES: Final = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What the messages of a request say, one after the other."""
+
+    ids: tuple[MessageId, ...]
+    lead: int = 0
+    """How many system messages it begins with: conversations share those."""
+
+    def goes_on_with(self, known: Sequence[MessageId]) -> bool:
+        """Whether it goes on with a known history, but for a volatile message at that one's end."""
+        shared = 0
+        for mine, theirs in zip(known, self.ids, strict=False):
+            if mine != theirs:
+                break
+            shared += 1
+        return shared > self.lead and shared >= len(known) - VOLATILE_MESSAGES
+
+
 class SessionRecognition:
     """Names for the conversations of one space whose clients give them none."""
 
     def __init__(self, secret: bytes) -> None:
+        self.naming = asyncio.Lock()
+        """One conversation is named at a time, so that two of one beginning get two names."""
         self._secret = secret
         self._known: OrderedDict[str, tuple[MessageId, ...]] = OrderedDict()
         """The identities of each session's last request, longest unseen first."""
         self._alike: dict[str, set[str]] = {}
         """Sessions by how they begin."""
 
-    def identities(self, format_name: FormatName, body: bytes) -> tuple[MessageId, ...]:
-        """What the messages of a request say, one after the other."""
+    def history(self, format_name: FormatName, body: bytes) -> History:
+        """Read what a request says."""
         codec = CODECS[format_name]
-        messages = split_request(body, format_name).messages
-        return tuple(identify(codec.read(raw), self._secret) for raw in messages)
+        messages = [codec.read(raw) for raw in split_request(body, format_name).messages]
+        lead = next((at for at, one in enumerate(messages) if one.role != "system"), len(messages))
+        ids = tuple(identify(message, self._secret) for message in messages)
+        return History(ids=ids, lead=lead)
 
-    def continued(self, format_name: FormatName, ids: Sequence[MessageId]) -> str | None:
+    def continued(self, format_name: FormatName, history: History) -> str | None:
         """The session with the longest history that this one goes on with."""
         best, length = None, 0
-        for session in self._alike.get(_beginning(format_name, ids), ()):
+        for session in self._alike.get(_beginning(format_name, history), ()):
             known = self._known[session]
-            if goes_on(known, ids) and len(known) > length:
+            if history.goes_on_with(known) and len(known) > length:
                 best, length = session, len(known)
         return best
 
-    def candidates(self, format_name: FormatName, ids: Sequence[MessageId]) -> list[str]:
+    def candidates(self, format_name: FormatName, history: History) -> list[str]:
         """Names that a session of this beginning may have had before a restart, then free ones."""
-        start = _beginning(format_name, ids)
-        numbered = (start if number == 1 else f"{start}-{number}" for number in range(1, 10_000))
-        free = [
-            name for name, _ in zip(numbered, range(len(self._known) + MOST_ALIKE), strict=False)
-        ]
-        return [name for name in free if name not in self._known][:MOST_ALIKE]
+        start = _beginning(format_name, history)
+        taken = len(self._alike.get(start, ()))
+        numbers = range(1, taken + MOST_ALIKE + 1)
+        names = [start if number == 1 else f"{start}-{number}" for number in numbers]
+        return [name for name in names if name not in self._known]
 
-    def remember(self, format_name: FormatName, session: str, ids: tuple[MessageId, ...]) -> None:
+    def remember(self, format_name: FormatName, session: str, history: History) -> None:
         """What the session's last request was."""
-        self._known[session] = ids
+        self._known[session] = history.ids
         self._known.move_to_end(session)
-        self._alike.setdefault(_beginning(format_name, ids), set()).add(session)
+        self._alike.setdefault(_beginning(format_name, history), set()).add(session)
         while len(self._known) > MOST_SESSIONS:
             gone, _ = self._known.popitem(last=False)
             start = gone.partition("-")[0]
@@ -74,17 +97,8 @@ class SessionRecognition:
                 del self._alike[start]
 
 
-def goes_on(known: Sequence[MessageId], ids: Sequence[MessageId]) -> bool:
-    """Whether a history goes on with a known one, but for a volatile message at its end."""
-    shared = 0
-    for mine, theirs in zip(known, ids, strict=False):
-        if mine != theirs:
-            break
-        shared += 1
-    return shared >= max(1, len(known) - VOLATILE_MESSAGES)
-
-
-def _beginning(format_name: FormatName, ids: Sequence[MessageId]) -> str:
+def _beginning(format_name: FormatName, history: History) -> str:
     """The name of the first session that begins so, the same after a restart."""
-    first = f"{format_name}:{ids[0] if ids else ''}"
-    return f"unnamed:{hashlib.sha256(first.encode()).hexdigest()[:16]}"
+    first = next(iter(history.ids[history.lead :]), "")
+    digest = hashlib.sha256(f"{format_name}:{first}".encode()).hexdigest()
+    return f"unnamed:{digest[:16]}"

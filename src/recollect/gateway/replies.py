@@ -13,8 +13,8 @@ import msgspec
 
 from recollect.errors import FormatError, MissingExtra
 
-MOST_BYTES: Final = 32_000_000
-"""More of one reply is not read; no model says so much."""
+MOST_BYTES: Final = 100_000_000
+"""More of one reply or request is not read; no model says or takes so much."""
 
 
 SHORT_BYTES: Final = 32_768
@@ -77,10 +77,10 @@ def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
 def _decoded(body: bytes, coding: str, *, whole: bool) -> bytes:
     try:
         if coding in ("gzip", "x-gzip"):
-            return zlib.decompressobj(wbits=31).decompress(body)
+            return _inflated(body, 31)
         if coding == "deflate":
             raw = -zlib.MAX_WBITS if body[:1] and body[0] & 0x0F != 8 else zlib.MAX_WBITS
-            return zlib.decompressobj(wbits=raw).decompress(body)
+            return _inflated(body, raw)
         if coding == "br":
             return _brotli(body)
         if coding == "zstd":
@@ -94,15 +94,23 @@ def _decoded(body: bytes, coding: str, *, whole: bool) -> bytes:
     raise FormatError(f"the content coding {coding!r} cannot be read here")
 
 
+def _inflated(body: bytes, bits: int) -> bytes:
+    unpacking = zlib.decompressobj(wbits=bits)
+    unpacked = unpacking.decompress(body, MOST_BYTES)
+    return _bounded(unpacked, more=bool(unpacking.unconsumed_tail))
+
+
 def _brotli(body: bytes) -> bytes:
     try:
         import brotli  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtra(feature="reading replies in Brotli", extra="gateway") from None
+    unpacking = brotli.Decompressor()
     try:
-        return bytes(brotli.Decompressor().process(body))
+        unpacked = bytes(unpacking.process(body, output_buffer_limit=MOST_BYTES))
     except brotli.error as error:
         raise ValueError("not Brotli") from error
+    return _bounded(unpacked, more=len(unpacked) >= MOST_BYTES)
 
 
 def _zstd(body: bytes) -> bytes:
@@ -110,16 +118,27 @@ def _zstd(body: bytes) -> bytes:
         from backports import zstd
     except ImportError:
         raise MissingExtra(feature="reading replies in Zstandard", extra="gateway") from None
+    unpacking = zstd.ZstdDecompressor()
     try:
-        return bytes(zstd.ZstdDecompressor().decompress(body))
+        unpacked = bytes(unpacking.decompress(body, MOST_BYTES))
     except zstd.ZstdError as error:
         raise ValueError("not Zstandard") from error
+    return _bounded(unpacked, more=not unpacking.eof and not unpacking.needs_input)
+
+
+def _bounded(unpacked: bytes, *, more: bool) -> bytes:
+    """What was unpacked; FormatError where more was to come: a few bytes can hold gigabytes."""
+    if more:
+        raise FormatError(f"a body of more than {MOST_BYTES:,} bytes is not unpacked")
+    return unpacked
 
 
 def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
     """The first whole event of a stream's beginning that is of no type in `after`; None where it
-    has not come yet."""
+    has not come yet. A comment counts: whoever sends some to keep a connection alive has begun."""
     whole, end, _ = begun.replace(b"\r\n", b"\n").rpartition(b"\n\n")
+    if end and begun[:1] == b":":
+        return {}
     for event in events_of(whole) if end else ():
         if not (isinstance(event, dict) and event.get("type") in after):
             return event

@@ -77,6 +77,7 @@ def server_of(gateway: Gateway) -> uvicorn.Server:
             gateway,
             access_log=False,
             date_header=False,
+            http="httptools",  # its parser refuses targets that are no paths
             interface="asgi3",
             lifespan="on",
             log_level="critical",  # what goes wrong is told by records and by our own log

@@ -14,8 +14,9 @@ from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+from recollect.boundary import Failure
 from recollect.config import Settings
 from recollect.engine import Engine, Observation
 from recollect.errors import FormatError, MissingExtra, RecollectError, UpstreamUnreachable
@@ -26,12 +27,12 @@ from recollect.gateway.activity import (
     Activity,
     ExchangeRecord,
     Handling,
-    report_lines,
+    described,
     usage_dict,
 )
 from recollect.gateway.caller import Caller, RequestKind, read_caller
 from recollect.gateway.replies import KeptReply, decoded, first_event
-from recollect.gateway.shaping import LARGE_BYTES, ShapedRequest, Shaper, aside_if_large
+from recollect.gateway.shaping import ShapedRequest, Shaper, aside_if_large
 from recollect.gateway.spaces import CLOSE_SECONDS, OpenSpaces
 from recollect.gateway.summaries import ClientModel, crossing, crossing_of
 from recollect.gateway.upstream import (
@@ -98,6 +99,8 @@ class Exchange:
     """Whether the reply's head has gone to the client."""
     report: Report | None = field(default=None, repr=False)
     """What memory did for it."""
+    in_memory: bool = False
+    """Whether it is a turn that memory keeps."""
     concluding: bool = False
     """Whether its reply is being read: its record is complete after that."""
 
@@ -114,6 +117,7 @@ class NoBody(Enum):
     """Why a request's body was not read; the value is what people read."""
 
     GONE = "the client went away"
+    SLOW = "the request did not come within gateway.silence_seconds"
     TOO_LARGE = "the request is larger than gateway.max_body_bytes allows"
 
 
@@ -189,10 +193,11 @@ class Gateway:
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
         exchange = self._exchange(scope)
-        if exchange.path.startswith(OWN_PATH):
+        refusal = self._stranger(exchange, scope)
+        if refusal is None and exchange.path.startswith(OWN_PATH):
             await self._own(exchange, receive, send)
             return
-        refusal = self._refusal(exchange, scope)
+        refusal = refusal or self._refusal(exchange)
         if refusal is None:
             self._running += 1
             try:
@@ -225,16 +230,24 @@ class Gateway:
             began=time.perf_counter(),
         )
 
-    def _refusal(self, exchange: Exchange, scope: Message) -> tuple[int, str] | None:
-        """Why a request is not served at all."""
-        if exchange.header("upgrade").lower() == "websocket":
-            return 426, "the gateway speaks HTTP only"
+    def _stranger(self, exchange: Exchange, scope: Message) -> tuple[int, str] | None:
+        """Why whoever sent this is not answered: a page in a browser reaches this machine, too."""
+        if not exchange.target.startswith("/"):
+            return 400, "a request names a path"
         if not self._allowed(exchange):
             return 401, "the gateway's token is missing or wrong: send it as x-recollect-token"
+        if self._token is not None or str((scope.get("server") or ("",))[0]) not in _LOOPBACK:
+            return None
         host = exchange.header("host").rpartition(":")[0] or exchange.header("host")
-        server = scope.get("server") or ("",)
-        if str(server[0]) in _LOOPBACK and host not in _LOOPBACK:
-            return 403, "the gateway answers to this machine's own names only"
+        origin = exchange.header("origin")
+        if host not in _LOOPBACK or (origin and urlsplit(origin).hostname not in _LOOPBACK):
+            return 403, "the gateway answers to this machine's own names and pages only"
+        return None
+
+    def _refusal(self, exchange: Exchange) -> tuple[int, str] | None:
+        """Why a request is not served."""
+        if exchange.header("upgrade").lower() == "websocket":
+            return 426, "the gateway speaks HTTP only"
         if self._running >= self.settings.gateway.max_requests:
             return 429, "the gateway has as many requests at once as gateway.max_requests allows"
         if not self._upstreams.serves(self._family(exchange)):
@@ -263,12 +276,16 @@ class Gateway:
 
     async def _take(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         """Read the body, then handle it for as long as the client is there."""
-        body = await _body(receive, self.settings.gateway.max_body_bytes)
+        gateway = self.settings.gateway
+        body: bytes | NoBody = NoBody.SLOW
+        with suppress(TimeoutError):
+            async with asyncio.timeout(gateway.silence_seconds):
+                body = await _body(receive, gateway.max_body_bytes)
         if isinstance(body, bytes):
             exchange.body = body
             await _unless_gone(receive, self._handle(exchange, send))
-        elif body is NoBody.TOO_LARGE:
-            await self._answer(exchange, send, 413, body.value)
+        elif body is not NoBody.GONE:
+            await self._answer(exchange, send, 413 if body is NoBody.TOO_LARGE else 408, body.value)
         else:
             exchange.note(outcome=body.value)
             await self._finish(exchange)
@@ -318,7 +335,8 @@ class Gateway:
             caller = replace(caller, kind=RequestKind.COUNT)
         exchange.note(client=caller.client, kind=caller.kind.value, session=caller.session)
         shaped = await self._shaped(exchange, caller, route, body)
-        with shaped.memory.in_use() if shaped.memory is not None else nullcontext():
+        memory, session = shaped.memory, shaped.session
+        with nullcontext() if memory is None or session is None else memory.in_use(session):
             await self._converse(exchange, caller, route, shaped, send, body)
 
     async def _readable(self, exchange: Exchange) -> bytes | None:
@@ -374,7 +392,9 @@ class Gateway:
             finally:
                 reply.close()
             exchange.note(overflows=tries)
-            shaped = await self._shaper.shape_again(shaped, caller, route.format, body, error)
+            shaped = await self._shaper.shape_again(
+                shaped, caller, route.format, body, error, tries=tries
+            )
             self._note_shaped(exchange, shaped)
 
     async def _begun(
@@ -422,7 +442,8 @@ class Gateway:
     ) -> None:
         """Hand a reply on, chunk by chunk as it comes; `send` waits while the client is slow."""
         head = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
-        if shaped is not None and shaped.context is not None and shaped.session is not None:
+        if shaped is not None and shaped.context is not None and shaped.memory is not None:
+            assert shaped.session is not None
             report = f"{quote(shaped.session, safe=':')}/{shaped.context.report.turn}"
             head.append((b"x-recollect-report", report.encode()))
         await send({"type": "http.response.start", "status": reply.status, "headers": head})
@@ -444,7 +465,7 @@ class Gateway:
         self._finish_later(exchange, reading)
 
     def _finish_later(
-        self, exchange: Exchange, reading: asyncio.Task[Observation | None] | None = None
+        self, exchange: Exchange, reading: asyncio.Task[Observation | Failure] | None = None
     ) -> None:
         """Complete the record beside what comes next, and once only."""
         if exchange.concluding:
@@ -453,7 +474,9 @@ class Gateway:
 
         async def conclude() -> None:
             seen = None if reading is None else await reading
-            if seen is not None:
+            if isinstance(seen, Failure):
+                exchange.note(failed=(*exchange.record.failed, f"the reply: {seen.said}"))
+            elif seen is not None:
                 failed = tuple(f"{line.stage}: {line.said}" for line in seen.failures)
                 exchange.note(
                     usage=usage_dict(seen.usage), failed=(*exchange.record.failed, *failed)
@@ -467,8 +490,7 @@ class Gateway:
 
     def _note_shaped(self, exchange: Exchange, shaped: ShapedRequest) -> None:
         exchange.report = None if shaped.context is None else shaped.context.report
-        if exchange.report is not None and shaped.session is not None:
-            self.activity.keep_report(exchange.report)
+        exchange.in_memory = shaped.memory is not None
         exchange.note(
             session=shaped.session or exchange.record.session,
             space=shaped.space,
@@ -481,8 +503,9 @@ class Gateway:
         if exchange.concluding:
             return
         if exchange.report is not None:
-            edits = len(exchange.report.edits)
-            lines = await aside_if_large(edits * LARGE_BYTES, report_lines, exchange.report)
+            lines, whole = await asyncio.to_thread(described, exchange.report)
+            if exchange.in_memory:
+                self.activity.keep_report(exchange.record.space or "", whole)
             lines["session"] = exchange.record.session or lines["session"]
             lines["failed"] = (*lines["failed"], *exchange.record.failed)
             exchange.note(**lines)
@@ -499,13 +522,10 @@ class Gateway:
             fields = {"error": {"message": message, "type": "gateway_error", "code": None}}
         exchange.note(status=status, outcome=message, handling=Handling.PASSED.value)
         await _send_json(send, status, fields)
-        await self._finish(exchange)
+        self._finish_later(exchange)
 
     async def _own(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         """The gateway's own pages: what it does, for `recollect tail` and whoever asks."""
-        if not self._allowed(exchange):
-            await _send_json(send, 401, {"error": "the gateway's token is missing or wrong"})
-            return
         if exchange.path == f"{OWN_PATH}health":
             await _send_json(
                 send, 200, {"ok": True, "running": self._running, "tasks": len(asyncio.all_tasks())}
@@ -514,9 +534,8 @@ class Gateway:
             await _unless_gone(receive, self._follow(exchange, send))
         elif exchange.path.startswith(_REPORTS):
             report = self.activity.report(exchange.path.removeprefix(_REPORTS))
-            found = None if report is None else {**report.to_dict(), "summary": report.summary()}
             missing = {"error": "no such session has crossed the gateway lately"}
-            await _send_json(send, 404 if found is None else 200, found or missing)
+            await _send_json(send, 404 if report is None else 200, report or missing)
         else:
             await _send_json(send, 404, {"error": f"there is no {exchange.path}"})
 

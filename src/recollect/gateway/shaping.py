@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
-from recollect.boundary import Part
+from recollect.boundary import Failure, Part, attempted
 from recollect.config import Settings
 from recollect.engine import Context, Observation
-from recollect.errors import FormatError, MissingExtra, StaleSession
+from recollect.errors import FormatError, StaleSession
 from recollect.gateway.activity import Handling
 from recollect.gateway.caller import Caller, RequestKind
-from recollect.gateway.recognition import goes_on
 from recollect.gateway.replies import KeptReply
 from recollect.gateway.spaces import OpenSpaces, SpaceMemory
 from recollect.values.model import FormatName
@@ -66,9 +65,9 @@ class Shaper:
         self._settings = settings
         self._spaces = spaces
         self._part = Part("gateway's memory")
-        compaction = settings.compaction.deadline_seconds
+        summarizes = settings.gateway.summaries != "off" or settings.models.provider is not None
         self._seconds = 2 * settings.turn.deadline_seconds + (
-            compaction if settings.gateway.summaries != "off" else 0.0
+            settings.compaction.deadline_seconds if summarizes else 0.0
         )
         """The longest that a request waits for memory."""
 
@@ -80,20 +79,16 @@ class Shaper:
             return await self.without_memory(
                 caller, format_name, body, why="its memory cannot be opened"
             )
-        session = caller.session
-        try:
-            if session is None:
-                session = await self._recognised(memory, format_name, body)
-            memory.use(session)
-            await self._observed(memory, session)
-            context = await self._prepared(memory, session, caller.betas, format_name, body)
-        except FormatError as error:
-            return ShapedRequest(body=body, handling=Handling.PASSED, why=str(error))
-        except Exception as error:  # noqa: BLE001 - a memory that fails stops no turn
-            self._part.away(f"{type(error).__name__}: {error}", whose=space)
-            why = "memory failed" if not isinstance(error, TimeoutError) else "memory took too long"
+        done = await attempted(self._turn(memory, caller, format_name, body))
+        if isinstance(done, Failure):
+            if issubclass(done.error, FormatError):
+                return ShapedRequest(body=body, handling=Handling.PASSED, why=done.said)
+            self._part.away(done.said, whose=space)
+            late = issubclass(done.error, TimeoutError)
+            why = "memory took too long" if late else "memory failed"
             return await self.without_memory(caller, format_name, body, why=why)
         self._part.back(whose=space)
+        session, context = done
         same = context.request is body or context.request == body
         return ShapedRequest(
             body=context.request,
@@ -104,6 +99,21 @@ class Shaper:
             session=session,
         )
 
+    async def _turn(
+        self, memory: SpaceMemory, caller: Caller, format_name: FormatName, body: bytes
+    ) -> tuple[str, Context]:
+        """The session, and its view; once more where another turn of it overtook this one."""
+        session = caller.session or await self._recognised(memory, format_name, body)
+        memory.use(session)
+        await self._observed(memory, session)
+        prepare = partial(
+            memory.engine.prepare, session, body, format=format_name, betas=caller.betas
+        )
+        try:
+            return session, await self._within(prepare())
+        except StaleSession:
+            return session, await self._within(prepare())
+
     async def shape_beside(
         self, caller: Caller, format_name: FormatName, body: bytes
     ) -> ShapedRequest:
@@ -112,17 +122,21 @@ class Shaper:
         memory = await self._spaces.get(space)
         if memory is None or caller.session is None:
             return ShapedRequest(body=body, handling=Handling.PASSED)
-        recall = caller.kind is RequestKind.COUNT
-        try:
-            memory.use(caller.session)
-            await self._observed(memory, caller.session)
-            context = await self._within(
+        memory.use(caller.session)
+        await self._observed(memory, caller.session)
+        context = await attempted(
+            self._within(
                 memory.engine.preview(
-                    caller.session, body, format=format_name, betas=caller.betas, recall=recall
+                    caller.session,
+                    body,
+                    format=format_name,
+                    betas=caller.betas,
+                    recall=caller.kind is RequestKind.COUNT,
                 )
             )
-        except Exception as error:  # noqa: BLE001 - as for a turn
-            self._part.away(f"{type(error).__name__}: {error}", whose=space)
+        )
+        if isinstance(context, Failure):
+            self._part.away(context.said, whose=space)
             return ShapedRequest(body=body, handling=Handling.PASSED, why="memory failed")
         same = context.request is body or context.request == body
         return ShapedRequest(
@@ -134,24 +148,34 @@ class Shaper:
         )
 
     async def without_memory(
-        self, caller: Caller, format_name: FormatName, body: bytes, *, why: str, error: Any = None
+        self,
+        caller: Caller,
+        format_name: FormatName,
+        body: bytes,
+        *,
+        why: str,
+        error: Any = None,
+        tries: int = 0,
     ) -> ShapedRequest:
         """The best view that needs no memory: as it came where it fits, else trimmed.
 
-        With an `error`, the smaller view after a provider refused the request for its size. The
-        session lives as long as this call.
+        With an `error`, a smaller view after a provider refused the request for its size, so many
+        times. The session lives as long as this call.
         """
         engine, name = self._spaces.stateless, f"passing-{time.monotonic_ns()}"
-        prepare = partial(engine.prepare, name, body, format=format_name, betas=caller.betas)
-        try:
-            context = await self._within(prepare())
-            if error is not None:
-                await self._within(engine.observe(name, error))
-                context = await self._within(prepare())
-        except Exception:  # noqa: BLE001 - then the provider decides
+
+        async def view() -> Context:
+            prepare = partial(engine.prepare, name, body, format=format_name, betas=caller.betas)
+            context = await prepare()
+            for _ in range(tries if error is not None else 0):
+                await engine.observe(name, error)
+                context = await prepare()
+            return context
+
+        context = await attempted(self._within(view()))
+        engine.end(name)
+        if isinstance(context, Failure):  # then the provider decides
             return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why)
-        finally:
-            engine.end(name)
         return ShapedRequest(
             body=context.request, handling=Handling.WITHOUT_MEMORY, why=why, context=context
         )
@@ -163,20 +187,22 @@ class Shaper:
         format_name: FormatName,
         body: bytes,
         error: Any,
+        *,
+        tries: int,
     ) -> ShapedRequest:
         """The view after the provider refused the last one for its size.
 
         What it said of its window is learned first, so the next view is smaller.
         """
         if shaped.memory is not None and shaped.session is not None:
-            try:
-                await self._within(shaped.memory.engine.observe(shaped.session, error))
-            except Exception as failure:  # noqa: BLE001 - then it is tried without memory
-                self._part.away(f"{type(failure).__name__}: {failure}", whose=shaped.session)
-            else:
+            engine = shaped.memory.engine
+            learned = await attempted(self._within(engine.observe(shaped.session, error)))
+            if not isinstance(learned, Failure):
                 return await self.shape(caller, format_name, body)
         why = shaped.why or "it was too large for the provider"
-        return await self.without_memory(caller, format_name, body, why=why, error=error)
+        return await self.without_memory(
+            caller, format_name, body, why=why, error=error, tries=tries
+        )
 
     def space_of(self, caller: Caller) -> str:
         """The space that a request belongs to: named, by its folder, or the default."""
@@ -189,48 +215,44 @@ class Shaper:
 
     def observe_later(
         self, shaped: ShapedRequest, reply: KeptReply
-    ) -> asyncio.Task[Observation | None] | None:
+    ) -> asyncio.Task[Observation | Failure] | None:
         """Read a reply that has gone to the client, beside what comes next."""
         memory, session = shaped.memory, shaped.session
         if memory is None or session is None:
             return None
-        task = asyncio.create_task(self._observe(memory, session, reply))
+        assert shaped.context is not None
+        work = self._observe(memory, session, reply, shaped.context.report.turn)
+        task = asyncio.create_task(attempted(work))
         memory.observing[session] = task
-        task.add_done_callback(
-            lambda done: (
-                memory.observing.pop(session, None)
-                if memory.observing.get(session) is done
-                else None
-            )
-        )
+
+        def forget(done: asyncio.Task[Observation | Failure]) -> None:
+            if memory.observing.get(session) is done:
+                del memory.observing[session]
+
+        task.add_done_callback(forget)
         return task
 
     async def _observe(
-        self, memory: SpaceMemory, session: str, reply: KeptReply
-    ) -> Observation | None:
-        try:
-            read = reply.read() if reply.is_short else await asyncio.to_thread(reply.read)
-            return await memory.engine.observe(session, read, wait=False)
-        except (FormatError, MissingExtra) as error:
-            LOG.warning("a reply could not be read, so it is not kept: %s", error)
-        except Exception as error:  # noqa: BLE001 - the client has its answer; the next one comes
-            self._part.away(f"{type(error).__name__}: {error}", whose=session)
-        return None
+        self, memory: SpaceMemory, session: str, reply: KeptReply, turn: int
+    ) -> Observation:
+        read = reply.read() if reply.is_short else await asyncio.to_thread(reply.read)
+        return await memory.engine.observe(session, read, turn=turn, wait=False)
 
     async def _recognised(self, memory: SpaceMemory, format_name: FormatName, body: bytes) -> str:
         """The session of a request that names none: as it goes on, here or in the store."""
         recognition = memory.recognition
-        ids = await asyncio.to_thread(recognition.identities, format_name, body)
-        name = recognition.continued(format_name, ids)
-        if name is None:
-            names = recognition.candidates(format_name, ids)
-            name = names[-1]
-            for candidate in names:
-                known = await self._within(memory.engine.last_messages(candidate))
-                if not known or goes_on(known, ids):
-                    name = candidate
-                    break
-        recognition.remember(format_name, name, ids)
+        history = await aside_if_large(len(body), recognition.history, format_name, body)
+        async with recognition.naming:
+            name = recognition.continued(format_name, history)
+            if name is None:
+                names = recognition.candidates(format_name, history)
+                name = names[-1]
+                for candidate in names:
+                    known = await self._within(memory.engine.last_messages(candidate))
+                    if not known or history.goes_on_with(known):
+                        name = candidate
+                        break
+            recognition.remember(format_name, name, history)
         return name
 
     async def _observed(self, memory: SpaceMemory, session: str) -> None:
@@ -238,21 +260,6 @@ class Shaper:
         reading = memory.observing.get(session)
         if reading is not None:
             await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
-
-    async def _prepared(
-        self,
-        memory: SpaceMemory,
-        session: str,
-        betas: Sequence[str],
-        format_name: FormatName,
-        body: bytes,
-    ) -> Context:
-        """The turn; once more where another of the same session overtook it."""
-        prepare = partial(memory.engine.prepare, session, body, format=format_name, betas=betas)
-        try:
-            return await self._within(prepare())
-        except StaleSession:
-            return await self._within(prepare())
 
     async def _within(self, work: Awaitable[ResultT]) -> ResultT:
         """Wait for memory, but not for ever, and finish it even if the client goes away.

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from recollect.boundary import attempted
+from recollect.boundary import Failure, attempted
 from recollect.config import Settings
 from recollect.engine import Engine, Observation
 from recollect.errors import RecollectError
 from recollect.gateway.recognition import SessionRecognition
+from recollect.providers.overflow import recognise_overflow
 from recollect.rules.identity import space_secret
 from recollect.wiring import open_memory
 from recollect.wiring.models import OwnModel
@@ -47,10 +48,12 @@ class SpaceMemory:
 
     engine: Engine
     recognition: SessionRecognition
-    observing: dict[str, asyncio.Task[Observation | None]] = field(default_factory=dict)
+    observing: dict[str, asyncio.Task[Observation | Failure]] = field(default_factory=dict)
     """Replies that are being read, by session: the session's next turn waits for its own."""
-    turns: int = 0
-    """Requests that are being shaped or answered."""
+    running: Counter[str] = field(default_factory=Counter)
+    """Requests that are being answered, by session."""
+    used_at: float = field(default_factory=time.monotonic)
+    """When it was last asked for."""
     used: OrderedDict[str, float] = field(default_factory=OrderedDict)
     """When each session was last asked for, longest unused first."""
 
@@ -61,24 +64,27 @@ class SpaceMemory:
         self.used.move_to_end(session)
         while len(self.used) > MOST_SESSIONS:
             idle, last = next(iter(self.used.items()))
-            if now - last < IDLE_SECONDS or idle in self.observing:
+            if now - last < IDLE_SECONDS or idle in self.observing or self.running[idle]:
                 return
             del self.used[idle]
             self.engine.end(idle)
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """While a request of it is under way."""
-        self.turns += 1
+    def in_use(self, session: str) -> Iterator[None]:
+        """While a request of this session is under way."""
+        self.running[session] += 1
         try:
             yield
         finally:
-            self.turns -= 1
+            self.running[session] -= 1
+            if not self.running[session]:
+                del self.running[session]
 
     @property
-    def busy(self) -> bool:
-        """Whether a request is under way: it is not to be closed then."""
-        return bool(self.turns or self.observing)
+    def idle(self) -> bool:
+        """Whether it may be closed: nothing is under way, and nobody asked for it just now."""
+        quiet = time.monotonic() - self.used_at >= IDLE_SECONDS
+        return quiet and not self.running and not self.observing
 
 
 class OpenSpaces:
@@ -99,6 +105,7 @@ class OpenSpaces:
         self._failed_at: dict[str, float] = {}
         self.stateless = Engine(
             replace(settings, compaction=replace(settings.compaction, enabled=False)),
+            recognise_overflow=recognise_overflow,
             off_the_loop=True,
         )
         """Shapes a request without memory: pairs mended, trimmed to its window."""
@@ -113,6 +120,7 @@ class OpenSpaces:
         known = self._spaces.get(space)
         if known is not None:
             self._spaces.move_to_end(space)
+            known.used_at = time.monotonic()
             return known
         failed = self._failed_at.get(space)
         if failed is not None and time.monotonic() - failed < AGAIN_SECONDS:
@@ -133,7 +141,7 @@ class OpenSpaces:
     def _close_unused(self) -> None:
         """Let go of the memories that were unused for longest, where too many are open."""
         for space in tuple(self._spaces)[: max(0, len(self._spaces) - MOST_OPEN)]:
-            if not self._spaces[space].busy:
+            if self._spaces[space].idle:
                 task = asyncio.create_task(_closed(self._spaces.pop(space)))
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)

@@ -71,7 +71,7 @@ class ClientModel:
         request = crossing.get()
         if request is None:
             raise ModelUnavailable("no request crosses the gateway whose model could be asked")
-        self._check_budget(prompt)
+        charged = self._charge(prompt)
         family, path = _PATHS[request.format]
         body = encode(_fields(request, prompt))
         headers = [*request.headers, ("content-type", "application/json")]
@@ -86,29 +86,30 @@ class ClientModel:
             raise ModelUnavailable(f"the client's model answered {reply.status}")
         if reply.status >= 400:
             raise ModelRefused(f"the client's model refused the summary ({reply.status})")
-        return self._answer(request.format, decode(raw), prompt)
+        return self._answer(request.format, decode(raw), charged)
 
     async def close(self) -> None:
         """The connections are the gateway's."""
 
-    def _check_budget(self, prompt: Prompt) -> None:
+    def _charge(self, prompt: Prompt) -> int:
+        """Charge what a prompt may take, before it is asked: others may be asked meanwhile."""
         today = int(time.time()) // _DAY_SECONDS
         if today != self._day:
             self._day, self._spent = today, 0
-        if self._spent + len(prompt.text) // 4 + prompt.max_output_tokens > self._day_tokens:
+        expected = len(prompt.text) // 4 + prompt.max_output_tokens
+        if self._spent + expected > self._day_tokens:
             raise ModelUnavailable(
                 f"summaries may take {self._day_tokens:,} tokens a day, and today's are spent: "
                 "raise gateway.summary_day_tokens"
             )
+        self._spent += expected
+        return expected
 
-    def _answer(self, format_name: FormatName, reply: Any, prompt: Prompt) -> Answer:
+    def _answer(self, format_name: FormatName, reply: Any, charged: int) -> Answer:
         text, stop = _READERS[format_name](reply if isinstance(reply, dict) else {})
         usage = read_usage(reply)
-        self._spent += (
-            usage.input_tokens + usage.output_tokens
-            if usage
-            else (len(prompt.text) + len(text)) // 4
-        )
+        if usage is not None:
+            self._spent += usage.input_tokens + usage.output_tokens - charged
         return Answer(text=text, stop=stop, usage=usage)
 
 
@@ -123,10 +124,12 @@ def _fields(request: CrossingRequest, prompt: Prompt) -> dict[str, Any]:
         }
     if request.format == "openai-chat":
         system = [{"role": "system", "content": prompt.system}] if prompt.system else []
-        return {"model": request.model, "messages": [*system, asked]}
+        most = {"max_completion_tokens": prompt.max_output_tokens}
+        return {"model": request.model, "messages": [*system, asked], **most}
     return {
         "model": request.model,
         "input": [asked],
+        "max_output_tokens": prompt.max_output_tokens,
         "store": False,
         **({"instructions": prompt.system} if prompt.system else {}),
     }

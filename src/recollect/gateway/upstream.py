@@ -7,11 +7,13 @@ the configured base URLs and to nobody else.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from recollect.config.settings import GatewaySettings
 from recollect.errors import MissingExtra, SettingsError, UpstreamUnreachable
@@ -31,6 +33,8 @@ _HOP_BY_HOP: Final = frozenset(
 """They belong to one connection; the next one makes its own."""
 _ADDED_BY_CLIENT: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add of itself where the agent sent none."""
+STALE_SECONDS: Final = 1.0
+"""An idle connection that was closed shows within this; later the request may have been heard."""
 READ_BYTES: Final = 65_536
 """What is read ahead of a client that takes its time; twice that, and reading pauses."""
 
@@ -111,6 +115,9 @@ class Upstreams:
         self._bases: dict[str, str] = {
             family: _checked(family, url) for family, url in given.items() if url
         }
+        # A proxy is taken from the environment; passwords for hosts (.netrc) are not: keys are the
+        # client's.
+        self._proxies = {family: _proxy(url) for family, url in self._bases.items()}
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -129,7 +136,6 @@ class Upstreams:
                 sock_connect=self._settings.connect_seconds,
                 sock_read=self._settings.silence_seconds,
             ),
-            trust_env=True,
         )
         return self
 
@@ -162,8 +168,8 @@ class Upstreams:
     async def send(self, request: OutgoingRequest) -> UpstreamReply:
         """Send a request; returns when the provider has begun to answer.
 
-        A connection that the provider had closed meanwhile is replaced once, before a byte of an
-        answer came. UpstreamUnreachable where nobody answers.
+        A connection that turns out at once to be closed by the provider is replaced, once.
+        UpstreamUnreachable where nobody answers.
         """
         import aiohttp
         from multidict import CIMultiDict
@@ -172,7 +178,8 @@ class Upstreams:
         assert self._session is not None
         url = URL(self.url(request.family, request.target), encoded=True)
         headers = CIMultiDict(request.headers)
-        for last in (False, True):
+        begun = time.monotonic()
+        while True:
             try:
                 response = await self._session.request(
                     request.method,
@@ -180,15 +187,16 @@ class Upstreams:
                     headers=headers,
                     data=request.body or None,
                     allow_redirects=False,
+                    proxy=self._proxies.get(request.family),
                 )
             except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
-                if last:
+                if time.monotonic() - begun > STALE_SECONDS:
                     raise self._unreachable(request.family, error) from error
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                begun -= STALE_SECONDS  # once
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 raise self._unreachable(request.family, error) from error
             else:
                 return UpstreamReply(response)
-        raise AssertionError
 
     def _unreachable(self, family: Family, error: BaseException) -> UpstreamUnreachable:
         host = urlsplit(self._bases[family]).netloc.rpartition("@")[2]
@@ -198,6 +206,14 @@ class Upstreams:
 def _named(error: BaseException) -> str:
     """An error by its kind: its text may quote an address with a key in it."""
     return type(error).__name__
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that the environment names for an address."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 def _checked(family: str, url: str) -> str:

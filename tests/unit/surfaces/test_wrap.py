@@ -88,8 +88,9 @@ def test_wrapping_twice_keeps_the_first_original() -> None:
     path.write_bytes(CONFIGURATIONS["claude"])
     runner = CliRunner()
     assert runner.invoke(main, ["wrap", "claude", "--persist"]).exit_code == 0
-    again = runner.invoke(main, ["wrap", "claude", "--persist"])
-    assert (again.exit_code, "unwrap claude" in again.output) == (2, True)
+    for again in (["wrap", "claude", "--persist"], ["wrap", "claude"]):
+        refused = runner.invoke(main, again)
+        assert (refused.exit_code, "unwrap claude" in refused.output) == (2, True)
     assert runner.invoke(main, ["unwrap", "claude"]).exit_code == 0
     assert path.read_bytes() == CONFIGURATIONS["claude"]
     assert runner.invoke(main, ["unwrap", "claude"]).exit_code == 2
@@ -107,7 +108,12 @@ def test_pi_sees_its_own_folder_with_another_table_of_models() -> None:
         assert providers["openai"] == {"apiKey": "k", "baseUrl": f"{URL}/v1"}
         assert (shown / "auth.json").read_text() == "{}"
         (shown / "sessions" / "kept.jsonl").write_text("a session")
+        (shown / "auth.json").unlink()
+        (shown / "auth.json").write_text('{"renewed": 1}')
+        (shown / "new").mkdir()
     assert not shown.exists()
+    assert (own.parent / "auth.json").read_text() == '{"renewed": 1}'
+    assert (own.parent / "new").is_dir()
     assert (own.parent / "sessions" / "kept.jsonl").read_text() == "a session"
     assert own.read_bytes() == CONFIGURATIONS["pi"]
 
@@ -158,3 +164,29 @@ def test_a_record_says_what_was_done_and_why() -> None:
     ]
     away = {**record, "handling": "without memory", "why": "memory failed", "overflows": 0}
     assert "without memory: memory failed" in lines_of(away)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "configuration", "family"),
+    [
+        ("claude", '{"env": {"ANTHROPIC_BASE_URL": "http://own"}}', "anthropic"),
+        ("codex", 'openai_base_url = "http://own"', "openai"),
+        ("pi", '{"providers": {"openai": {"baseUrl": "http://own"}}}', "openai"),
+        (
+            "opencode",
+            '{"provider": {"anthropic": {"options": {"baseURL": "http://own"}}}}',
+            "anthropic",
+        ),
+    ],
+)
+def test_a_provider_of_ones_own_stays_the_provider(
+    name: str, configuration: str, family: str
+) -> None:
+    """Its key must not go to somebody else."""
+    path = AGENTS[name].configuration()
+    path.parent.mkdir(parents=True)
+    path.write_text(configuration)
+    assert AGENTS[name].upstreams() == {family: "http://own"}
+    refused = CliRunner().invoke(main, ["wrap", name, "--persist"])
+    assert (refused.exit_code, f"gateway.upstream.{family}" in refused.output) == (2, True)
+    assert path.read_text() == configuration

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from recollect.config import load_settings
+from recollect.config import Settings, load_settings
 from recollect.errors import RecollectError
 
 HEAD = "time      session            status   came →   sent  cached    out  added  first"
@@ -66,11 +66,17 @@ def _asked(base: str, path: str, token: str | None) -> Iterator[http.client.HTTP
         connection.close()
 
 
+def gateway_url(settings: Settings) -> str:
+    """The base URL of the gateway that these settings name."""
+    host, port = settings.gateway.host, settings.gateway.port
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def _gateway(url: str | None) -> tuple[str, str | None]:
     """Where the gateway is, and the token that it wants."""
-    settings = load_settings().settings.gateway
-    token = os.environ.get(settings.token_variable) if settings.token_variable else None
-    return url or f"http://{settings.host}:{settings.port}", token
+    settings = load_settings().settings
+    variable = settings.gateway.token_variable
+    return url or gateway_url(settings), os.environ.get(variable) if variable else None
 
 
 def show_live(session: str, *, url: str | None, as_json: bool) -> None:

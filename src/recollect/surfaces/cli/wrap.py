@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ import click
 from recollect.config import load_settings
 from recollect.errors import RecollectError
 from recollect.surfaces.cli.explain import window_from
+from recollect.surfaces.cli.tail import gateway_url
 
 AGENT_NAMES = ("claude", "codex", "opencode", "pi")
 
@@ -40,13 +42,20 @@ def wrap(
     What follows `--` goes to the agent. The memory is the current folder's. With --persist nothing
     is started: the agent's configuration then names the gateway that `recollect gateway` runs.
     """
-    from recollect.gateway.agents import AGENTS, command_line, launched
+    from recollect.gateway.agents import AGENTS, check_not_wrapped, command_line, launched
     from recollect.gateway.agents import persist as write
 
     chosen = AGENTS[agent]
+    check_not_wrapped(chosen)
     if persist:
         settings = load_settings().settings
-        url = f"http://{settings.gateway.host}:{settings.gateway.port}"
+        for family, own in chosen.upstreams().items():
+            if getattr(settings.gateway.upstream, family) != own:
+                raise RecollectError(
+                    f"{agent} goes to {own} today: set gateway.upstream.{family} to that, so that "
+                    "the gateway does not send its key elsewhere"
+                )
+        url = gateway_url(settings)
         click.echo(f"{write(chosen, url)} now names {url}: keep `recollect gateway` running")
         return
     if shutil.which(chosen.program) is None:
@@ -64,6 +73,8 @@ def wrap(
         **upstreams,
     }
     settings = load_settings(arguments=given).settings
+    # The agent knows no token, and nobody else knows the port.
+    settings = replace(settings, gateway=replace(settings.gateway, token_variable=None))
     with BackgroundGateway(settings) as running, launched(chosen, running.url) as launch:
         sys.exit(
             run_agent(command_line(chosen, launch, arguments), {**os.environ, **launch.environment})
