@@ -18,6 +18,9 @@ from tests.harness.clients.lab import Lab, Ran, run_agent
 KEY = "sk-ant-lab-4f19c0d2b7e84a55"
 """What the agents take for a key; it must reach the provider and no file."""
 
+COMPACTS_AT_TOKENS = 60_000
+"""From here on Codex compacts; pi and opencode do near the 100,000 of their models."""
+
 
 @dataclass(slots=True, kw_only=True)
 class AgentHome:
@@ -54,6 +57,16 @@ class AgentHome:
     def command(self, words: str, *, resume: bool = False) -> list[str | Path]:
         """The command line of one question."""
         raise NotImplementedError
+
+    def fork_command(self, words: str) -> list[str | Path]:
+        """The command line of a question in a copy of the last conversation."""
+        raise NotImplementedError
+
+    def fork(self, words: str) -> Ran:
+        """One question in a copy of the last conversation."""
+        return run_agent(
+            self.fork_command(words), environment=self.environment, folder=self.project
+        )
 
     def ask(
         self, words: str, *, resume: bool = False, interrupt: threading.Event | None = None
@@ -181,6 +194,7 @@ class Codex(AgentHome):
         (folder / "config.toml").write_text(
             'model = "gpt-5.5-codex"\nmodel_provider = "lab"\napproval_policy = "never"\n'
             'sandbox_mode = "danger-full-access"\ncheck_for_update_on_startup = false\n'
+            f"model_auto_compact_token_limit = {COMPACTS_AT_TOKENS}\n"
             "[analytics]\nenabled = false\n"
             f'[model_providers.lab]\nname = "lab"\nbase_url = "{self.url}/v1"\n'
             'env_key = "LAB_KEY"\nwire_api = "responses"\n',
@@ -199,6 +213,12 @@ class Codex(AgentHome):
             *self.extra,
             words,
         ]
+
+    def fork_command(self, words: str) -> list[str | Path]:
+        kept = max(self.home.rglob("rollout-*.jsonl"), key=lambda path: path.stat().st_mtime)
+        thread = kept.stem[-36:]
+        options = ("--json", "--skip-git-repo-check")
+        return [self.lab.program("codex"), "exec", "fork", *options, thread, words]
 
 
 class Pi(AgentHome):
@@ -227,6 +247,9 @@ class Pi(AgentHome):
             for wire, (api, version) in self._APIS.items()
         }
         (folder / "models.json").write_text(json.dumps({"providers": providers}), encoding="utf-8")
+        compaction = {"enabled": True, "keepRecentTokens": 10}
+        settings = json.dumps({"compaction": compaction})
+        (folder / "settings.json").write_text(settings, encoding="utf-8")
         self.environment |= {"PI_SKIP_VERSION_CHECK": "1", "PI_OFFLINE": "1"}
 
     def command(self, words: str, *, resume: bool = False) -> list[str | Path]:
@@ -241,6 +264,11 @@ class Pi(AgentHome):
             "-p",
             words,
         ]
+
+    def fork_command(self, words: str) -> list[str | Path]:
+        kept = max(self.home.rglob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+        command = self.command(words)
+        return [*command[:-2], "--fork", kept, *command[-2:]]
 
 
 class PiChat(Pi):
@@ -283,6 +311,9 @@ class OpenCode(AgentHome):
             *self.extra,
             words,
         ]
+
+    def fork_command(self, words: str) -> list[str | Path]:
+        return [self.lab.program("opencode"), "run", "-c", "--fork", words]
 
 
 def until(condition: Any, *, seconds: float) -> bool:

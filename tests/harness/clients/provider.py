@@ -31,7 +31,7 @@ SUMMARY = "<summary>\nWhat was said before stands here in short. SUMMARY-MARK\n<
 _SHELLS: Mapping[str, str] = {"Bash": "command", "bash": "command", "exec_command": "cmd"}
 _AGENTS = ("Agent", "Task")
 _SUMMARY_CHARS = 1_500
-"""A request for a summary is longer than what a user of these scripts says."""
+"""A request for a summary that offers tools is longer than what a user of these scripts says."""
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 _ERRORS = {
     400: "invalid_request_error",
@@ -47,6 +47,8 @@ class ScriptedProvider:
     def __init__(self) -> None:
         self.refused: list[str] = []
         """Rules that requests broke."""
+        self.summaries = 0
+        """How many it wrote."""
         self._done: set[str] = set()
         self._count = 0
         self._lock = threading.Lock()
@@ -82,8 +84,10 @@ class ScriptedProvider:
         tokens = int(used[1]) if used else max(1, len(asked.content) // 4)
         calls = () if after_tool else tuple(self._calls(words, body, number))
         text = "Done after the tool." if after_tool else f"Answer {number}."
-        if len(words) > _SUMMARY_CHARS and "summary" in words.lower():
+        side = len(words) > _SUMMARY_CHARS or not body.get("tools")
+        if side and "summary" in words.lower():
             text = SUMMARY
+            self.summaries += 1
         broken_off = not after_tool and bool(body.get("stream"))
         return Says(
             id=number,

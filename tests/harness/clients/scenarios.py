@@ -139,41 +139,64 @@ def _claude_kept(stage: Stage, session: str) -> Iterator[str]:
         yield "claude: the fork is kept in the session it was forked from"
 
 
-def one_shot(kind: type[AgentHome], *, name: str, resumed: str | None = None) -> Scenario:
-    """An agent that is started for each question: tools, errors, resume, cancel; nothing shaped.
-
-    `resumed` begins the name of the session that the resumed turn must be in.
+def one_shot(kind: type[AgentHome], *, name: str, keyed: str | None = None) -> Scenario:
+    """An agent that is started for each question: tools, errors, resume, fork, its own compaction,
+    cancel; nothing shaped. `keyed`: how its sessions' names begin, where it names them itself.
     """
 
     def run(lab: Lab, folder: Path) -> Iterator[str]:
         with staged(folder) as stage:
             home = kind(lab=lab, folder=folder / name, url=stage.url)
-            for words in ("hello, the first turn", "please TOOLS:echo left && echo right"):
-                ran = home.ask(words, resume=words != "hello, the first turn")
+            for at, words in enumerate(_TURNS):
+                ran = home.ask(words, resume=at > 0)
                 if ran.status:
                     yield f"{name}: {words!r} ended with {ran.status}: {ran.output[-200:]}"
-            home.ask("please TOOL:echo again", resume=True)
+            ran = home.fork("a turn after forking")
+            if ran.status:
+                yield f"{name}: the fork ended with {ran.status}: {ran.output[-200:]}"
             for words in ("FAIL:529 and go on", "FAIL:400 and stop", "BREAK off in the middle"):
                 home.ask(words)
             for status in (529, 400):
                 if status not in statuses(stage, f"FAIL:{status}"):
                     yield f"{name}: the provider's {status} did not come through"
+            if not stage.provider.summaries:
+                yield f"{name}: it never compacted"
             yield from cancelled(stage, home)
             yield from transparent(stage)
             yield from keys_in_files(stage)
-            stored = stage.stored()
-            yield from side_requests_kept(stored)
-            sessions = by_session(stored)
-            first, again = (
-                words_where(sessions, words)
-                for words in ("hello, the first turn", "TOOL:echo again")
-            )
-            if first != again or len(first) != 1:
-                yield f"{name}: first turn in {first}, resumed one in {again}"
-            if resumed is not None and not all(one.startswith(resumed) for one in first):
-                yield f"{name}: the session is {first}, not {resumed}…"
+            yield from _one_shot_kept(stage, name, keyed)
 
     return run
+
+
+_TURNS: Final = (
+    "hello, the first turn",
+    "please TOOLS:echo left && echo right",
+    "please TOOL:echo again",
+    "a long one, USED:97000",
+    "a turn after compacting",
+)
+
+
+def _one_shot_kept(stage: Stage, name: str, keyed: str | None) -> Iterator[str]:
+    stored = stage.stored()
+    yield from side_requests_kept(stored)
+    sessions = by_session(stored)
+    first, again, compacted, forked = (
+        words_where(sessions, words)
+        for words in (_TURNS[0], "TOOL:echo again", _TURNS[-1], "a turn after forking")
+    )
+    main = first[:1]
+    if again[:1] != main:
+        yield f"{name}: first turn in {first}, resumed one in {again}"
+    if keyed is None:
+        return  # a fork, and a history that was compacted, cannot be told from others by words
+    if not main or not main[0].startswith(keyed):
+        yield f"{name}: the session is {first}, not {keyed}…"
+    if compacted[:1] != main:
+        yield f"{name}: the turn after compacting is in {compacted}, not in {main}"
+    if not forked or forked == main:
+        yield f"{name}: the fork is in {forked}, as what it was forked from"
 
 
 def small_window(kind: type[AgentHome], *, name: str, window: int, turns: int = 8) -> Scenario:
@@ -217,13 +240,13 @@ SCENARIOS: Final[Mapping[str, tuple[str, Scenario]]] = {
     "claude-small": ("claude", small_window(ClaudeCode, name="claude", window=18_000)),
     "pi": ("pi", one_shot(Pi, name="pi")),
     "pi-chat": ("pi", one_shot(PiChat, name="pi")),
-    "pi-responses": ("pi", one_shot(PiResponses, name="pi")),
+    "pi-responses": ("pi", one_shot(PiResponses, name="pi", keyed="pi:")),
     "pi-small": ("pi", small_window(Pi, name="pi", window=6_000)),
     "pi-chat-small": ("pi", small_window(PiChat, name="pi", window=6_000)),
     "pi-responses-small": ("pi", small_window(PiResponses, name="pi", window=6_000)),
-    "codex": ("codex", one_shot(Codex, name="codex", resumed="codex:")),
+    "codex": ("codex", one_shot(Codex, name="codex", keyed="codex:")),
     "codex-small": ("codex", small_window(Codex, name="codex", window=18_000)),
-    "opencode": ("opencode", one_shot(OpenCode, name="opencode", resumed="opencode:")),
+    "opencode": ("opencode", one_shot(OpenCode, name="opencode", keyed="opencode:")),
     "opencode-small": ("opencode", small_window(OpenCode, name="opencode", window=14_000)),
 }
 """By name: the agent that it needs, and the scenario."""
