@@ -171,7 +171,7 @@ class Mutator:
     def _nodes(self, body: Any) -> list[tuple[Any, Any]]:
         """Every place in it: what holds it, and its key or index."""
         found: list[tuple[Any, Any]] = []
-        waiting = [body]
+        waiting = [body] if isinstance(body, dict | list) else []
         while waiting:
             value = waiting.pop()
             keys = value if isinstance(value, dict) else range(len(value))

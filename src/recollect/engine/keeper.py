@@ -38,6 +38,8 @@ from recollect.values.segment import Segment, Source
 
 T = TypeVar("T")
 
+REQUEST_FIRST_SECONDS = 0.03
+"""A server that sends the request on does that first: what keeps it takes as much time again."""
 INLINE_BYTES = 8_000
 """More than this is read and masked in a thread: it would hold up the event loop."""
 CHUNK_MESSAGES = 200
@@ -312,6 +314,8 @@ class SessionKeeper:
         now: float,
         as_it_came: bool,  # noqa: FBT001 - passed on
     ) -> Kept:
+        if self._off_the_loop and not self._closed:
+            await asyncio.sleep(REQUEST_FIRST_SECONDS)
         recorded = await self._recorded(request, report, keeping, now, as_it_came=as_it_came)
         chores = self._chores(now)
         left = any(edit.stage == "trim" and edit.turn == state.turn for edit in state.edits)
