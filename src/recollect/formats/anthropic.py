@@ -291,7 +291,7 @@ def _with_id(block: Any, call_id: CallId | None) -> Any:
     if call_id is None:
         return block
     result_key = next((k for k in ("tool_use_id", "toolUseId", "toolCallId") if k in block), "id")
-    key = result_key if block.get("type") in RESULT_TYPES else "id"
+    key = result_key if str(block.get("type")) in RESULT_TYPES else "id"
     return {**block, key: call_id}
 
 
@@ -308,7 +308,7 @@ def _read_message(raw: bytes) -> dict[str, Any]:
 def _is_plain(blocks: list[Any]) -> bool:
     """Whether no block needs a closer look; most messages."""
     return all(
-        isinstance(block, dict) and block.get("type") in PLAIN_TYPES and "caller" not in block
+        isinstance(block, dict) and str(block.get("type")) in PLAIN_TYPES and "caller" not in block
         for block in blocks
     )
 
@@ -321,7 +321,7 @@ def _flaws(blocks: list[Any], role: Role) -> tuple[Flaw, ...]:
             flaws.append(Flaw(part=None, reason=Reason(Cause.BLOCK_NO_OBJECT)))
             continue
         row = ANTHROPIC_TYPES.get(word(block, "type"))
-        if block.get("type") in RESULT_TYPES:
+        if str(block.get("type")) in RESULT_TYPES:
             if _without_blanks(block) is not block:
                 flaws.append(Flaw(part=None, reason=Reason(Cause.RESULT_BLANK)))
         elif row is not None and row.run_by == "provider" and role != "assistant":
