@@ -69,7 +69,7 @@ def run(found: Site, options: argparse.Namespace) -> Iterator[Outcome]:
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for; the defaults are the sizes of issues 3 and 5."""
+    """What was asked for; the defaults are full sizes, tests run smaller ones."""
     parser = argparse.ArgumentParser(prog="python -m tests.harness.crash", description=__doc__)
     parser.add_argument("--store", action="append", choices=[*STORES, "all"])
     parser.add_argument("--scenario", action="append", choices=SCENARIOS)

@@ -113,7 +113,7 @@ class Site:
 
     def home(self) -> Path:
         """A data folder of its own, for an engine with its spool."""
-        home = self.folder / f"home-{next(self._numbers)}"
+        home = self.folder / f"{self.name}-home-{next(self._numbers)}"
         home.mkdir()
         return home
 
