@@ -75,7 +75,7 @@ class _Fields(msgspec.Struct):
 
 
 _FIELDS: Final = msgspec.json.Decoder(_Fields)
-_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """No JSON, or deeper than any reader goes."""
 _AGENTS: Final = frozenset({"claude-code", "codex", "opencode", "pi"})
 """Clients whose every turn offers tools: what offers none is a side request."""
