@@ -37,6 +37,15 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """How an agent's configuration was put back."""
+
+    path: Path
+    whole: bool
+    """Byte for byte; False where others had edited it, and only our part was taken out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedAgent:
     """One agent: what starts it, and where it keeps its base URL."""
 
@@ -203,7 +212,7 @@ def persist(agent: WrappedAgent, url: str) -> Path:
     path, kept = agent.configuration().resolve(), _kept_file(agent)
     before = path.read_bytes() if path.exists() else None
     after = agent.configured((before or b"").decode("utf-8"), url).encode()
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     record = {
         "path": str(path),
         "before": None if before is None else before.hex(),
@@ -215,10 +224,11 @@ def persist(agent: WrappedAgent, url: str) -> Path:
     return path
 
 
-def restore(agent: WrappedAgent) -> Path:
-    """Put the agent's configuration back as it was, byte for byte; returns the file's path.
+def restore(agent: WrappedAgent) -> Restored:
+    """Put the agent's configuration back as it was, byte for byte.
 
-    RecollectError where it was changed since: nobody else's edit is thrown away.
+    Where it was changed since, only the gateway's URL is taken out: nobody else's edit is thrown
+    away. RecollectError where the agent was not wrapped.
     """
     kept = _kept_file(agent)
     try:
@@ -226,18 +236,42 @@ def restore(agent: WrappedAgent) -> Path:
     except FileNotFoundError:
         raise RecollectError(f"{agent.name} is not wrapped: there is nothing to undo") from None
     path = Path(record["path"])
+    before = None if record["before"] is None else bytes.fromhex(record["before"])
+    after = bytes.fromhex(record["after"])
     now = path.read_bytes() if path.exists() else None
-    if now != bytes.fromhex(record["after"]):
-        raise RecollectError(
-            f"{path} was changed since it was wrapped: take the gateway's URL out of it by hand, "
-            f"then remove {kept}"
-        )
-    if record["before"] is None:
+    whole = now is None or now == after
+    if not whole:
+        _replace(path, _without_ours(path, before or b"", after, now or b""))
+    elif before is not None:
+        _replace(path, before)
+    elif now is not None:
         path.unlink()
-    else:
-        _replace(path, bytes.fromhex(record["before"]))
     kept.unlink()
-    return path
+    return Restored(path=path, whole=whole)
+
+
+def _without_ours(path: Path, before: bytes, after: bytes, now: bytes) -> bytes:
+    """A configuration that was edited since, without what wrapping changed in it."""
+    if path.suffix == ".toml":
+        ours = after.split(b"\n")[0]
+        lost = [line for line in before.split(b"\n") if line not in after.split(b"\n")]
+        return b"\n".join([*lost, *(line for line in now.split(b"\n") if line != ours)])
+    texts = (before.decode(), after.decode(), now.decode())
+    was, is_ours, found = (_json_object(text) for text in texts)
+    return (json.dumps(_undone(was, is_ours, found), indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _undone(was: Any, ours: Any, now: Any) -> Any:
+    """What is there now, with each value that is still ours as it was."""
+    if not (isinstance(ours, dict) and isinstance(now, dict)):
+        return was if now == ours else now
+    was = was if isinstance(was, dict) else {}
+    undone: dict[str, Any] = {}
+    for name, value in now.items():
+        kept = _undone(was.get(name), ours[name], value) if name in ours else value
+        if kept not in (None, {}) or name in was or name not in ours:
+            undone[name] = kept
+    return undone
 
 
 @contextmanager

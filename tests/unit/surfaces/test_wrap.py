@@ -73,13 +73,31 @@ def test_a_configuration_that_was_not_there_is_gone_again(name: str) -> None:
     assert not path.exists()
 
 
-def test_an_edit_made_meanwhile_is_not_thrown_away() -> None:
-    path = persist(AGENTS["claude"], URL)
-    path.write_text('{"env": {"MINE": "1"}}')
-    result = CliRunner().invoke(main, ["unwrap", "claude"])
-    assert result.exit_code == 2
-    assert "changed since" in result.output
-    assert path.read_text() == '{"env": {"MINE": "1"}}'
+@pytest.mark.parametrize("name", list(AGENTS))
+def test_an_edit_made_meanwhile_is_not_thrown_away(name: str) -> None:
+    path = AGENTS[name].configuration()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONFIGURATIONS[name])
+    persist(AGENTS[name], URL)
+    text = path.read_text(encoding="utf-8")
+    if name == "codex":
+        path.write_text(text + 'mine = "1"\n', encoding="utf-8")
+    else:
+        path.write_text(json.dumps({**json.loads(text), "mine": 1}), encoding="utf-8")
+    result = CliRunner().invoke(main, ["unwrap", name])
+    assert (result.exit_code, "only the gateway's URL" in result.output) == (0, True)
+    left, before = path.read_text(encoding="utf-8"), CONFIGURATIONS[name].decode()
+    if name == "codex":
+        assert left == before + 'mine = "1"\n'
+    else:
+        assert json.loads(left) == {**json.loads(before), "mine": 1}
+
+
+def test_what_persist_would_ignore_is_refused() -> None:
+    for ignored in (["--window", "32k"], ["--summaries"], ["--", "-p", "hi"]):
+        refused = CliRunner().invoke(main, ["wrap", "claude", "--persist", *ignored])
+        assert (refused.exit_code, "--persist starts nothing" in refused.output) == (2, True)
+    assert not AGENTS["claude"].configuration().exists()
 
 
 def test_wrapping_twice_keeps_the_first_original() -> None:

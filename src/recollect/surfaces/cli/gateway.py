@@ -11,6 +11,7 @@ import click
 
 from recollect.config import Settings, load_settings
 from recollect.surfaces.cli.explain import window_from
+from recollect.surfaces.cli.tail import gateway_url
 
 SWITCH_SECONDS: Final = 0.001
 """How long what is kept beside the turns may compute before replies that stream get their turn; by
@@ -80,6 +81,8 @@ def serve(settings: Settings) -> None:
     url = address_of(opened)
     click.echo(f"Recollect listens on {url}: set it as your agent's base URL", err=True)
     click.echo(f"  Claude Code: ANTHROPIC_BASE_URL={url} claude", err=True)
-    click.echo("  What it does: recollect tail", err=True)
+    usual = gateway_url(load_settings().settings) == url
+    watch = "recollect tail" if usual else f"recollect tail --url {url}"
+    click.echo(f"  What it does: {watch}", err=True)
     with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
         server.run(sockets=[opened])

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import click
@@ -82,7 +84,17 @@ def place_of(url: str | None, space: str) -> Place:
     settings = config.load_settings().settings
     place = Place(url=settings.store.url if url is None else url, space=space, settings=settings)
     assert place.secret  # a name that is no valid text is refused here
+    if space == DEFAULT_SPACE and url is None and _is_stored_here(place):
+        here = shlex.quote(str(Path.cwd()))
+        click.echo(f"recollect: this folder has a memory of its own: --space {here}", err=True)
     return place
+
+
+def _is_stored_here(place: Place) -> bool:
+    """Whether the current folder has a memory, as agents at work in it leave one."""
+    from recollect.wiring.stores import is_server, is_stored
+
+    return not is_server(place.url) and is_stored(place.url, str(Path.cwd()))
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ def tail(url: str | None, once: bool, as_json: bool) -> None:  # noqa: FBT001 - 
     """
     base, token = _gateway(url)
     if not as_json:
-        click.echo(HEAD)
+        click.echo(f"{base}\n{HEAD}")
     for record in _records(base, follow=not once, token=token):
         if as_json:
             click.echo(json.dumps(record, ensure_ascii=False))
@@ -85,7 +85,10 @@ def show_live(session: str, *, url: str | None, as_json: bool) -> None:
     with _asked(base, f"/recollect/reports/{quote(session)}", token) as response:
         report = json.loads(response.read())
         if response.status != 200:
-            raise RecollectError(f"{session}: {report['error']}: `recollect tail` shows which did")
+            raise RecollectError(
+                f"no session {session!r} has crossed the gateway at {base} lately: `recollect "
+                "tail` shows which did, --url names another gateway"
+            )
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False, indent=2))
         return

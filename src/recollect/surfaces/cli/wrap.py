@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,11 @@ def wrap(
     chosen = AGENTS[agent]
     check_not_wrapped(chosen)
     if persist:
+        if arguments or space or window or summaries:
+            raise RecollectError(
+                "--persist starts nothing: leave the other options and arguments out, and set "
+                "window_tokens, gateway.space and gateway.summaries in recollect.toml"
+            )
         settings = load_settings().settings
         for family, own in chosen.upstreams().items():
             if getattr(settings.gateway.upstream, family) != own:
@@ -76,6 +82,12 @@ def wrap(
     # The agent knows no token, and nobody else knows the port.
     settings = replace(settings, gateway=replace(settings.gateway, token_variable=None))
     with BackgroundGateway(settings) as running, launched(chosen, running.url) as launch:
+        where = settings.gateway.space
+        click.echo(
+            f"recollect: memory of {where} (--space {shlex.quote(where)}); to watch: "
+            f"recollect tail --url {running.url}",
+            err=True,
+        )
         sys.exit(
             run_agent(command_line(chosen, launch, arguments), {**os.environ, **launch.environment})
         )
@@ -105,4 +117,8 @@ def unwrap(agent: str) -> None:
     """Put AGENT's configuration back as it was before `wrap --persist`, byte for byte."""
     from recollect.gateway.agents import AGENTS, restore
 
-    click.echo(f"{restore(AGENTS[agent])} is as it was")
+    done = restore(AGENTS[agent])
+    if done.whole:
+        click.echo(f"{done.path} is as it was")
+    else:
+        click.echo(f"{done.path} had been edited since: only the gateway's URL was taken out")
