@@ -38,6 +38,7 @@ Rows: TypeAlias = NDArray[np.float32]
 """One vector a row."""
 
 END_SECONDS: Final = 3.0
+_STARTING_SECONDS: Final = 0.001
 """How long the end of the program waits for work under way, in all."""
 RETRY_SECONDS: Final = 60.0
 """How long a failed load is remembered."""
@@ -211,7 +212,10 @@ def _await_end() -> None:
             ]
             if not running:
                 return
-            running[0].join(min(left, _WAKE_SECONDS))
+            try:
+                running[0].join(min(left, _WAKE_SECONDS))
+            except RuntimeError:  # it is about to start, and cannot be waited for yet
+                time.sleep(_STARTING_SECONDS)
 
 
 atexit.register(_await_end)
