@@ -38,8 +38,8 @@ Rows: TypeAlias = NDArray[np.float32]
 """One vector a row."""
 
 END_SECONDS: Final = 3.0
-_STARTING_SECONDS: Final = 0.001
 """How long the end of the program waits for work under way, in all."""
+_STARTING_SECONDS: Final = 0.001
 RETRY_SECONDS: Final = 60.0
 """How long a failed load is remembered."""
 
