@@ -174,16 +174,19 @@ def test_an_error_in_mid_stream_comes_through(wire: str) -> None:
         assert ask(server.url, PATHS[wire], body).body == ask(running.url, PATHS[wire], body).body
 
 
+def leave_in_mid_stream(running: BackgroundGateway, wire: str) -> None:
+    parts = urlsplit(running.url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+    connection.request("POST", PATHS[wire], body_of(wire, ["count"], stream=True))
+    assert connection.getresponse().read1()
+    connection.close()
+
+
 @pytest.mark.parametrize("wire", list(PATHS))
 def test_a_client_that_goes_away_ends_the_request_at_the_provider(wire: str) -> None:
     says = Says(text="One two three four.", hang_after_events=2)
-    body = body_of(wire, ["count"], stream=True)
     with ModelServer([says]) as server, gateway(server) as running:
-        parts = urlsplit(running.url)
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
-        connection.request("POST", PATHS[wire], body)
-        assert connection.getresponse().read1()
-        connection.close()
+        leave_in_mid_stream(running, wire)
         assert server.wait_until_hung_up(1.0)
         assert records(running, 1)[0]["outcome"] == "the client went away"
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from tests.harness.model_server import ModelServer
 from tests.integration.test_gateway import (
     PATHS,
     _no_network,  # noqa: F401 - the fixture: this machine may be reached
-    body_of,
     gateway,
+    leave_in_mid_stream,
     records,
 )
 
@@ -48,13 +46,8 @@ def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
 @pytest.mark.parametrize("wire", list(PATHS))
 def test_a_request_that_was_cut_off_stands_once_in_the_records(wire: str) -> None:
     says = Says(text="One two three four.", hang_after_events=2)
-    body = body_of(wire, ["count"], stream=True)
     with ModelServer([says]) as server, gateway(server) as running:
-        parts = urlsplit(running.url)
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
-        connection.request("POST", PATHS[wire], body)
-        assert connection.getresponse().read1()
-        connection.close()
+        leave_in_mid_stream(running, wire)
         assert server.wait_until_hung_up(1.0)
         records(running, 1)
         time.sleep(0.5)

@@ -51,6 +51,8 @@ class Caller:
 
     client: ClientName
     kind: RequestKind
+    model: str | None = None
+    """Which it asks."""
     session: str | None = None
     """The session's key; None where the client names none."""
     folder: str | None = None
@@ -67,6 +69,7 @@ class _Fields(msgspec.Struct):
     messages: list[msgspec.Raw] | None = None
     input: msgspec.Raw = msgspec.Raw()
     tools: msgspec.Raw = msgspec.Raw()
+    model: msgspec.Raw = msgspec.Raw()
     metadata: msgspec.Raw = msgspec.Raw()
     prompt_cache_key: msgspec.Raw = msgspec.Raw()
     max_tokens: msgspec.Raw = msgspec.Raw()
@@ -101,6 +104,7 @@ def read_caller(format_name: FormatName, headers: Mapping[str, str], body: bytes
     turn_metadata = _json(headers.get("x-codex-turn-metadata"))
     return Caller(
         client=client,
+        model=_model(fields),
         kind=_kind(client, fields, turn_metadata),
         session=_session(client, headers, fields, format_name),
         folder=_folder(turn_metadata),
@@ -145,6 +149,11 @@ def _session(
         return None
     agent = headers.get("x-claude-code-agent-id")
     return f"{client}:{key}/{agent}" if agent else f"{client}:{key}"
+
+
+def _model(fields: _Fields) -> str | None:
+    model = _plain(fields.model)
+    return model if isinstance(model, str) else None
 
 
 def _kind(client: ClientName, fields: _Fields, turn_metadata: Mapping[str, Any]) -> RequestKind:

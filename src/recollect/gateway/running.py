@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final, Self
 from recollect.config import Settings
 from recollect.engine import Engine
 from recollect.errors import MissingExtra, RecollectError, SettingsError
-from recollect.gateway.server import Gateway
+from recollect.gateway.server import LOOPBACK, Gateway
 
 if TYPE_CHECKING:
     import uvicorn
 
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 START_SECONDS: Final = 30.0
 BACKLOG: Final = 2_048
 
@@ -34,7 +33,7 @@ def gateway_token(settings: Settings) -> str | None:
                 "token into the environment"
             )
         return token
-    if gateway.host not in _LOOPBACK:
+    if gateway.host not in LOOPBACK:
         raise SettingsError(
             f"gateway.host is {gateway.host}, which others can reach: name the variable of a token "
             "as gateway.token_variable, or listen on 127.0.0.1"

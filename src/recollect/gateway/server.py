@@ -22,7 +22,6 @@ from recollect.engine import Engine, Observation
 from recollect.errors import FormatError, MissingExtra, RecollectError, UpstreamUnreachable
 from recollect.formats.json_text import decode, encode
 from recollect.formats.replies import read_error
-from recollect.formats.request import split_request
 from recollect.gateway.activity import (
     Activity,
     ExchangeRecord,
@@ -62,7 +61,10 @@ LIGHT_READING: Final = 24
 NEARLY_FULL_RATIO: Final = 0.5
 """From here on a stream's opening events wait for the next one: a refusal may follow them."""
 _OPENING_EVENTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+"""This machine's own names, which nobody else can reach."""
+SHOWN_RECORDS: Final = 50
+"""The newest requests that whoever begins to watch is shown."""
 OWN_PATH: Final = "/recollect/"
 _REPORTS: Final = f"{OWN_PATH}reports/"
 
@@ -236,11 +238,12 @@ class Gateway:
             return 400, "a request names a path"
         if not self._allowed(exchange):
             return 401, "the gateway's token is missing or wrong: send it as x-recollect-token"
-        if self._token is not None or str((scope.get("server") or ("",))[0]) not in _LOOPBACK:
+        if self._token is not None or str((scope.get("server") or ("",))[0]) not in LOOPBACK:
             return None
         host = exchange.header("host").rpartition(":")[0] or exchange.header("host")
         origin = exchange.header("origin")
-        if host not in _LOOPBACK or (origin and urlsplit(origin).hostname not in _LOOPBACK):
+        named_here = host in LOOPBACK or host == "[::1]"
+        if not named_here or (origin and urlsplit(origin).hostname not in LOOPBACK):
             return 403, "the gateway answers to this machine's own names and pages only"
         return None
 
@@ -356,8 +359,7 @@ class Gateway:
             return ShapedRequest(body=exchange.body, handling=Handling.PASSED)
         if caller.kind.in_conversation:
             if self.settings.gateway.summaries == "client":
-                model = _model_of(body)
-                crossing.set(crossing_of(route.format, model, exchange.headers))
+                crossing.set(crossing_of(route.format, caller.model, exchange.headers))
             return await self._shaper.shape(caller, route.format, body)
         if caller.kind in (RequestKind.COUNT, RequestKind.COMPACTION):
             return await self._shaper.shape_beside(caller, route.format, body)
@@ -413,7 +415,8 @@ class Gateway:
         async for chunk in chunks:
             begun.append(chunk)
             if (event := first_event(b"".join(begun), after=opening)) is not None:
-                return chunks, begun, _overflow_event(event)
+                # some providers answer 200 and then refuse
+                return chunks, begun, _refused_for_size(event, None)
             if sum(map(len, begun)) > LARGEST_PEEK:
                 break
         return chunks, begun, None
@@ -543,15 +546,18 @@ class Gateway:
         """Records as lines of JSON: the newest, then each as its reply ends."""
         headers = [(b"content-type", b"application/x-ndjson")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        wants_more = "follow=0" not in exchange.target
-        newest = self.activity.newest(50)
-        lines = b"".join(encode(record.to_dict()) + b"\n" for record in newest)
-        await send({"type": "http.response.body", "body": lines, "more_body": wants_more})
-        if wants_more:
-            async with aclosing(self.activity.follow()) as records:
-                async for record in records:
-                    line = encode(record.to_dict()) + b"\n"
-                    await send({"type": "http.response.body", "body": line, "more_body": True})
+        if "follow=0" in exchange.target:
+            lines = b"".join(map(_line, self.activity.newest(SHOWN_RECORDS)))
+            await send({"type": "http.response.body", "body": lines, "more_body": False})
+            return
+        async with aclosing(self.activity.follow(SHOWN_RECORDS)) as records:
+            async for record in records:
+                body = _line(record)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def _line(record: ExchangeRecord) -> bytes:
+    return encode(record.to_dict()) + b"\n"
 
 
 async def _unless_gone(receive: Receive, work: Awaitable[None]) -> None:
@@ -606,11 +612,16 @@ def _overflow(status: int, body: bytes, coding: str) -> dict[str, Any] | None:
         fields = decode(decoded(body, coding))
     except (FormatError, MissingExtra):
         fields = {"error": {"message": body[:LARGEST_PEEK].decode("utf-8", "replace")}}
+    return _refused_for_size(fields, status)
+
+
+def _refused_for_size(fields: Any, status: int | None) -> dict[str, Any] | None:
+    """An error, or an event of a stream, where it says that the request was too large."""
     error = read_error(fields)
     if error is None:
         return None
     found = recognise_overflow(status=status, message=error.message, body=error.body)
-    return fields if found is not None else None
+    return dict(fields) if found is not None else None
 
 
 def _is_nearly_full(shaped: ShapedRequest) -> bool:
@@ -619,22 +630,6 @@ def _is_nearly_full(shaped: ShapedRequest) -> bool:
         return False
     report = shaped.context.report
     return report.tokens_after > report.window_tokens * NEARLY_FULL_RATIO
-
-
-def _overflow_event(event: Any) -> dict[str, Any] | None:
-    """The same of a stream's first event: some providers answer 200 and then refuse."""
-    error = read_error(event)
-    if error is None:
-        return None
-    found = recognise_overflow(status=None, message=error.message, body=error.body)
-    return dict(event) if found is not None else None
-
-
-def _model_of(body: bytes) -> str | None:
-    try:
-        return split_request(body).model
-    except FormatError:
-        return None
 
 
 def _text(raw: bytes) -> str:

@@ -8,7 +8,6 @@ the request as it came.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -32,7 +31,6 @@ OBSERVED_SECONDS: Final = 5.0
 """How long a turn waits for the reading of the session's last reply."""
 LARGE_BYTES: Final = 65_536
 """More than this is read in a thread, where that takes longer than the way there."""
-LOG: Final = logging.getLogger(__name__)
 
 
 async def aside_if_large(
@@ -89,7 +87,7 @@ class Shaper:
             return await self.without_memory(caller, format_name, body, why=why)
         self._part.back(whose=space)
         session, context = done
-        same = context.request is body or context.request == body
+        same = context.request == body
         return ShapedRequest(
             body=context.request,
             handling=Handling.AS_IT_CAME if same else Handling.SHAPED,
@@ -138,7 +136,7 @@ class Shaper:
         if isinstance(context, Failure):
             self._part.away(context.said, whose=space)
             return ShapedRequest(body=body, handling=Handling.PASSED, why="memory failed")
-        same = context.request is body or context.request == body
+        same = context.request == body
         return ShapedRequest(
             body=context.request,
             handling=Handling.PASSED if same else Handling.SHAPED,
