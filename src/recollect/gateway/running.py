@@ -89,21 +89,15 @@ def server_of(gateway: Gateway) -> uvicorn.Server:
     )
 
 
-class BackgroundGateway:
-    """A gateway in a thread of its own, for as long as the block runs."""
+class BackgroundServer:
+    """An HTTP server in a thread of its own, for as long as the block runs."""
 
-    def __init__(
-        self, settings: Settings, *, opened: Callable[[str], Engine] | None = None
-    ) -> None:
-        self.gateway = Gateway(settings, token=gateway_token(settings), opened=opened)
-        self._socket = listening_socket(settings)
-        self.url = address_of(self._socket)
-        self._server = server_of(self.gateway)
+    def __init__(self, server: uvicorn.Server, opened: socket.socket) -> None:
+        self._socket = opened
+        self.url = address_of(opened)
+        self._server = server
         self._thread = threading.Thread(
-            target=self._server.run,
-            kwargs={"sockets": [self._socket]},
-            name="recollect-gateway",
-            daemon=True,
+            target=server.run, kwargs={"sockets": [opened]}, name="recollect-server", daemon=True
         )
 
     def __enter__(self) -> Self:
@@ -111,10 +105,13 @@ class BackgroundGateway:
         until = time.monotonic() + START_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > until:
-                why = self.gateway.startup_error or "it took too long"
-                raise RecollectError(f"the gateway did not start: {why}")
+                raise RecollectError(f"the server did not start: {self._why_not()}")
             time.sleep(0.01)
         return self
+
+    def _why_not(self) -> str:
+        """Why it did not start, for the error."""
+        return "it took too long"
 
     def __exit__(
         self,
@@ -125,3 +122,16 @@ class BackgroundGateway:
         self._server.should_exit = True
         self._thread.join(START_SECONDS)
         self._socket.close()
+
+
+class BackgroundGateway(BackgroundServer):
+    """A gateway in a thread of its own."""
+
+    def __init__(
+        self, settings: Settings, *, opened: Callable[[str], Engine] | None = None
+    ) -> None:
+        self.gateway = Gateway(settings, token=gateway_token(settings), opened=opened)
+        super().__init__(server_of(self.gateway), listening_socket(settings))
+
+    def _why_not(self) -> str:
+        return str(self.gateway.startup_error or super()._why_not())

@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, Self
 
 import aiohttp
@@ -23,22 +21,19 @@ import uvicorn
 from recollect.config import Settings
 from recollect.engine import Engine
 from recollect.errors import RecollectError
-from recollect.gateway.running import BackgroundGateway
+from recollect.gateway.running import BackgroundGateway, BackgroundServer
 from recollect.testing.provider_rules import violations
 from recollect_bench.live.feed import CHARS_A_TOKEN, LiveClock, Sent, Tally, feed
 from recollect_bench.live.sessions import LiveSession, WireMessage
 
-START_SECONDS: Final = 30.0
 _NOTED: Final[WireMessage] = {"role": "assistant", "content": "Noted."}
 
 
-class StrictProvider:
+class StrictProvider(BackgroundServer):
     """Chat Completions on this machine; each request waits until it is told its reply."""
 
     def __init__(self, window_tokens: int) -> None:
         self._window = window_tokens
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.overflows = 0
         """Requests that were over the window."""
         self.broken: list[str] = []
@@ -47,29 +42,12 @@ class StrictProvider:
         config = uvicorn.Config(
             self._serve, interface="asgi3", lifespan="off", log_level="error", ws="none"
         )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
-        )
+        super().__init__(uvicorn.Server(config), socket.create_server(("127.0.0.1", 0)))
 
     def __enter__(self) -> Self:
         self.requests = asyncio.Queue()
         self._reader = asyncio.get_running_loop()
-        self._thread.start()
-        until = time.monotonic() + START_SECONDS
-        while not self._server.started and time.monotonic() < until:
-            time.sleep(0.01)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.should_exit = True
-        self._thread.join(START_SECONDS)
-        self._socket.close()
+        return super().__enter__()
 
     async def _serve(
         self,
