@@ -11,6 +11,10 @@ check:
 test *ARGS:
     pytest -q -n 2 --dist worksteal {{ARGS}}
 
+# The recorded catalogue of PostgreSQL, after a migration was added
+catalogue:
+    python -m tests.harness.postgres_catalogue
+
 # Everything CI does, in an environment of its own
 ci:
     bash .ci/run
@@ -22,6 +26,14 @@ soak:
 # Ten minutes of mixed traffic through a gateway: nothing leaks, nothing acknowledged is lost
 soak-gateway *ARGS:
     python -m tests.harness.gateway_soak {{ARGS}}
+
+# Requests that schemathesis makes from a description of the gateway's routes: no 5xx of its making
+schema-gateway *ARGS:
+    python -m tests.harness.gateway_schema {{ARGS}}
+
+# The same of the service's OpenAPI document: no 500, and every answer as the document says
+schema-service *ARGS:
+    python -m tests.harness.service_schema {{ARGS}}
 
 # Processes and servers killed, stopped and taken away at full size; non-zero on any loss
 crash *ARGS:
@@ -44,6 +56,8 @@ full:
     just facts --json
     just cost --json
     just real-model
+    just real-model --gateway
+    just real-model --chat
     just crash
     just soak
     just soak-gateway
@@ -52,13 +66,25 @@ full:
 real-model *ARGS:
     python -m tests.harness.real_model {{ARGS}}
 
-# Claude Code, Codex, pi and opencode themselves through the gateway, both sides recorded
+# Claude Code, Codex, pi and opencode themselves through the gateway, and OpenClaw with our context engine
 clients *ARGS:
     python -m tests.harness.clients {{ARGS}}
+
+# The newest Claude Code, Codex, pi, opencode and OpenClaw: what of theirs does no reader of ours know?
+compatibility *ARGS:
+    python -m tests.harness.compatibility {{ARGS}}
+
+# The official conformance suite of MCP against `recollect mcp --http`
+conformance *ARGS:
+    python -m tests.harness.mcp_conformance {{ARGS}}
 
 # What strategies cost under prompt caching and what they keep, beside plain compaction and OpenClaw
 cost *ARGS:
     recollect bench cost {{ARGS}}
+
+# What an agent waits for its hooks, with the daemon and without
+hooks *ARGS:
+    recollect bench hooks {{ARGS}}
 
 # What is taken for a fact, in conversations and in 10,000 messages of noise; both halves of the cases
 facts *ARGS:
@@ -90,6 +116,10 @@ docs:
     python -m tests.meta.settings_page > docs/settings.md
     recollect bench recall --set locomo --set longmemeval --set beam --embedder minilm+static --svg docs/images/recall.svg
     recollect explain "${RECOLLECT_DATA:-../shared/data}/transcripts/pi_before-compaction.jsonl.gz" --window 128k --svg docs/images/explain.svg
+
+# The picture of a chat: driven in a real terminal, with a scripted model
+chat-picture:
+    python -m tests.harness.chat_picture docs/images
 
 # Measure, and write docs/figures.md
 figures:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.sizes import at_size
+
+from recollect_bench.postgres_server import PostgresServer
 
 # before any test imports it: its assertions show their values
 pytest.register_assert_rewrite("recollect.testing.store_contract")
@@ -25,8 +31,11 @@ settings.register_profile(
     print_blob=True,
 )
 settings.register_profile(
-    "ci", settings.get_profile("default"), derandomize=True
-)  # the same conversations on every machine; `just soak` draws new ones
+    "ci",
+    settings.get_profile("default"),
+    derandomize=True,  # the same conversations on every machine; `just soak` draws new ones
+    max_examples=at_size(ci=50, full=100),  # where a test does not say how many
+)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
@@ -38,6 +47,17 @@ def data() -> Path:
     return DATA
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    """PostgreSQL 18, one a test process: a test takes a database of its own from it, and one that
+    stops it or reads its files has a server of its own."""
+    with PostgresServer(18) as running:
+        yield running
+
+
+_CONNECT = socket.socket.connect
+
+
 @pytest.fixture(autouse=True)
 def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test reads or writes the memory of the person who runs it."""
@@ -47,16 +67,28 @@ def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing in these suites talks to anybody."""
+    """Nothing in these suites talks to anybody but servers of their own on this machine."""
 
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise AssertionError("a test tried to reach the network")
+    def local_only(self: socket.socket, address: Any) -> None:
+        local = isinstance(address, str | bytes) or address[0] in {"127.0.0.1", "::1"}
+        assert local, f"a test tried to reach the network: {address}"
+        _CONNECT(self, address)
 
-    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect", local_only)
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Minutes of each suite: test time, summed over both cores."""
+    """What could not be tested here; minutes of each suite: test time, summed over both cores."""
+    from recollect.agent.tools.confine import bubblewrap_works
+
+    if not bubblewrap_works(ROOT):
+        warning = "bubblewrap is not here or not allowed: no test tried to break out of it"
+        terminalreporter.write_line(f"WARNING: {warning}", red=True)
+    if shutil.which("tmux") is None:
+        warning = "tmux is not here: the chat was tried in a terminal of our own alone"
+        terminalreporter.write_line(f"WARNING: {warning}", red=True)
     seconds: dict[str, float] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:

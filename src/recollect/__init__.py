@@ -12,11 +12,10 @@ Names are imported when they are first used, so `import recollect` costs next to
 
 from __future__ import annotations
 
-import importlib
-import logging
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0.dev0"
+
+TYPE_CHECKING = False
+"""As in `typing`, which is not imported: agents wait for their hooks, and those begin here."""
 
 if TYPE_CHECKING:
     from recollect.blocking import BlockingEngine as BlockingEngine
@@ -66,12 +65,11 @@ _EXPORTS = {
 __all__ = ["__version__", *sorted(_EXPORTS)]
 
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # the program decides what is shown
-
-
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'recollect' has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(_EXPORTS[name]), name)
 
 

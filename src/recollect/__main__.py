@@ -1,6 +1,30 @@
-"""`python -m recollect` is `recollect`."""
+"""`recollect`, and `python -m recollect`.
 
-from recollect.surfaces.cli import main
+What agents and other programs wait for is told apart before the command line is imported, which
+takes longer than answering a hook.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command that was typed."""
+    given = sys.argv[1:]
+    if given[:1] == ["hook"] and len(given) == 2 and not given[1].startswith("-"):
+        from recollect.daemon.client import main as hook
+
+        del sys.argv[1]
+        hook()
+    if given == ["daemon", "run", "--detach"]:
+        from recollect.daemon.life import run_detached
+
+        sys.exit(run_detached())
+    from recollect.surfaces.cli import main as command_line
+
+    command_line()
+
 
 if __name__ == "__main__":
     main()

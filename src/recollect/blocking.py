@@ -1,7 +1,8 @@
 """The synchronous façade: the engine's own calls, waited for.
 
 One background thread runs one event loop for all calls, so sessions, locks and deadlines
-behave as they do for asynchronous callers. Adds nothing of its own: a test holds its methods
+behave as they do for asynchronous callers. Adds nothing of its own but `submit`, for asynchronous
+code that shares a memory with blocking code: a test holds its methods
 against the engine's.
 """
 
@@ -11,19 +12,23 @@ import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from recollect.compaction.cut import UndoResult
 from recollect.engine import Context, Engine, Observation, Session
+from recollect.engine.archive import Where
 from recollect.engine.hooks import Hook, HookName
-from recollect.ports import Spool
+from recollect.engine.keeper import IngestCounts
+from recollect.ports import Spool, Store
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.fact import Fact, FactType, MadeBy
 from recollect.values.history import SessionId, SessionState
 from recollect.values.message import MessageId
 from recollect.values.model import FormatName
-from recollect.values.segment import Trust
+from recollect.values.recall import Recalled
+from recollect.values.segment import SegmentId, Trust
 from recollect.values.upkeep import Certificate, ForgetOrder
 
 if TYPE_CHECKING:  # they bring the rules of extraction along, which most processes never need
@@ -33,6 +38,7 @@ if TYPE_CHECKING:  # they bring the rules of extraction along, which most proces
 
 T = TypeVar("T")
 StreamT = TypeVar("StreamT")
+StoredT = TypeVar("StoredT")
 
 
 class BlockingEngine:
@@ -62,9 +68,14 @@ class BlockingEngine:
         *,
         format: FormatName | None = None,  # noqa: A002
         betas: Sequence[str] = (),
+        window_tokens: int | None = None,
     ) -> Context:
         """As `Engine.prepare`, waited for."""
-        return self._wait(self.engine.prepare(session, request, format=format, betas=betas))
+        return self._wait(
+            self.engine.prepare(
+                session, request, format=format, betas=betas, window_tokens=window_tokens
+            )
+        )
 
     def last_messages(self, session: Session | SessionId) -> tuple[MessageId, ...]:
         """As `Engine.last_messages`, waited for."""
@@ -78,10 +89,18 @@ class BlockingEngine:
         format: FormatName | None = None,  # noqa: A002
         betas: Sequence[str] = (),
         recall: bool = True,
+        window_tokens: int | None = None,
     ) -> Context:
         """As `Engine.preview`, waited for."""
         return self._wait(
-            self.engine.preview(session, request, format=format, betas=betas, recall=recall)
+            self.engine.preview(
+                session,
+                request,
+                format=format,
+                betas=betas,
+                recall=recall,
+                window_tokens=window_tokens,
+            )
         )
 
     def observe(
@@ -111,11 +130,17 @@ class BlockingEngine:
         instructions: str = "",
         trigger: Trigger = "manual",
         format: FormatName | None = None,  # noqa: A002
+        window_tokens: int | None = None,
     ) -> CompactionResult:
         """As `Engine.compact`, waited for."""
         return self._wait(
             self.engine.compact(
-                session, request, instructions=instructions, trigger=trigger, format=format
+                session,
+                request,
+                instructions=instructions,
+                trigger=trigger,
+                format=format,
+                window_tokens=window_tokens,
             )
         )
 
@@ -130,6 +155,56 @@ class BlockingEngine:
     def facts(self, session: SessionId | None = None) -> BlockingFactBook:
         """As `Engine.facts`, waited for."""
         return BlockingFactBook(self._wait(self.engine.facts(session)), self._wait)
+
+    def hand_over(self, session: Session | SessionId, seconds: float | None = None) -> Where | None:
+        """As `Engine.hand_over`, waited for."""
+        return self._wait(self.engine.hand_over(session, seconds))
+
+    def ingest(
+        self,
+        session: SessionId,
+        messages: Sequence[bytes],
+        *,
+        format: FormatName | None = None,  # noqa: A002
+        batch: str | None = None,
+        said_at: float | None = None,
+    ) -> IngestCounts:
+        """As `Engine.ingest`, waited for."""
+        return self._wait(
+            self.engine.ingest(session, messages, format=format, batch=batch, said_at=said_at)
+        )
+
+    def look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
+        """As `Engine.look_up`, waited for."""
+        return self._wait(self.engine.look_up(question))
+
+    def wake_jobs(self, due_at: float | None = None) -> None:
+        """As `Engine.wake_jobs`."""
+
+        async def wake() -> None:
+            self.engine.wake_jobs(due_at)
+
+        self._wait(wake())
+
+    def search(
+        self,
+        query: str,
+        *,
+        session: SessionId | None = None,
+        budget_tokens: int = 2_000,
+        said_after: float | None = None,
+        said_before: float | None = None,
+    ) -> Recalled:
+        """As `Engine.search`, waited for."""
+        return self._wait(
+            self.engine.search(
+                query,
+                session=session,
+                budget_tokens=budget_tokens,
+                said_after=said_after,
+                said_before=said_before,
+            )
+        )
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """As `Engine.on`; a hook runs in the background thread, or one of its helpers."""
@@ -156,15 +231,22 @@ class BlockingEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin some work of `.engine` in the background thread; what is returned tells its end.
+
+        For asynchronous code that shares this memory: `asyncio.wrap_future` awaits it.
+        """
         if self._loop.is_closed():
             work.close()
             self.engine._check_open()
             raise RuntimeError("the thread of this memory has ended: open it again")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if threading.current_thread() is self._thread:  # it would wait for itself
             work.close()
             raise RuntimeError("an async hook awaits the calls of `.engine` instead of these")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self.submit(work).result()
 
 
 class _Waits(Protocol):
@@ -197,10 +279,11 @@ class BlockingFactBook:
         at: float | None = None,
         made_by: MadeBy = "user",
         trust: Trust = "high",
+        source: SegmentId | None = None,
     ) -> FactWritten:
         """As `FactBook.add`, waited for."""
         added = self._book.add(
-            text, type=type, subject=subject, at=at, made_by=made_by, trust=trust
+            text, type=type, subject=subject, at=at, made_by=made_by, trust=trust, source=source
         )
         return self._wait(added)
 

@@ -12,6 +12,7 @@
     │   ├── ModelRefused      never as it is: bad request, key or model; asking again is no use
     │   └── ModelOverflow     the request does not fit the model's window
     ├── UpstreamUnreachable   the provider behind the gateway does not answer, or broke off
+    ├── ServiceError          a service refused a request, or cannot be reached
     ├── TranscriptError       a transcript on disk cannot be opened or written
     │   └── TranscriptLocked  another process writes it
     └── StoreError            a store could not do what it was asked
@@ -27,6 +28,11 @@ it into a line of the report.
 """
 
 from __future__ import annotations
+
+import logging
+
+# The program decides what is shown.
+logging.getLogger("recollect").addHandler(logging.NullHandler())
 
 
 class RecollectError(Exception):
@@ -81,6 +87,17 @@ class ModelOverflow(ModelError):  # noqa: N818
     def __init__(self, message: str, overflow: object = None) -> None:
         super().__init__(message)
         self.overflow = overflow
+
+
+class ServiceError(RecollectError):
+    """A service (`recollect serve`) refused a request, or cannot be reached; says what to do."""
+
+    def __init__(self, text: str, *, status: int = 0, problem: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        """Of HTTP; 0 where no answer came."""
+        self.problem = problem
+        """The name of the problem, such as "budget-spent"; empty where no answer came."""
 
 
 class UpstreamUnreachable(RecollectError):  # noqa: N818

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.recollect_cli import PROGRAM, Recollect, environment
+from tests.sizes import at_size
 
 from recollect.formats.transcripts import read_transcripts
 from recollect.wiring import open_memory
@@ -194,13 +195,20 @@ def test_our_own_segments_are_spelled_as_node_spells_them(
     assert {one["sessionId"] for one in fields} == {"talk"}
 
 
-def test_everything_that_has_a_reader_is_imported(recollect: Recollect, data: Path) -> None:
-    folder = data / "transcripts"
-    told = recollect.json("import", folder, code=1)
+def test_everything_that_has_a_reader_is_imported(
+    recollect: Recollect, data: Path, tmp_path: Path
+) -> None:
+    """In CI one recording of each kind but Codex, whose are small."""
+    folder = tmp_path / "given"
+    folder.mkdir()
+    for path in (data / "transcripts").iterdir():
+        if path.name != at_size(ci="pi_before-compaction.jsonl.gz", full=""):
+            shutil.copy(path, folder)
+    told = recollect.json("import", folder, code=1)  # SWE-agent's have no reader
     counted = {file["file"]: file for file in told["files"]}
     expected = 0
     for path in sorted(folder.iterdir()):
-        if path.name.endswith((".md.gz", ".tgz")):
+        if path.name.endswith(".tgz"):
             continue
         runs = read_transcripts(path.read_bytes(), name=path.name)
         items = sum(len(run.items) for run in runs)
@@ -209,7 +217,6 @@ def test_everything_that_has_a_reader_is_imported(recollect: Recollect, data: Pa
         assert counts["read"] == items
         assert counts["stored"] + counts["known"] + counts["skipped"] == items
         expected += counts["stored"]
-    assert "no reader" in counted["aider_chat-history.md.gz"]["problem"]
     stats = recollect.json("memory", "stats")
     assert stats["segments"] == expected == told["totals"]["stored"]
     assert stats["noise"] == told["totals"]["noise"]
@@ -246,14 +253,14 @@ def test_folders_archives_and_what_has_no_reader(recollect: Recollect, tmp_path:
     (folder / "one.json.gz").write_bytes(gzip.compress(messages(2, said="gzip")))
     (folder / "README.md").write_text("about these sessions")
     (folder / "picture.png").write_bytes(b"\x89PNG")
-    (folder / ".aider.chat.history.md").write_text("# aider chat started at 2026-01-01\n")
+    (folder / "notes.aider.md").write_text("# what we think of it\n")
     packed = tmp_path / "sessions" / "more.tgz"
     (tmp_path / "two.json").write_bytes(messages(3, said="tar"))
     with tarfile.open(packed, "w:gz") as archive:
         archive.add(tmp_path / "two.json", "inside/two.json")
     done = recollect.run("import", tmp_path / "sessions")
     assert done.returncode == 1
-    assert ".aider.chat.history.md: not imported: no reader" in done.stderr.decode()
+    assert "notes.aider.md: not imported: no reader" in done.stderr.decode()
     _, waiting = done.stderr.decode().splitlines()
     assert "2 sessions wait to be read" in waiting
     out = done.stdout.decode()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.recollect_cli import Recollect, environment
+from tests.harness.forked_cli import run_forked
 
 from recollect.formats.stored_records import write_batch
 from recollect.values.batch import Batch
@@ -49,6 +50,37 @@ def talked(written: Path, recollect: Recollect, tmp_path: Path) -> Recollect:
 
 def ids(told: dict[str, Any]) -> list[str]:
     return [one["id"] for one in told["segments"]]
+
+
+def test_spaces_are_listed_with_what_is_in_them(talked: Recollect, tmp_path: Path) -> None:
+    assert "there is no memory at" in Recollect(tmp_path, "none.db").refused("space", "list")
+    [of_file] = talked.json("space", "list")["spaces"]
+    assert (of_file["space"], of_file["sessions"], of_file["segments"]) == ("default", 2, 20)
+
+    def here(*arguments: str) -> str:
+        """Of this machine's own folder."""
+        done = run_forked(
+            [*arguments], stdin=b"", env=environment(tmp_path), cwd=tmp_path, timeout=60
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    assert here("space", "list") == "There is no memory here yet.\n"
+    talk = tmp_path / "talk.json"
+    for folder, words in (("/src/app one", "the port is 8088"), ("/src/größe", "it is big")):
+        talk.write_text(json.dumps([{"role": "user", "content": words}]))
+        here("import", str(talk), "--space", folder)
+    (tmp_path / "home" / "spaces" / "locked.db").write_bytes(b"\x07" * 8_192)
+    shown = here("space", "list").splitlines()
+    assert shown[0].split() == ["last", "used", "sessions", "segments", "size", "space"]
+    assert sorted(line.rpartition("  ")[2] for line in shown[1:])[1:] == [
+        *("/src/app one", "/src/größe")
+    ]
+    assert any("is encrypted, or is no memory" in line for line in shown)
+    told = {one["space"]: one for one in json.loads(here("space", "list", "--json"))["spaces"]}
+    assert (told["/src/app one"]["sessions"], told["/src/app one"]["segments"]) == (1, 1)
+    assert told["/src/app one"]["bytes_on_disk"] > 4_096
+    assert told["/src/app one"]["last_said_at"]
 
 
 def test_stats_tell_what_there_is(talked: Recollect) -> None:
@@ -333,4 +365,34 @@ def test_a_damaged_store_says_so(talked: Recollect, tmp_path: Path) -> None:
 
 
 def test_migrate_is_for_servers(recollect: Recollect) -> None:
-    assert "is for PostgreSQL" in recollect.refused("memory", "migrate")
+    assert "is for PostgreSQL" in recollect.refused("db", "migrate")
+
+
+def test_a_session_is_meant_by_the_beginning_of_its_name(recollect: Recollect) -> None:
+    """Wherever one is named, and also where an agent's name stands before it; of several that begin
+    so none is taken."""
+    names = ("5d1c-8a90-first", "5d1c-8a90-second", "claude-code:77fe-1a2b")
+    for name in names:
+        recollect.text("memory", "add", "--session", name, f"The {name} crane lifts forty tons.")
+    shown = recollect.json("memory", "show", "77fe")["segments"]
+    assert [one["session"] for one in shown] == ["claude-code:77fe-1a2b"]
+    assert recollect.json("memory", "show", "5d1c-8a90-f")["segments"] != shown
+    found = recollect.json("memory", "search", "crane tons", "--session", "77fe-1")["hits"]
+    assert {one["session"] for one in found} == {"claude-code:77fe-1a2b"}
+    commands = (
+        ("memory", "show", "5d1c"),
+        ("memory", "search", "crane", "--session", "5d1c"),
+        ("memory", "forget", "--session", "5d1c", "--yes"),
+        ("facts", "list", "--session", "5d1c"),
+        ("facts", "read", "--session", "5d1c"),
+        ("receipt", "5d1c"),
+        ("replay", "5d1c", "--list"),
+        ("undo", "5d1c"),
+    )
+    for command in commands:
+        done = recollect.run(*command)
+        assert done.returncode != 0, command
+        assert "5d1c-8a90-first, 5d1c-8a90-second" in done.stderr.decode(), command
+    recollect.text("memory", "forget", "--session", "5d1c-8a90-s", "--yes")
+    left = {one["session"] for one in recollect.json("memory", "sessions")["sessions"]}
+    assert left == {names[0], names[2]}

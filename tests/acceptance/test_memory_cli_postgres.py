@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,19 +17,13 @@ OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
 MARKER = "zanzibarquetzal"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer(18) as server:
-        yield server
-
-
 def test_the_commands_on_a_server(server: PostgresServer, tmp_path: Path) -> None:
     database = server.new_database()
     owner = Recollect(tmp_path, database.admin_url)
-    assert "recollect memory migrate" in owner.refused("memory", "stats")
-    applied = owner.json("memory", "migrate")["applied"]
+    assert "recollect db migrate" in owner.refused("memory", "stats")
+    applied = owner.json("db", "migrate")["applied"]
     assert applied
-    assert "up to date" in owner.text("memory", "migrate", database.admin_url)
+    assert "up to date" in owner.text("db", "migrate", database.admin_url)
     program = shutil.which("node")
     if program is None:
         pytest.skip("no Node here to write the files with")
@@ -55,5 +48,12 @@ def test_the_commands_on_a_server(server: PostgresServer, tmp_path: Path) -> Non
     shown = owner.text("memory", "forget", "--matching", MARKER, "--yes")
     assert "1  segment\n" in shown
     assert owner.json("import", tmp_path / "talk.json")["totals"]["forgotten"] == 1
+    talk = [{"role": "user", "content": "the port is 8088"}]
+    (tmp_path / "other.json").write_text(json.dumps(talk))
+    owner.text("import", tmp_path / "other.json", space="/src/app")
+    spaces = {one["space"]: one for one in owner.json("space", "list")["spaces"]}
+    assert set(spaces) == {"default", "/src/app"}
+    assert (spaces["/src/app"]["sessions"], spaces["/src/app"]["segments"]) == (1, 1)
+    assert spaces["/src/app"]["bytes_on_disk"] is None
     assert owner.json("memory", "check")["problems"] == []
     assert owner.json("memory", "scrub")["done"]

@@ -16,9 +16,10 @@ from tests.acceptance.recollect_cli import Recollect
 
 from recollect import open_memory
 from recollect.compaction.ask import REQUIRED_HEADINGS
+from recollect.compaction.receipt_page import page_of
 from recollect.surfaces.cli import main
 from recollect.surfaces.cli.draw_paint import Sheet
-from recollect.surfaces.cli.receipt import draw_receipt, page_of
+from recollect.surfaces.cli.receipt import draw_receipt
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.wiring import open_store
 

@@ -1,27 +1,59 @@
-"""One server of each version serves all of the contract."""
+"""One server of each version serves all of the contract, on fewer generated cases in CI."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 
 import pytest
+from tests.sizes import at_size
 
-from recollect_bench.postgres_server import PostgresServer, TestDatabase, Version
+from recollect.testing.store_contract import harness
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 
-def _database(version: Version) -> Iterator[TestDatabase]:
-    with PostgresServer(version) as server:
-        yield asyncio.run(server.migrated_database())
+@pytest.fixture(autouse=True)
+def _fewer_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of generated cases, on five stores."""
+    monkeypatch.setattr(harness, "_CASES", at_size(ci=8, full=25))
 
 
 @pytest.fixture(scope="session")
-def postgres_18() -> Iterator[TestDatabase]:
+def postgres_18(server: PostgresServer) -> TestDatabase:
     """A database on PostgreSQL 18, one a test process."""
-    yield from _database(18)
+    return asyncio.run(server.migrated_database())
 
 
 @pytest.fixture(scope="session")
 def postgres_16() -> Iterator[TestDatabase]:
     """A database on PostgreSQL 16, one a test process."""
-    yield from _database(16)
+    with PostgresServer(16) as older:
+        yield asyncio.run(older.migrated_database())
+
+
+CITUS_VARIABLE = "RECOLLECT_TEST_CITUS_URL"
+"""The URL of a superuser, in an empty database on a coordinator that knows its workers."""
+
+
+@pytest.fixture(scope="session")
+def citus() -> TestDatabase:
+    """A distributed database, where a cluster is at hand."""
+    return asyncio.run(_distributed(os.environ[CITUS_VARIABLE]))
+
+
+async def _distributed(url: str) -> TestDatabase:
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    from recollect.stores.postgres.citus import distribute
+    from recollect.stores.postgres.database_check import check_database
+    from recollect.stores.postgres.schema import initialize
+    from recollect_bench.postgres_server import APP_PASSWORD, APP_ROLE
+
+    await initialize(url, app_role=APP_ROLE, app_password=APP_PASSWORD)
+    await distribute(url, app_role=APP_ROLE)
+    found = await check_database(url)
+    assert [each for each in found.findings if each.problem] == []
+    app = make_conninfo(url, user=APP_ROLE, password=APP_PASSWORD)
+    name = str(conninfo_to_dict(url)["dbname"])
+    return TestDatabase(name=name, admin_url=url, app_url=app)

@@ -1,9 +1,13 @@
-"""The contract on PostgreSQL 18 and 16, through a pool that the stores of a check share."""
+"""The contract on PostgreSQL 18 and 16, and on a Citus where one is at hand, through a pool that
+the stores of a check share."""
 
 from __future__ import annotations
 
+import os
+
 import psycopg
 import pytest
+from tests.contract.conftest import CITUS_VARIABLE
 
 from recollect.ports import Store
 from recollect.stores.postgres import PostgresFleet
@@ -55,3 +59,11 @@ class TestPostgres16(PostgresContract):
     @pytest.fixture(autouse=True)
     def on_server(self, postgres_16: TestDatabase) -> None:
         self.database = postgres_16
+
+
+if CITUS_VARIABLE in os.environ:
+
+    class TestCitus(PostgresContract):
+        @pytest.fixture(autouse=True)
+        def on_server(self, citus: TestDatabase) -> None:
+            self.database = citus

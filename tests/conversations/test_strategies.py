@@ -27,7 +27,7 @@ _ONLY_GENERATE = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-_QUICK = settings(max_examples=at_size(ci=40, full=80), deadline=None)
+_QUICK = settings(max_examples=at_size(ci=20, full=80), deadline=None)
 
 
 @pytest.mark.parametrize("format_name", FORMAT_NAMES)

@@ -10,11 +10,11 @@ from tests.harness.crash.compaction_verify import Durable, Left, verify_session
 from tests.harness.crash.desk import WHOLE, Desk, marker, words_of
 from tests.harness.crash.outcome import Outcome, table
 from tests.harness.crash.places import site
-from tests.sizes import at_size
+from tests.sizes import at_size, only_in_full
 
 from recollect.wiring import open_store
 
-KILLS = at_size(ci=10, full=25)
+KILLS = at_size(ci=4, full=25)
 BROKEN = "tests.crash.broken_desks"
 
 
@@ -38,11 +38,13 @@ def test_a_transcript_that_acknowledges_before_it_writes_is_found_out(tmp_path: 
     assert not outcome.clean
 
 
+@only_in_full
 def test_a_store_that_forgets_what_it_acknowledged_is_found_out(tmp_path: Path) -> None:
     outcome = killed(tmp_path, kills=1, desk=f"{BROKEN}:Forgetful")
     assert outcome.lost, table([outcome])
 
 
+@only_in_full
 def test_a_cut_without_its_record_is_found_out(tmp_path: Path) -> None:
     outcome = killed(tmp_path, kills=1, desk=f"{BROKEN}:CutsUnrecorded")
     assert any("without its record" in problem for problem in outcome.problems), table([outcome])

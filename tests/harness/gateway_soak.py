@@ -63,7 +63,8 @@ BEHAVIOURS: Final = {
     "models": 2,
 }
 _BEHAVIOUR: Final = re.compile(rb"behaviour=([a-z0-9-]+)")
-_MARKER: Final = re.compile(r"marker-\d+-\d+")
+_MARKER: Final = re.compile(r"(?:marker|reply)-\d+-\d+")
+_ASKED: Final = re.compile(rb"marker(-\d+-\d+)")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class Soaked:
     requests: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     acknowledged: set[str] = field(default_factory=set)
-    """Markers of what was answered to the end."""
+    """Markers of what was answered to the end, and of the answers."""
     lost: set[str] = field(default_factory=set)
     before: dict[str, float] = field(default_factory=dict)
     after: dict[str, float] = field(default_factory=dict)
@@ -99,7 +100,8 @@ def answer(asked: Asked) -> Step:
     if behaviour.startswith("fails-"):
         return Fails(status=int(behaviour.removeprefix("fails-")))
     usage = Usage(input_tokens=len(asked.content) // 4, output_tokens=9)
-    text = "Noted, and done. " * (2_000 if behaviour == "slow" else 6)
+    marks = _ASKED.findall(asked.content)
+    text = reply_text(marks[-1].decode() if marks else "", long=behaviour == "slow")
     if behaviour == "vanishes":
         return Says(text=text, hang_after_events=3)
     if behaviour == "vanishes-early":
@@ -109,6 +111,11 @@ def answer(asked: Asked) -> Step:
     if behaviour == "error-inside":
         return Says(text=text, fail_after_events=3)
     return Says(text=text, usage=usage, piece_bytes=256)
+
+
+def reply_text(mark: str, *, long: bool) -> str:
+    """What is answered to a message with this mark; it has a mark of its own."""
+    return f"reply{mark}: " + "noted, and done. " * (2_000 if long else 6)
 
 
 class Worker:
@@ -141,8 +148,10 @@ class Worker:
             done = await self._ask(http, wire, session, [*history, said], behaviour)
             self._soaked.requests[behaviour] += 1
             if done:
-                self._soaked.acknowledged.add(marker)
-                history += [said, {"role": "assistant", "content": "Noted, and done. " * 6}]
+                mark = marker.removeprefix("marker")
+                self._soaked.acknowledged |= {marker, f"reply{mark}"}
+                text = reply_text(mark, long=behaviour == "slow")
+                history += [said, {"role": "assistant", "content": text}]
 
     async def _ask(
         self,

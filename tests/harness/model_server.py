@@ -83,7 +83,9 @@ class ModelServer:
         overflow: OverflowManner = "error",
         count: Callable[[Asked], int] = lambda asked: len(asked.content) // _BYTES_A_TOKEN,
         pages: Mapping[str, Any] | None = None,
+        port: int = 0,
     ) -> None:
+        self._port = port
         self._steps = steps if callable(steps) else list(steps)
         self._window = window_tokens
         self._overflow = overflow
@@ -94,6 +96,8 @@ class ModelServer:
         self._open: set[asyncio.Task[None]] = set()
         self._connections = 0
         self._unexpected = 0
+        self.overflows = 0
+        """Requests that it refused for their size."""
         self._replies = 0
         self._hung_up = threading.Semaphore(0)
         self.asked: list[Asked] = []
@@ -103,7 +107,7 @@ class ModelServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._listener = self._run(asyncio.start_server(self._connected, "127.0.0.1", 0))
+        self._listener = self._run(asyncio.start_server(self._connected, "127.0.0.1", self._port))
         self.url = f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
         return self
 
@@ -203,6 +207,7 @@ class ModelServer:
         over = self._window is not None and tokens > self._window
         if over and self._overflow != "silent":
             assert self._window is not None
+            self.overflows += 1
             body = overflow_body(wire, tokens=tokens, window=self._window)
             inside = self._overflow == "inside" and asked.body.get("stream")
             return _Inside(body=body) if inside else Fails(status=400, body=body)

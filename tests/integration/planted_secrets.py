@@ -15,15 +15,23 @@ from pathlib import Path
 from urllib.parse import quote
 
 import apsw
+from tests.sizes import at_size
 
 from recollect.rules.redaction import redact, told_apart
-from recollect_bench.redaction_data import HALVES, load_kinds
+from recollect_bench.redaction_data import HALVES, Kind, load_kinds
 
 KINDS = tuple(kind for half in HALVES for kind in load_kinds(half) if not kind.lookalike)
+EVERY = at_size(4, 1)
+"""In CI a place gets one kind in four, other places the others; in full every place gets all."""
 SHORTEST = 8
 """A shorter value may stand in a file by chance."""
 _WORDS = re.compile("[A-Za-z_-]{,19}[0-9]{,3}")
 """Two words of the bench's list: other kinds draw the same ones."""
+
+
+def kinds_of(place: str) -> tuple[Kind, ...]:
+    """The kinds that are planted in a place."""
+    return KINDS[zlib.crc32(place.encode()) % EVERY :: EVERY]
 
 
 class Planted:
@@ -36,11 +44,11 @@ class Planted:
     def __repr__(self) -> str:
         return f"Planted({len(self._secrets)} secrets)"
 
-    def texts(self, place: str, *, most: int = len(KINDS)) -> list[str]:
+    def texts(self, place: str, *, most: int | None = None) -> list[str]:
         """A text of each kind, none of which was given before."""
         return [text for text, _ in self._filled(place, most)]
 
-    def joined(self, place: str, *, most: int = len(KINDS)) -> str:
+    def joined(self, place: str, *, most: int | None = None) -> str:
         """One text of them all: what counts is masked in the whole of it."""
         filled = list(self._filled(place, most, count=False))
         whole = "\n\n".join(text for text, _ in filled)
@@ -50,13 +58,13 @@ class Planted:
         return whole
 
     def told_apart(self, most: int) -> str:
-        """Some of the newest secrets, without what gave them away."""
-        return " ".join(list(told_apart(self._known))[-most:])
+        """Some of the first secrets, without what gave them away."""
+        return " ".join(list(told_apart(self._known))[:most])
 
     def _filled(
-        self, place: str, most: int, *, count: bool = True
+        self, place: str, most: int | None, *, count: bool = True
     ) -> Iterator[tuple[str, dict[str, str]]]:
-        for kind in KINDS[:most]:
+        for kind in kinds_of(place)[:most]:
             text, values = kind.fill(zlib.crc32(place.encode()))
             if count:
                 done = redact(text)
@@ -70,9 +78,10 @@ class Planted:
             if len(value) >= SHORTEST and value not in masked and not _WORDS.fullmatch(value):
                 self._secrets[value] = f"{place}: {kind}"
 
-    def kinds(self, place: str) -> int:
-        """Of how many kinds a secret counts in a place."""
-        return len({one for one in self._secrets.values() if one.startswith(f"{place}: ")})
+    def share(self, place: str) -> float:
+        """Of how much of a place's kinds a secret counts."""
+        counted = {one for one in self._secrets.values() if one.startswith(f"{place}: ")}
+        return len(counted) / len(kinds_of(place))
 
     def found_in(self, data: bytes) -> list[str]:
         """Place and kind of each secret that stands in the bytes, also escaped or quoted."""

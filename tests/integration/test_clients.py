@@ -8,17 +8,18 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from tests.conftest import ROOT
+from tests.harness.clients.for_ever import LongTalk, by_sdk, long_talk
 from tests.harness.clients.lab import Lab
 from tests.harness.clients.scenarios import SCENARIOS
 from tests.harness.clients.sdks import sdk_faults
@@ -28,7 +29,6 @@ from recollect.config import load_settings
 from recollect.gateway.running import BackgroundGateway
 from recollect.testing.scripted_model import Says
 
-_REACH = socket.socket.connect
 LAB = Lab(folder=Path(os.environ.get("CLIENTS_FOLDER", ROOT / ".ci" / "agents")))
 _BETWEEN_TWO = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding"}
 _TURN = "a turn of the conversation"
@@ -42,15 +42,6 @@ KINDS = {
     "pi-0.87.1-and-0.73.1": {_TURN: 18},
 }
 """What some captures hold. Texts are cut there, so that a compaction by its words is not seen."""
-
-
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def local_only(self: socket.socket, address: Any) -> None:
-        assert isinstance(address, str | bytes) or address[0] in {"127.0.0.1", "::1"}, address
-        _REACH(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", local_only)
 
 
 def captured(folder: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -122,15 +113,47 @@ def _passes(url: str, server: ModelServer, row: dict[str, Any]) -> bool:
     return got.content == body and got.path == row["path"] and names <= got.headers.keys()
 
 
-@pytest.mark.parametrize("name", ["claude", "pi"])
+@pytest.mark.parametrize("name", ["claude", "claude-mcp", "pi", "wrap-claude", "wrap-pi"])
 def test_an_agent_runs_through_the_gateway_as_without_it(name: str, tmp_path: Path) -> None:
-    """Tools, errors, resume, cancel: the same bytes on both sides, and sessions as they are."""
-    if not LAB.has(name):
-        pytest.skip(f"{name} is not at {LAB.folder}: .ci/run installs it where npm can")
-    assert list(SCENARIOS[name][1](LAB, tmp_path)) == []
+    """Tools, errors, resume, cancel: the same bytes on both sides, and sessions as they are; or
+    started by `recollect wrap`: its turn is in memory, nothing runs on, all is put back."""
+    agent, scenario = SCENARIOS[name]
+    if not LAB.has(agent):
+        pytest.skip(f"{agent} is not at {LAB.folder}: .ci/run installs it where npm can")
+    assert list(scenario(LAB, tmp_path)) == []
 
 
 @pytest.mark.parametrize("sdk", ["anthropic", "openai"])
 def test_a_program_on_an_official_sdk_is_answered_alike(sdk: str, tmp_path: Path) -> None:
     pytest.importorskip(sdk)
     assert list(sdk_faults(Path(sys.executable), sdk, tmp_path)) == []
+
+
+@pytest.mark.parametrize(("sdk", "summaries"), [("anthropic", False), ("openai", True)])
+def test_a_loop_on_an_official_sdk_talks_beyond_its_window(
+    sdk: str, summaries: bool, tmp_path: Path
+) -> None:
+    """`just clients --for-ever --sdk` says twenty times as much."""
+    pytest.importorskip(sdk)
+    talk = long_talk(
+        by_sdk(Path(sys.executable), sdk),
+        tmp_path,
+        client=sdk,
+        window_tokens=8_000,
+        summaries=summaries,
+        tokens=16_000,
+        facts=6,
+    )
+    assert list(talk.faults) == [], talk
+    assert talk.largest_seen < 8_000 < talk.tokens_sent
+    assert bool(talk.summaries_asked) == summaries
+
+
+def test_a_talk_that_asks_for_nothing_or_too_early_shows_nothing() -> None:
+    fine = LongTalk(client="x", window_tokens=1, summaries="none", facts_asked=40, facts_there=40)
+    assert list(replace(fine, facts_in_view_by_recall=20).faults) == []
+    assert list(replace(fine, facts_in_view_by_recall=12, facts_in_summary=8).faults) == []
+    assert list(replace(fine, facts_in_view_by_recall=19).faults)
+    assert list(replace(fine, facts_there=33, facts_in_view_by_recall=33).faults)
+    assert list(replace(fine, facts_there=34, facts_in_view_by_recall=14).faults)
+    assert list(replace(fine, facts_asked=0, facts_there=0).faults)

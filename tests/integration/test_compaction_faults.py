@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +45,6 @@ from recollect.values.model import Overflow, Prompt
 
 OPENING = PI_OPENING.split("\n", 1)[0]
 WIRES = ("anthropic", "openai-chat", "openai-responses")
-_REACH = socket.socket.connect
 FAULTS: dict[str, Callable[[Prompt], Any]] = {
     "timeout": lambda _: ModelUnavailable("no answer within 120 s"),
     "no such model": lambda _: ModelRefused("the server answered 404"),
@@ -63,19 +61,6 @@ FAULTS: dict[str, Callable[[Prompt], Any]] = {
     ),
     "a bug": lambda _: ValueError("Question 3: what happens at berth 3?"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model's server runs on this machine: it may be reached, and nothing else."""
-
-    def local_only(self: socket.socket, address: Any) -> None:
-        assert isinstance(address, str | bytes) or address[0] == "127.0.0.1", address
-        _REACH(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", local_only)
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 async def filled(memory: Engine, talk: Talk) -> Context:

@@ -8,7 +8,6 @@ recalled block; receipts read back; undo and forgetting work from there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,12 +36,6 @@ SAID = (
     "The tide tables of the harbour are in harbour/tables/tide_2031.parquet for the time being.",
     "We decided that the winch controller listens on port 48113 because 8080 is taken.",
 )
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer(18) as running:
-        yield running
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

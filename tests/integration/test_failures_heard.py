@@ -260,7 +260,7 @@ def test_jobs_that_fail_are_heard_and_told_by_observe(
         archive = DurableArchive(open_store, None)
         jobs = in_process_jobs(archive, build({}), None, [embedder])
         assert jobs is not None
-        engine = Engine(archive=archive, jobs=jobs, embedders=[embedder.name])
+        engine = Engine(archive=archive, jobs=jobs, embedders=[embedder])
         await engine.prepare("s", turn_of(0))
         await engine.observe("s", reply_of(0))
         await until(lambda: bool(jobs.trouble()))

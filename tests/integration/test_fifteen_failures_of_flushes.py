@@ -18,7 +18,6 @@ import pytest
 from tests.harness.model_server import ModelServer
 from tests.integration.long_talk import SESSION, Talk, grown, opened, reply, scribe
 from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, of
-from tests.unit.providers.conftest import _no_network  # noqa: F401 - a fixture
 from tests.unit.providers.wire_models import WIRES, model_at
 
 from recollect.agent.events import Compacted, Failed, Flushed

@@ -82,12 +82,6 @@ class Memory:
                         yield table
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer(18) as running:
-        yield running
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Memory:
     if request.param == "sqlite":

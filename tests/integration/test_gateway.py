@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import http.client
 import json
-import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -20,27 +20,19 @@ from click.testing import CliRunner
 from tests.harness.model_server import Asked, ModelServer, Step
 
 from recollect.config import Settings, load_settings
+from recollect.config.places import data_home
+from recollect.engine import Engine
 from recollect.gateway.running import BackgroundGateway
 from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import Fails, Says, ScriptedCall
 from recollect.values.model import Usage
 
-_REACH = socket.socket.connect
 PATHS = {
     "anthropic": "/v1/messages",
     "openai-chat": "/v1/chat/completions",
     "openai-responses": "/v1/responses",
 }
 KEY = "sk-ant-api03-" + "Zk3pQ9" * 14
-
-
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def local_only(self: socket.socket, address: Any) -> None:
-        assert isinstance(address, str | bytes) or address[0] in {"127.0.0.1", "::1"}, address
-        _REACH(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", local_only)
 
 
 def settings_for(server: ModelServer, **more: Any) -> Settings:
@@ -242,9 +234,13 @@ def test_untouched_messages_keep_their_bytes_when_others_are_left_out() -> None:
         sent = server.asked[0].content
         assert len(sent) < len(body) / 2
         assert body.startswith(sent.split(b'"messages": [')[0])
-        kept = [row for row in rows if row in sent]
-        assert rows[-1] in kept
-        assert len(kept) >= 4
+        went = sent.split(b'"messages": [')[1].rsplit(b"]", 1)[0]
+        kept = [row for row in rows if row in went]
+        assert kept[-6:] == rows[-6:], "the newest six never leave"
+        shown = [json.dumps(row) for row in json.loads(sent)["messages"]]
+        noted = [row for row in shown if "earlier messages left out here" in row]
+        assert noted
+        assert len(shown) == len(kept) + len(noted), "every other message is as it came"
 
 
 def turn(texts: list[str], **fields: Any) -> dict[str, Any]:
@@ -277,11 +273,11 @@ def test_a_session_is_what_the_client_says_and_a_subagent_is_another() -> None:
         )
         named = [record["session"] for record in records(running, 5)]
         assert named == [
-            "claude-code:abc",
-            "claude-code:abc/a7",
-            "claude-code:abc",
+            "abc",
+            "abc/a7",
+            "abc",
             "other:mine",
-            "codex:t1",
+            "t1",
         ]
 
 
@@ -361,6 +357,44 @@ def test_a_conversation_without_a_key_is_recognised_by_its_history() -> None:
         assert other != first
 
 
+def test_a_turn_of_codex_whose_tools_stand_in_its_input_is_kept() -> None:
+    """As Codex 0.166 sends it to its newest models."""
+    told = json.dumps({"request_kind": "turn", "workspaces": {"/tmp/ship": {}}})
+    tools = {"type": "additional_tools", "role": "developer", "tools": [{"type": "function"}]}
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+    headers = {"user_agent": "codex_exec/0.166.0", "thread_id": "t", "x_codex_turn_metadata": told}
+    with ModelServer(lambda _: Says(text="Aye.")) as server, gateway(server) as running:
+        body = {"model": "gpt-6.1", "input": [tools, said]}
+        assert ask(running.url, PATHS["openai-responses"], body, **headers).status == 200
+        (record,) = records(running, 1)
+    assert (record["kind"], record["turn"]) == ("a turn of the conversation", 1)
+    assert json.loads(server.asked[0].content)["input"][0] == tools
+
+
+def test_a_prompt_larger_than_the_window_leaves_the_conversation_room_and_is_told() -> None:
+    says = Says(text="Next.", usage=Usage(input_tokens=19_000, output_tokens=8))
+    with (
+        ModelServer(lambda _: says) as server,
+        gateway(server, **{"window_tokens": 24_000, "tokens.calibrate": False}) as running,
+    ):
+        texts = ["the beacon is called Ostrava", *history(60)[1:], "what is the beacon called?"]
+        body = turn(texts, system="Work carefully with all of it. " * 4_000)
+        headers = {"x_recollect_session": "s"}
+        for end in (31, 61):
+            assert (
+                ask(
+                    running.url,
+                    PATHS["anthropic"],
+                    turn(texts[:end], system=body["system"]),
+                    **headers,
+                ).status
+                == 200
+            )
+        record = records(running, 2)[-1]
+    assert "set window_tokens" in " ".join(record["done"])
+    assert not record["failed"]  # nothing is over its limit
+
+
 def test_a_memory_that_cannot_be_opened_stops_nobody(tmp_path: Path) -> None:
     says = Says(text="Next.", usage=Usage(input_tokens=8_000, output_tokens=8))
     (tmp_path / "file").write_text("in the way")
@@ -375,6 +409,84 @@ def test_a_memory_that_cannot_be_opened_stops_nobody(tmp_path: Path) -> None:
         assert ask(running.url, PATHS["anthropic"], large).status == 200
         assert len(server.asked[1].content) // 4 < 16_000
         assert all(record["failed"] or record["why"] for record in records(running, 2))
+
+
+def test_whatever_goes_wrong_in_opening_a_memory_the_provider_answers() -> None:
+    def broken(space: str) -> Engine:
+        raise sqlite3.OperationalError(f"no {space}")
+
+    says = Says(text="Next.", usage=Usage(input_tokens=80, output_tokens=8))
+    with (
+        ModelServer(lambda _: says) as server,
+        BackgroundGateway(settings_for(server), opened=broken) as running,
+    ):
+        assert ask(running.url, PATHS["anthropic"], turn(["hello"])).status == 200
+        (record,) = records(running, 1)
+        assert (record["handling"], record["why"]) == (
+            "without memory",
+            "its memory cannot be opened",
+        )
+        assert record["usage"]["input_tokens"] == 80
+
+
+def test_memories_that_are_stuck_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.gateway.spaces.STUCK_SECONDS", 0.3)
+    monkeypatch.setattr("recollect.gateway.server.ASKED_AGAIN_SECONDS", 0.2)
+    says = Says(text="Next.", usage=Usage(input_tokens=80, output_tokens=8))
+    freed = threading.Event()
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
+        assert ask(running.url, PATHS["anthropic"], turn(["hello"])).status == 200
+        running.gateway.memories.loop.call_soon_threadsafe(freed.wait)
+        begun = time.monotonic()
+        for _ in range(5):
+            assert (
+                ask(running.url, PATHS["anthropic"], turn(["hello", "Next.", "on"])).status == 200
+            )
+        taken = time.monotonic() - begun
+        freed.set()
+        until = time.monotonic() + 10
+        while running.gateway.memories.is_stuck and time.monotonic() < until:
+            time.sleep(0.05)
+        assert ask(running.url, PATHS["anthropic"], turn(["hello", "Next.", "on"])).status == 200
+        ways = [record["handling"] for record in records(running, 7)]
+    assert taken < 5.0
+    assert ways[1:6] == ["without memory"] * 5
+    assert ways[6] != "without memory"
+
+
+def test_a_gateway_whose_memories_are_stuck_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.gateway.spaces.STUCK_SECONDS", 0.3)
+    freed = threading.Event()
+    with ModelServer(lambda _: Says(text="Next.")) as server:
+        with gateway(server) as running:
+            running.gateway.memories.loop.call_soon_threadsafe(freed.wait)
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 5.0
+        freed.set()
+
+
+def test_where_too_many_sessions_begin_alike_a_new_one_gets_a_name_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("recollect.gateway.recognition.MOST_ALIKE", 2)
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+
+    def session(running: BackgroundGateway, texts: list[str]) -> str:
+        reply = ask(running.url, PATHS["anthropic"], turn(texts))
+        return reply.headers["x-recollect-report"].rpartition("/")[0]
+
+    def talk(text: str) -> list[str]:
+        return ["do it", "Aye.", text, "Aye.", f"more {text}"]
+
+    with ModelServer(lambda _: says) as server:
+        with gateway(server) as running:
+            first = {session(running, talk(f"first of {n}")) for n in range(2)}
+        with gateway(server) as running:
+            later = [session(running, talk(f"later of {n}")) for n in range(2)]
+            again = session(running, [*talk("later of 1"), "Aye.", "and so on"])
+    assert len(first) == 2
+    assert len({*first, *later}) == 4
+    assert again == later[1]
 
 
 def test_what_is_too_large_or_no_json_is_answered_for_what_it_is() -> None:
@@ -397,6 +509,59 @@ def test_a_provider_that_is_away_is_told_as_such() -> None:
         assert reply.status == 502
         assert reply.json["type"] == "error"
         assert "cannot be reached" in reply.json["error"]["message"]
+
+
+def test_a_provider_that_is_away_is_told_once_and_once_that_it_is_back() -> None:
+    with ModelServer([]) as server:
+        settings = settings_for(server)
+    host = server.url.removeprefix("http://")
+    told: list[str] = []
+    body = body_of("anthropic", ["hello"])
+    with BackgroundGateway(settings, tell=told.append) as running:
+        for path in (*PATHS.values(), "/v1/models"):
+            assert ask(running.url, path, body).status == 502
+        away = f"{host} cannot be reached (connection refused)"
+        assert told == [f"the provider at {away}: requests are answered with 502 until it is back"]
+        assert running.gateway.unanswered == {away: 4}
+        with ModelServer([Says(id="1", text="hi")] * 2, port=int(host.rpartition(":")[2])):
+            assert [ask(running.url, PATHS["anthropic"], body).status for _ in range(2)] == [
+                200
+            ] * 2
+    assert told[1:] == [f"the provider at {host} is back"]
+
+
+@pytest.mark.parametrize("texts", [["hello"], ["hello", "hi", "what did we decide?"]])
+@pytest.mark.parametrize("wire", list(PATHS))
+def test_a_body_that_is_tried_again_goes_on_with_one_session(wire: str, texts: list[str]) -> None:
+    with ModelServer([]) as server:
+        settings = settings_for(server)
+    body = body_of(wire, texts)
+    for begun in (1, 2):  # again after a restart
+        with BackgroundGateway(settings) as running:
+            assert [ask(running.url, PATHS[wire], body).status for _ in range(3)] == [502] * 3
+            assert len({record["session"] for record in records(running, 3)}) == 1
+        listed = CliRunner().invoke(main, ["memory", "sessions", "--json"]).output
+        assert len(json.loads(listed)["sessions"]) == 1, begun
+
+
+def test_a_person_who_opens_it_in_a_browser_is_told_what_it_is() -> None:
+    browser = "text/html,application/xhtml+xml,*/*;q=0.8"
+    with ModelServer([]) as server, gateway(server) as running:
+        for accepted in (browser, "*/*"):
+            page = ask(running.url, "/", method="GET", accept=accepted)
+            assert page.headers["content-type"] == "text/plain; charset=utf-8"
+            assert f"recollect tail --url {running.url}" in page.body.decode()
+        assert not server.asked
+        for method, path, accepted in (
+            ("GET", "/", "application/json"),
+            ("GET", "/v1/models", browser),
+            ("GET", "/?beta=1", browser),
+            ("HEAD", "/", browser),
+        ):
+            assert ask(running.url, path, method=method, accept=accepted).status == 404
+    assert [(one.method, one.path) for one in server.asked] == [
+        *(("GET", "/v1/"), ("GET", "/v1/models"), ("GET", "/v1/?beta=1"), ("HEAD", "/v1/"))
+    ]
 
 
 def test_compressed_requests_are_read_and_sent_as_they_came() -> None:
@@ -505,10 +670,12 @@ def test_planted_facts_come_back_through_the_gateway() -> None:
 
 
 def test_many_streams_at_once_do_not_wait_for_one_another() -> None:
-    says = Says(text="word " * 200, piece_bytes=64)
+    """The provider takes a second for each: one after the other they would take twenty."""
+    says = Says(text="word " * 200, piece_bytes=64, delay_seconds=1.0)
     body = body_of("openai-chat", ["hello"], stream=True)
     with ModelServer(lambda _: says) as server, gateway(server) as running:
         expected = ask(server.url, PATHS["openai-chat"], body).body
+        ask(running.url, PATHS["openai-chat"], body)  # the first opens the memory
         replies: list[bytes] = []
 
         def one() -> None:
@@ -522,11 +689,13 @@ def test_many_streams_at_once_do_not_wait_for_one_another() -> None:
             )
 
         threads = [threading.Thread(target=one) for _ in range(20)]
+        began = time.monotonic()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(30)
         assert replies == [expected] * 20
+        assert time.monotonic() - began < 10.0
 
 
 def test_a_tool_call_reaches_the_client_whole() -> None:
@@ -688,10 +857,41 @@ def test_the_clients_own_model_summarises_when_the_user_says_so(
         assert len(sent) // 4 < 16_000
 
 
+def test_what_summaries_took_today_outlives_a_restart_and_holds_for_others() -> None:
+    spent = data_home() / "gateway" / "summary_spending.json"
+
+    def summarised(session: str, day_tokens: int) -> bool:
+        asked_for: list[Asked] = []
+
+        def answer(asked: Asked) -> Step:
+            if b"What is next?" in asked.content[-200:]:
+                return Says(text="Next.")
+            asked_for.append(asked)
+            return Says(text=f"## Goal\nThe modules are looked at; {len(asked_for)} SUMMARY-MARK.")
+
+        changes = {"gateway.summaries": "client", "window_tokens": 16_000}
+        changes["gateway.summary_day_tokens"] = day_tokens
+        with ModelServer(answer) as server, gateway(server, **changes) as running:
+            body = body_of("anthropic", history(40))
+            headers = {"x_api_key": KEY, "x_recollect_session": session}
+            assert ask(running.url, PATHS["anthropic"], body, **headers).status == 200
+            return b"SUMMARY-MARK" in server.asked[-1].content
+
+    assert summarised("one", 1_000_000)
+    taken = json.loads(spent.read_bytes())["tokens"]
+    assert taken > 0
+    assert not summarised("two", taken + 100)
+    assert summarised("three", 1_000_000)
+    assert json.loads(spent.read_bytes())["tokens"] > taken
+    assert KEY.encode() not in spent.read_bytes()
+    spent.write_bytes(b'{"day": "2020-01-01", "tokens": 999999999}')
+    assert summarised("four", 1_000_000)
+
+
 def test_pages_in_a_browser_are_refused() -> None:
     with ModelServer(lambda _: Says(text="Aye.")) as server, gateway(server) as running:
         body = body_of("anthropic", ["hello"])
-        for headers in ({"origin": "https://evil.example"}, {"origin": "null"}):
+        for headers in ({"origin": one} for one in ("https://evil.example", "null", "http://[")):
             assert ask(running.url, PATHS["anthropic"], body, **headers).status == 403
         reply = ask(running.url, "/recollect/activity?follow=0", method="GET", host="evil.example")
         assert reply.status == 403
@@ -738,6 +938,25 @@ def test_an_overflow_is_recovered_without_memory_too() -> None:
         assert (record["handling"], record["overflows"]) == ("without memory", 1)
 
 
+@pytest.mark.parametrize("wire", list(PATHS))
+def test_newest_messages_that_do_not_fit_together_are_answered(wire: str) -> None:
+    """Memory keeps the last six; where the provider takes no three of them, fewer go out."""
+    says = Says(text="Next.", usage=Usage(input_tokens=3_000, output_tokens=8))
+    with (
+        ModelServer(lambda _: says, window_tokens=4_000) as server,
+        gateway(server, window_tokens=4_000) as running,
+    ):
+        texts: list[str] = []
+        for number in range(5):
+            texts.append(f"This is log {number}. " + f"step {number} took 5 ms " * 330)
+            reply = ask(
+                running.url, PATHS[wire], body_of(wire, texts), x_recollect_session="pasted"
+            )
+            assert reply.status == 200, reply.body
+            assert texts[-1].encode() in server.asked[-1].content
+            texts.append("Next.")
+
+
 def _cannot_open(space: str) -> Any:
     raise OSError(f"no memory for {space}")
 
@@ -764,9 +983,8 @@ def test_a_reply_to_a_request_that_was_overtaken_is_not_kept_behind_another() ->
         first.join()
         records(running, 2)
         (memory,) = running.gateway.spaces.opened()
-        assert running.gateway.loop is not None
         work = memory.engine.settle(5.0)
-        asyncio.run_coroutine_threadsafe(work, running.gateway.loop).result(10)
+        asyncio.run_coroutine_threadsafe(work, running.gateway.memories.loop).result(10)
     found = CliRunner().invoke(main, ["memory", "search", "answer", "--json"])
     passages = [hit["passage"] for hit in json.loads(found.output)["hits"]]
     assert "answer to the second" in passages

@@ -10,13 +10,12 @@ import pytest
 from tests.harness.model_server import ModelServer
 from tests.integration.test_gateway import (
     PATHS,
-    _no_network,  # noqa: F401 - the fixture: this machine may be reached
     gateway,
     leave_in_mid_stream,
     records,
 )
 
-from recollect.gateway.server import _unless_gone
+from recollect.gateway.asgi import unless_gone
 from recollect.testing.scripted_model import Says
 
 
@@ -37,7 +36,7 @@ def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
         return {"type": "http.disconnect"}
 
     async def scenario() -> None:
-        await asyncio.wait_for(_unless_gone(receive, work()), 5)
+        await asyncio.wait_for(unless_gone(receive, work()), 5)
 
     asyncio.run(scenario())
     assert reached == ["lost"]

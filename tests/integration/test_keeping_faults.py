@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from tests.sizes import at_size
+
 from recollect import BlockingEngine, Engine, open_memory
 from recollect.config import build
 from recollect.config.settings import StoreSettings
@@ -263,14 +265,17 @@ def test_a_long_history_seen_for_the_first_time_still_fits(tmp_path: Path) -> No
     """It is written piece by piece; what is durable in time may leave the view."""
 
     async def run() -> None:
-        lines = [f"number {n}: " + "cargo and winch over the quay " * 40 for n in range(1_201)]
-        async with open_memory(store=tmp_path / "m.db", window_tokens=60_000) as memory:
+        count = at_size(ci=401, full=1_201)
+        lines = [f"number {n}: " + "cargo and winch over the quay " * 40 for n in range(count)]
+        patient = {"store.write_seconds": 30.0, "turn.deadline_seconds": 60.0}
+        settings = {"window_tokens": 50 * count, "turn.stage_deadline_seconds": 50.0, **patient}
+        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
             context = await memory.prepare("s", request(*lines))
             before, after = context.report.tokens_before, context.report.tokens_after
             assert after < before / 2, "most of it left the view in the first turn"
             again = await memory.prepare("s", request(*lines))
             assert not again.report.over_limit
-        assert len(await texts(tmp_path / "m.db")) == 1_201
+        assert len(await texts(tmp_path / "m.db")) == count
 
     asyncio.run(run())
 

@@ -118,7 +118,9 @@ async def a_session(folder: Path, **opened: Any) -> list[Any]:
             )
             clock.time += 700 if number % 80 == 79 else 20
             await memory.settle()
+            memory.wake_jobs()  # the clock went on by itself: nobody knows that something is due
             await until_done(store, clock)
+        memory.wake_jobs()
         await until_done(store, clock)
     await store.close()
     return reports
@@ -180,7 +182,7 @@ def test_the_doctor_says_what_was_asked_today_and_in_all(tmp_path: Path) -> None
     path = tmp_path / "doctor.db"
 
     async def ask() -> None:
-        store = await open_store(str(path), space="default", create=True)
+        store = await open_store(str(path), space=str(Path.cwd()), create=True)
         await store.add_model_use(
             ModelUse(purpose="digest", calls=2, input_tokens=900, output_tokens=80),
             day="2020-01-01",

@@ -20,7 +20,7 @@ import apsw
 import pytest
 from click.testing import CliRunner
 from tests.integration.long_talk import SESSION, Clock, Talk, notes, opened, scribe
-from tests.integration.planted_secrets import Planted, bytes_below
+from tests.integration.planted_secrets import Planted, bytes_below, kinds_of
 from tests.unit.agent.agent_harness import AgentHarness, filling
 
 from recollect.config import load_settings
@@ -319,7 +319,7 @@ def test_no_kind_of_secret_in_a_message_reaches_the_disk(
             talk.answer("Done.")
         if at % (len(texts) // TURNS + 1) == 0 or at == len(texts):
             ends.append(len(talk.messages))
-    assert planted.kinds(place) > 280
+    assert planted.share(place) > 0.68
 
     def repeats(prompt: Prompt) -> str:
         return f"{notes(prompt)}\n- {planted.told_apart(2)}"
@@ -339,7 +339,7 @@ def test_no_kind_of_secret_in_a_message_reaches_the_disk(
     asyncio.run(run())
     told = [cli("receipt", SESSION, "--json", store=file), replayed(file)]
     told.append(cli("export", home / "out", store=file))
-    told.append(cli("memory", "forget", "--matching", "Done.", "--yes", store=file))
+    told.append(cli("memory", "forget", "--matching", "On it.", "--yes", store=file))
     assert planted.found_in(b"".join([bytes_below(home), *told, caplog.text.encode()])) == []
 
 
@@ -402,8 +402,8 @@ def test_no_kind_of_secret_beside_the_messages_reaches_the_disk(
             return seen
 
     seen = asyncio.run(run())
-    assert all(planted.kinds(place) > 280 for place in places)
-    assert planted.kinds("instructions") > 200
+    assert all(planted.share(place) > 0.68 for place in places)
+    assert planted.share("instructions") > 0.5
     told = [cli("receipt", SESSION, "--json", store=file), replayed(file)]
     told.append(CliRunner().invoke(main, ["doctor", "--json"]).output.encode())
     assert planted.found_in(b"".join([bytes_below(home), seen, *told])) == []
@@ -488,7 +488,7 @@ def test_no_kind_of_secret_that_is_imported_reaches_the_disk(
     before = (given / name).read_bytes()
     done = json.loads(cli("import", given, "--json", store=file))
     kept = done["totals"]["facts" if place == "knowledge" else "stored"]
-    assert kept > 300, kept
+    assert kept > 0.73 * len(kinds_of(place)), kept
     told = [cli("export", home / "out", store=file)]
     told.append(cli("facts", "read", store=file, code=None))
     told.append(cli("facts", "export", "--markdown", home / "facts", store=file))
@@ -587,8 +587,7 @@ def test_no_kind_of_secret_in_our_own_agents_turns_reaches_the_disk(
     ]
     harness = AgentHarness(tmp_path, ScriptedModel(steps), settings={"window_tokens": 200_000})
     harness.say(planted.joined("asked"), "and now?")
-    assert (harness.root / "memory/2026-03-11.md").stat().st_size > 20_000, (
-        "the flush wrote its note"
-    )
+    written = (harness.root / "memory/2026-03-11.md").stat().st_size
+    assert written > 50 * len(kinds_of("day note")), "the flush wrote its note"
     everything = bytes_below(tmp_path) + caplog.text.encode()
     assert planted.found_in(everything) == []

@@ -6,7 +6,6 @@ The clients are real, and so is the HTTP between them and a scripted server on t
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -23,7 +22,6 @@ from recollect.wiring import open_store
 anthropic = pytest.importorskip("anthropic")
 openai = pytest.importorskip("openai")
 
-_REACH = socket.socket.connect
 CALL = ScriptedCall(id="toolu_1", name="read_file", input={"path": "harbour/crane.py", "n": 3})
 SAYS = Says(
     text="The crane stands at quay seven.",
@@ -32,17 +30,6 @@ SAYS = Says(
     usage=Usage(input_tokens=40, output_tokens=12),
 )
 QUESTION = "where does the crane stand?"
-
-
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def local_only(self: socket.socket, address: Any) -> None:
-        assert isinstance(address, str | bytes) or address[0] in {"127.0.0.1", "::1"}, address
-        _REACH(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", local_only)
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 REQUESTS: dict[str, dict[str, Any]] = {

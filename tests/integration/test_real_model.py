@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.harness.real_model.converse import Run, converse
+from tests.harness.real_model.in_terminal import converse_in_terminal
 from tests.harness.real_model.script import plan_conversation
+from tests.harness.real_model.through_gateway import converse_through_gateway
 from tests.harness.real_model.weights import PARTS, VERSION, WeightsError, put_together
-from tests.sizes import only_in_full
+from tests.sizes import FULL, at_size, only_in_full
 
 from recollect.facts.extract import Extracted, extract
 from recollect.providers.openai import OpenAIChatModel
@@ -48,18 +48,6 @@ with LlamaServer(Path(sys.argv[1])) as server:
     print(server.pid, flush=True)
     time.sleep(600)
 """
-_REACH = socket.socket.connect
-
-
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody but servers of the tests' own."""
-
-    def local_only(self: socket.socket, address: Any) -> None:
-        assert isinstance(address, str | bytes) or address[0] == "127.0.0.1", address
-        _REACH(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", local_only)
 
 
 @pytest.fixture
@@ -94,6 +82,38 @@ def test_a_conversation_outlasts_the_window_of_a_real_model(
     assert outcome.places.count("kept") < len(outcome.places), told
     for one in outcome.compactions:
         assert one.spent.calls <= one.spent.max_calls, told
+
+
+def test_a_conversation_through_the_gateway_stays_within_a_real_window(
+    weights: Path, tmp_path: Path
+) -> None:
+    """The official client, which knows a base URL only; `just real-model --gateway` says more."""
+    pytest.importorskip("openai")
+    with LlamaServer(weights, window_tokens=at_size(768, 4_096)) as server:
+        talk = converse_through_gateway(
+            server,
+            tmp_path,
+            tokens=at_size(800, 6_000),
+            turn_tokens=at_size((180,), (500, 800, 650)),
+        )
+    assert talk.faults == [], talk
+
+
+def test_a_chat_in_a_terminal_tells_what_a_real_model_was_sent(
+    weights: Path, tmp_path: Path
+) -> None:
+    """Each turn typed, and `/status` and `/context` behind it; `just real-model --chat`: 60."""
+    with LlamaServer(weights) as server:
+        talk = converse_in_terminal(
+            server,
+            tmp_path,
+            turns=at_size(10, 60),
+            turn_tokens=at_size(60, 160),
+            reply_tokens=24,
+            compacting=FULL,
+        )
+    assert talk.faults == [], talk
+    assert talk.turns == at_size(10, 60)
 
 
 def test_the_server_ends_with_whoever_started_it(weights: Path) -> None:
@@ -169,7 +189,9 @@ def test_a_real_model_reads_for_facts_and_code_has_the_last_word(server: LlamaSe
     async def read() -> Extracted:
         model = OpenAIChatModel(model="smollm2", base_url=server.base_url)
         try:
-            return await extract([told], [], model=model, max_output_tokens=160, now=told.said_at)
+            return await extract(
+                [told], [], model=model, max_output_tokens=at_size(48, 160), now=told.said_at
+            )
         finally:
             await model.close()
 

@@ -105,7 +105,7 @@ def engine_with(file: Path, *embedders: Embedder, others: Sequence[Embedder] = (
         archive=archive,
         jobs=jobs,
         recaller=recaller,
-        embedders=[one.name for one in embedders],
+        embedders=embedders,
     )
 
 

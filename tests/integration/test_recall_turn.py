@@ -25,7 +25,6 @@ from tests.unit.config.test_recall_settings_act import (
     turn,
     with_vectors,
 )
-from tests.unit.embedders.provider_server import _no_network  # noqa: F401 - a fixture
 
 from recollect import open_memory
 from recollect.engine.session import Context

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -230,9 +229,8 @@ def test_a_pattern_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[TestDatabase]:
-    with PostgresServer(18) as server:
-        yield asyncio.run(server.migrated_database())
+def database(server: PostgresServer) -> TestDatabase:
+    return asyncio.run(server.migrated_database())
 
 
 def test_postgres_is_masked_in_every_row(database: TestDatabase, tmp_path: Path) -> None:

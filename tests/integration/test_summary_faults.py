@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.harness.model_server import Asked, ModelServer
+from tests.sizes import at_size
 from tests.unit.compaction.worked import (
     RULES,
     WORDS,
@@ -24,7 +25,6 @@ from tests.unit.compaction.worked import (
     long_history,
     plan_of,
 )
-from tests.unit.providers.conftest import _no_network  # noqa: F401 - a fixture
 
 from recollect.compaction.summarize import summarize
 from recollect.config import build
@@ -216,7 +216,7 @@ STEPS: dict[str, Step] = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=at_size(ci=25, full=60))
 @given(
     script=st.lists(st.sampled_from(["good", *STEPS]), min_size=1, max_size=12),
     last=st.sampled_from(sorted(STEPS)),

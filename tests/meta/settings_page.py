@@ -38,6 +38,11 @@ mode = "adaptive"
 ttl = "5m"
 ```
 
+A file that ends in `.json` or `.json5` is read as an `openclaw.json` wherever a settings file is
+named: `{config}`, `--config`, `open_memory(config=…)`. What holds for one agent alone stands in
+`[agents.NAME]` with the same keys (`[agents.NAME.pruning]`), or in OpenClaw's `agents.list`; the
+variable `{agent}` says which agent it is.
+
 - As a variable the last key is `{variable}`; lists are separated by commas.
 - Durations are `"250ms"`, `"90s"`, `"5m"`, `"1h"` or a number of seconds.
 - `"none"` empties a key that may be empty.
@@ -53,6 +58,7 @@ def settings_page() -> str:
     """The whole page."""
     introduction = _INTRODUCTION.format(
         config="RECOLLECT_CONFIG",
+        agent="RECOLLECT_AGENT",
         variable=variable_name("pruning.ttl"),
         reserved=", ".join(f"`{name}`" for name in sorted(NOT_SETTINGS)),
     )
@@ -109,7 +115,7 @@ def _foreign_section() -> str:
             head,
             _rule(head),
             *rows,
-            "| `agents.list[...]` | without effect: only agents.defaults is read |",
+            "| `agents.list[...]` | the same keys, for the agent that RECOLLECT_AGENT names |",
             "",
         ]
     )

@@ -115,7 +115,7 @@ GUIDES = {
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELLS = ("", "sh", "bash", "console", "text")
 SETTING = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?: = ([^`]+))?`")
-NOT_SETTINGS = (".py", ".md", ".json", ".jsonl", ".toml", ".db", ".bin")
+NOT_SETTINGS = (".py", ".md", ".json", ".jsonl", ".toml", ".db", ".bin", ".log", ".sock")
 
 
 def command_lines(text: str) -> Iterator[str]:

@@ -35,7 +35,7 @@ from recollect.values.reason import Cause
 from recollect.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
-EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=300, full=1_000)
+EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=120, full=1_000)
 
 
 class FixedRecall:
@@ -240,7 +240,7 @@ def test_with_a_recalled_block(format_name: FormatName) -> None:
         for block in blocks:
             text = block.text  # type: ignore[union-attr]
             cap = min(engine.settings.recall.hard_cap_tokens, window // 10)
-            assert engine._weigher.text(text) <= cap
+            assert engine.weigher.text(text) <= cap
             assert text.count("</recalled-context>") == 1
             assert text.count("</detail>") <= 1
             assert report.tokens_after <= window - report.reserve_tokens

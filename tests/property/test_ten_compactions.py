@@ -31,7 +31,7 @@ from recollect.values.history import behind_cut
 from recollect.values.model import Answer, FormatName, Prompt
 
 COMPACTIONS = 10
-EXAMPLES = at_size(ci=12, full=25)
+EXAMPLES = at_size(ci=8, full=25)
 WINDOWS = (4_000, 16_000, 64_000, 200_000, 1_000_000)
 
 
@@ -165,7 +165,7 @@ PI_WINDOWS = (16_000, 64_000, 1_000_000)
 @pytest.mark.parametrize(
     ("name", "window"),
     at_size(
-        ci=[(PI[1], 16_000), (PI[1], 64_000)],
+        ci=[(PI[1], 16_000)],
         full=[(name, window) for window in PI_WINDOWS for name in PI],
     ),
 )

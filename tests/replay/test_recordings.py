@@ -98,7 +98,7 @@ def raw_unanswered(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("name", [*PI, *CODEX])
+@pytest.mark.parametrize("name", at_size(ci=[PI[0], *CODEX], full=[*PI, *CODEX]))
 def test_a_coding_session(data: Path, name: str, window: int) -> None:
     path = data / "transcripts" / name
     (transcript,) = load(path)

@@ -17,14 +17,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from recollect.surfaces.cli.explain import window_from
 from recollect.surfaces.cli.progress import ShownProgress
+from recollect.surfaces.cli.text import window_from
 from recollect_bench.result import BenchResult, figure_text
 
 BENCHES: Final = {
     "cost": "what a long conversation costs under prompt caching, and what is kept of it",
     "facts": "what is extracted of what was stated plainly, and how much of noise",
     "gateway": "what the gateway adds to a request, beside bare proxies",
+    "hooks": "what an agent waits for its hooks, with the daemon and without",
     "live": "what stands in the request when a user asks, through the whole product",
     "recall": "what is found of what a question needs, on question sets and your transcripts",
     "redaction": "what is masked of real secrets, and what is touched that is none",
@@ -37,6 +38,9 @@ LIVE_SETS: Final = ("agent", "locomo", "beam", "longmemeval", "coding")
 LIVE_STRATEGIES: Final = (
     "gateway",
     "recollect",
+    "tools",
+    "tools-alone",
+    "both",
     "recall-off",
     "block-4000",
     "sliding-window",
@@ -47,9 +51,10 @@ EMBEDDERS: Final = ("hash", "static", "minilm", "minilm+static", "onnx", "onnx+s
 FACTS_BY: Final = ("none", "rules", "model")
 HALVES: Final = ("tune", "held-out", "both", "fresh")
 _TAKES: Final[Mapping[str, frozenset[str]]] = {
-    "cost": frozenset({"paths", "svg", "quick"}),
+    "cost": frozenset({"paths", "svg", "quick", "through_gateway"}),
     "facts": frozenset({"half", "noise", "model", "gguf", "most", "out", "misses"}),
     "gateway": frozenset({"quick", "peers"}),
+    "hooks": frozenset({"quick"}),
     "live": frozenset(
         {"sets", "half", "window", "embedder", "summaries", "store", "strategy", "no_pause"}
         | {"quick", "misses", "seeds", "most_chats", "most_questions", "spread"}
@@ -84,7 +89,7 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 @click.option(
     "--quick",
     is_flag=True,
-    help="cost, gateway, live, store, recall, turn --recall: to see that it runs.",
+    help="cost, gateway, hooks, live, store, recall, turn --recall: to see that it runs.",
 )
 @click.option(
     "--peers",
@@ -146,6 +151,9 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     multiple=True,
     metavar="N",
     help="live: the window in tokens, as 16k; may be given several times.",
+)
+@click.option(
+    "--through-gateway", is_flag=True, help="cost: ours also through a real gateway, over HTTP."
 )
 @click.option(
     "--summaries",
@@ -241,6 +249,7 @@ def bench(name: str, *, as_json: bool, **options: Any) -> None:
     cost       what a long conversation costs under prompt caching, and what is kept of it
     facts      what is extracted of what was stated plainly, and how much of noise
     gateway    what the gateway adds to a request, beside bare proxies
+    hooks      what an agent waits for its hooks, with the daemon and without
     live       what stands in the request when a user asks, through the whole product
     recall     what is found of what a question needs, and what is recalled for nothing
     redaction  what is masked of real secrets, and what is touched that is none

@@ -1,7 +1,8 @@
-"""Commands as text: what a line that begins with a slash means, and what is answered.
+"""Commands as text: what a line that begins with a slash means, and what `/memory` answers.
 
 A command is never sent to a model; `/compact` instructions are used once. A line that is no
-command of ours is an ordinary message: a path begins with a slash, too. `/memory` shows, adds
+command of ours is an ordinary message: a path begins with a slash, too; only what looks like a
+mistyped command is asked about. `/memory` shows, adds
 and forgets facts through `Engine.facts`: it changes only what was named, writes no fact's text
 into the transcript (forgetting could not reach it there), and answers every error with what to
 do next. A fact's text is printed on one line, without control characters; a shown id is unique.
@@ -11,21 +12,19 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from recollect.agent.tools.outcome import Tool
 from recollect.engine.engine import Engine
 from recollect.errors import RecollectError
-from recollect.formats.json_text import encode
-from recollect.session.index import SessionRecord
-from recollect.session.workspace import LoadedWorkspace
 from recollect.values.compaction import CompactionResult
 from recollect.values.fact import Fact
+from recollect.values.recall import FILE_SESSIONS
 from recollect.values.segment import SPEAKERS
 from recollect.values.upkeep import Certificate
 
@@ -34,9 +33,62 @@ if TYPE_CHECKING:
     from recollect.facts.results import FactSource, FactWhy, FactWritten
 
 
-CommandName: TypeAlias = Literal["compact", "new", "reset", "status", "undo", "context", "memory"]
-_LINE = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
-_DETAILED_FILES = 50
+CommandName: TypeAlias = Literal[
+    "compact",
+    "undo",
+    "status",
+    "context",
+    "why",
+    "receipt",
+    "replay",
+    "memory",
+    "facts",
+    "model",
+    "sessions",
+    "resume",
+    "name",
+    "branch",
+    "export",
+    "new",
+    "reset",
+    "help",
+]
+COMMANDS: Final[Mapping[CommandName, tuple[str, str]]] = {
+    "compact": ("/compact [INSTRUCTIONS]", "replace the past by a summary, now"),
+    "undo": ("/undo", "take the last compaction back"),
+    "status": ("/status", "share of the window, tokens by kind, compactions, cost, cache"),
+    "context": ("/context list|detail", "each component of the request, raw and injected"),
+    "why": ("/why [NUMBER|WORDS]", "what became of a message of the request, and why"),
+    "receipt": ("/receipt [NUMBER]", "what a compaction kept, what can be recalled, what is lost"),
+    "replay": ("/replay [TURN]", "what was sent at a turn; without one, the turns"),
+    "memory": ("/memory show|search|why|add|forget", "facts, notes, files and the archive"),
+    "facts": ("/facts [WORDS]", "the facts, or those that hold these words"),
+    "model": ("/model [NAME]", "which model answers; or change it for the next turns"),
+    "sessions": ("/sessions", "the sessions of this workspace"),
+    "resume": ("/resume ID", "go on with another session"),
+    "name": ("/name TEXT", "name this session"),
+    "branch": ("/branch [NUMBER]", "go on before one of your messages; without one, list them"),
+    "export": ("/export [FILE]", "write this session out: as Markdown, or FILE.jsonl whole"),
+    "new": ("/new", "begin a new session; the old transcript stays"),
+    "reset": ("/reset", "the same"),
+    "help": ("/help", "this list"),
+}
+TerminalCommand: TypeAlias = Literal["show", "exit", "quit"]
+TERMINAL_COMMANDS: Final[Mapping[TerminalCommand, tuple[str, str]]] = {
+    "show": ("/show [NUMBER]", "what was folded to a line, whole (in a terminal)"),
+    "exit": ("/exit", "end the chat (in a terminal)"),
+    "quit": ("/quit", "the same"),
+}
+"""Those that a terminal carries out by itself."""
+_LINE = re.compile(r"/(\s*)([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
+_CLOSE: Final = 0.75
+"""How much a word must be like a command's name to be taken for a mistyped one."""
+_TAKES: Final[Mapping[CommandName, tuple[str, ...]]] = {
+    **dict.fromkeys(("undo", "status", "sessions", "new", "reset", "help"), ("",)),
+    "context": ("", "list", "detail"),
+}
+"""All that may stand behind a command, of those that take no words of the user's."""
+_AS_MESSAGE: Final = "A message that begins with a slash is sent with a space before it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +106,35 @@ class NoCommand:
     reason: str
 
 
-def read_command(text: str) -> Command | NoCommand:
-    """The command in a line of the user's."""
-    match = _LINE.fullmatch(text.strip())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistyped:
+    """Neither a command nor likely a message: nothing is done, and the user is told."""
+
+    answer: str
+
+
+def read_command(text: str) -> Command | NoCommand | Mistyped:
+    """The command in a line of the user's; a space before the slash makes it a message."""
+    match = _LINE.fullmatch(text.rstrip())
     if match is None:
         return NoCommand(reason="it does not begin with a slash and a word")
+    space, word, argument = match[1], match[2], (match[3] or "").strip()
     for name in get_args(CommandName):
-        if name == match[1]:
-            return Command(name=name, argument=(match[2] or "").strip())
-    return NoCommand(reason="no command of this name")
+        if name == word and not space:
+            if argument not in _TAKES.get(name, (argument,)):
+                return Mistyped(answer=f"It is {COMMANDS[name][0]}, and no more. {_AS_MESSAGE}")
+            return Command(name=name, argument=argument)
+    names = [*get_args(CommandName), *get_args(TerminalCommand)]
+    close = get_close_matches(word.lower(), names, n=1, cutoff=_CLOSE)
+    if not close:
+        return NoCommand(reason="no command of this name")
+    if word in TERMINAL_COMMANDS and not space:
+        return Mistyped(answer=f"/{word} is for a terminal, alone on its line. {_AS_MESSAGE}")
+    return Mistyped(answer=f"Did you mean /{close[0]}? {_AS_MESSAGE}")
 
 
-def compaction_text(result: CompactionResult) -> str:
-    """What `/compact` answers."""
+def compaction_text(result: CompactionResult, *, undo: str = "/undo") -> str:
+    """What `/compact` answers; `undo` is the command that takes it back."""
     if not result.compacted:
         word = "Nothing was compacted" if result.ok else "Compaction failed"
         return f"{word}: {result.reason}. The conversation is as it was."
@@ -76,60 +144,8 @@ def compaction_text(result: CompactionResult) -> str:
         kept, recallable = receipt.count("in summary"), receipt.count("recallable")
         known = f"{kept} in the summary, {recallable} recallable, {receipt.count('lost')} lost"
         lines.append(f"Of what was known: {known}.")
-    lines.append("/undo takes it back.")
+    lines.append(f"{undo} takes it back.")
     return "\n".join(lines)
-
-
-def status_text(
-    *,
-    session_id: str,
-    model: str,
-    window_tokens: int | None,
-    messages: int,
-    compactions: int,
-    record: SessionRecord | None,
-) -> str:
-    """What `/status` answers."""
-    lines = [
-        f"session {session_id}",
-        f"model {model}, window {window_tokens or 'not known'}",
-        f"{messages} messages, {compactions} compactions standing",
-    ]
-    if record is not None and record.total_tokens is not None:
-        known = "last request" if record.tokens_are_fresh else "next request, by estimate"
-        lines.append(f"{known}: {record.total_tokens} tokens")
-    return "\n".join(lines)
-
-
-def context_text(
-    workspace: LoadedWorkspace,
-    tools: Sequence[Tool],
-    *,
-    system_chars: int,
-    messages: int,
-    message_chars: int,
-    detail: bool,
-) -> str:
-    """What `/context` answers: what stands in every request, raw and as it is injected."""
-    lines = [
-        f"system prompt: {system_chars} characters",
-        f"history: {messages} messages, {message_chars} characters",
-        f"tools: {len(tools)}, {sum(_tool_chars(tool) for tool in tools)} characters",
-        f"workspace files: {len(workspace.files)}",
-    ]
-    for file in workspace.files[:_DETAILED_FILES]:
-        cut = ", shortened" if file.truncated else ""
-        lines.append(
-            f"  {file.name}: raw {file.raw_chars}, injected {file.injected_chars} characters{cut}"
-        )
-    if detail:
-        lines.extend(f"  tool {tool.name}: {_tool_chars(tool)} characters" for tool in tools)
-    lines.extend(workspace.notes)
-    return "\n".join(lines)
-
-
-def _tool_chars(tool: Tool) -> int:
-    return len(tool.name) + len(tool.description) + len(encode(dict(tool.parameters)))
 
 
 # What `/memory` answers
@@ -137,6 +153,7 @@ def _tool_chars(tool: Tool) -> int:
 
 MOST_SHOWN: Final = 30
 """About a screen; the command line lists them all."""
+MOST_FOUND: Final = 10
 LEAST_ID_CHARS: Final = 8
 EXCERPT_CHARS: Final = 160
 _OUTCOMES: Final = {"added": "Noted", "replaced": "Noted, in place of what was known"}
@@ -267,6 +284,7 @@ USAGE: Final = (
     "/memory show, /memory search WORDS, /memory why ID, /memory add STATEMENT or "
     "/memory forget ID. A beginning of an id that only one fact has will do."
 )
+_SEGMENT_ID: Final = re.compile(r"[0-9a-f]{32}")
 _ID: Final = re.compile(r"(?=[0-9]*[a-f])[0-9a-f]{4,64}")
 """What may be kept of the words behind a command: anything else may be what is to be forgotten."""
 _WORDS: Final = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)
@@ -285,13 +303,31 @@ class MemoryScope:
         return f"recollect {rest} --space {quote(self.engine.space)}"
 
 
-def recordable(argument: str) -> str:
-    """What the transcript may keep of the words behind `/memory`: what was done, and ids."""
+def recordable(command: Command) -> str:
+    """What the transcript may keep of the words behind a command: what was done, and ids.
+
+    Of words that are looked for, added or to be forgotten nothing: forgetting could not reach them
+    there.
+    """
+    if command.name == "memory":
+        return _recordable_memory(command.argument)
+    return "" if command.name in ("why", "facts") else command.argument
+
+
+def _recordable_memory(argument: str) -> str:
     action, rest = _read(argument)
     if action is None:
         return ""
     named = action in ("forget", "why") and _ID.fullmatch(rest)
     return f"{action} {rest}" if named else action
+
+
+async def answer_facts(words: str, scope: MemoryScope) -> str:
+    """What `/facts` answers: all of them, or those that hold these words."""
+    try:
+        return await _listed(await scope.engine.facts(scope.session_id), words, scope)
+    except RecollectError as error:
+        return f"That could not be done: {str(error).rstrip('.')}."
 
 
 async def answer_memory(argument: str, scope: MemoryScope) -> str:
@@ -303,12 +339,17 @@ async def answer_memory(argument: str, scope: MemoryScope) -> str:
         return f"Something is missing behind `/memory {action}`. It knows {USAGE}"
     try:
         book = await scope.engine.facts(scope.session_id)
-        if action in ("show", "search"):
-            return await _listed(book, rest if action == "search" else "", scope)
+        if action == "show":
+            return f"{await _listed(book, '', scope)}\n{await _beside_facts(scope)}"
+        if action == "search":
+            return f"{await _listed(book, rest, scope)}\n{await _found(rest, scope)}"
         if action == "add":
-            return written_text(await book.add(rest))
+            shared = await scope.engine.facts()  # written by hand: known in every session
+            return written_text(await shared.add(rest))
         if action == "why":
             return why_text(await book.why(rest), session_id=scope.session_id)
+        if _SEGMENT_ID.fullmatch(rest):
+            return _forget_message(rest, scope)
         return await _forget(book, rest, scope)
     except RecollectError as error:
         return f"That could not be done: {str(error).rstrip('.')}."
@@ -331,6 +372,48 @@ async def _listed(book: FactBook, search: str, scope: MemoryScope) -> str:
     every = await book.list(FactFilter(superseded=True))
     elsewhere = scope.command_line("facts list")
     return facts_text(facts, every, searched=bool(search), elsewhere=elsewhere)
+
+
+async def _beside_facts(scope: MemoryScope) -> str:
+    """What else is known: memory files that are followed, and how much was said in sessions."""
+    files: list[str] = []
+    said = sessions = 0
+    for summary in await scope.engine.look_up(lambda store: store.sessions()):
+        if summary.session.startswith(FILE_SESSIONS):
+            path = one_line(summary.session.removeprefix(FILE_SESSIONS))
+            files.append(f"  {path}: {summary.segments} sections")
+        else:
+            said, sessions = said + summary.segments, sessions + 1
+    of = "1 session" if sessions == 1 else f"{sessions:,} sessions"
+    lines = [f"Archive: {said:,} messages of {of}. /memory search WORDS finds them."]
+    if files:
+        lines.append("Notes and memory files:")
+        lines.extend(files[-MOST_SHOWN:])
+    return "\n".join(lines)
+
+
+async def _found(search: str, scope: MemoryScope) -> str:
+    """Messages and sections of memory files that answer to these words, best first."""
+    await scope.engine.settle()
+    only = scope.session_id if scope.engine.settings.recall.scope == "session" else None
+    recalled = await scope.engine.search(search, session=only)
+    lines = [
+        f"- {passage.speaker or passage.role}, {passage.said_at}: "
+        f"»{one_line(passage.text)}« ({one_line(passage.source or passage.segment or '')})"
+        for passage in recalled.passages[:MOST_FOUND]
+    ]
+    lines.extend(str(note) for note in recalled.notes)
+    title = "Said in sessions, or written in memory files:"
+    return "\n".join([title, *lines] if lines else ["No message or memory file answers to that."])
+
+
+def _forget_message(id: str, scope: MemoryScope) -> str:  # noqa: A002
+    """A message stands in the transcript, too, which a running agent holds."""
+    rest = f"memory forget --segment {id} --workspace {quote(str(scope.workspace))}"
+    return (
+        "That is a message: it is in this agent's transcript, too, which is in use. End the agent "
+        f"and run `{scope.command_line(rest)}`."
+    )
 
 
 async def _forget(book: FactBook, id: str, scope: MemoryScope) -> str:  # noqa: A002

@@ -10,9 +10,10 @@ count as they do for pi, and the transcript keeps at least what the engine shows
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from recollect.agent.events import FlushResult
+from recollect.compaction.cut import UndoResult
 from recollect.engine.session import Context
 from recollect.formats.pi_session import PiEntry, PiShown, build_context, build_history, path_to
 from recollect.formats.translate import WireHistory
@@ -26,6 +27,9 @@ from recollect.values.history import SessionState, newest_cut
 from recollect.values.message import EntryKey
 from recollect.values.model import Usage
 from recollect.values.reason import Cause, Reason
+
+if TYPE_CHECKING:
+    from recollect.engine.engine import Engine
 
 # The history that every request begins from
 
@@ -106,6 +110,27 @@ def undone_elsewhere(number: int, state: SessionState) -> bool:
     return not cuts or number > cuts[0].before
 
 
+async def undo_in_engine(engine: Engine, session_id: str, entries: Sequence[PiEntry]) -> UndoResult:
+    """Take back the engine's last compaction on the branch that is under way.
+
+    The engine knows no branches: its newest cuts may be of one that was left. Where none stands on
+    this one nothing is taken back; else those go first.
+    """
+    path = path_to(entries)
+    here = {_number_of(entry) for entry in path if entry.kind == "compaction"}
+    made = {_number_of(entry) for entry in entries if entry.kind == "compaction"}
+    while True:
+        await engine.observe(session_id, {"usage": {}})  # loads it, says nothing
+        cut = newest_cut(engine.session(session_id).state.edits)
+        if cut is None or cut.number not in made - here:
+            return await engine.undo(session_id)
+        if not standing_compactions(path):
+            return UndoResult(edits=(), undone=None, reason=Reason(Cause.NOTHING_TO_UNDO))
+        done = await engine.undo(session_id)
+        if done.undone is None:
+            return done
+
+
 def first_kept_entry(
     first_kept: EntryKey | None,
     path: Sequence[EntryKey],
@@ -136,6 +161,10 @@ def _whole_turn(shown: Sequence[PiShown], position: int) -> str | None:
 
 FLUSH = "recollect.flush"
 COMMAND = "recollect.command"
+SidePurpose: TypeAlias = Literal["summary", "flush"]
+SPENT = "recollect.spent"
+"""An entry on what was asked of a model beside the conversation: for a summary, in a flush turn."""
+BRANCH = "recollect.branch"
 
 
 class Conversation:
@@ -147,6 +176,8 @@ class Conversation:
         """`key` is the session's in the index; without an index only the transcript is kept."""
         self.transcript = transcript
         self._clock = clock
+        self._has_key = False
+        """Whether the key's record was made this transcript's: it may be another's since."""
         self._index = index
         self._key = key
 
@@ -212,6 +243,8 @@ class Conversation:
             "reason": result.reason,
             "path": result.path,
             "bytesWritten": result.bytes_written,
+            "written": dict(result.written),
+            "refused": [str(refusal) for refusal in result.refused],
             "steps": result.steps,
         }
         self.transcript.append_custom(FLUSH, told)
@@ -219,10 +252,44 @@ class Conversation:
             now = self._clock.now()
             self._change(lambda record: record.after_flush(now))
 
+    def keep_spent(self, *, purpose: SidePurpose, model: str, usage: Usage) -> None:
+        """What was asked of a model beside the conversation."""
+        given = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
+        told = {
+            "input": given,
+            "output": usage.output_tokens,
+            "cacheRead": usage.cache_read_tokens,
+            "cacheWrite": usage.cache_write_tokens,
+        }
+        self.transcript.append_custom(SPENT, {"purpose": purpose, "model": model, "usage": told})
+
     def keep_command(self, name: str, argument: str) -> None:
         """A command: carried out once, never said to a model."""
         data = {"command": name, **({"argument": argument} if argument else {})}
         self.transcript.append_custom(COMMAND, data)
+
+    def keep_name(self, name: str) -> None:
+        """What the user calls the session."""
+        self.transcript.append_name(name)
+
+    def keep_model(self, *, provider: str, name: str) -> None:
+        """Another model answers from here on."""
+        self.transcript.append_model_change(provider=provider, model_id=name)
+
+    def model_of(self, provider: str) -> str | None:
+        """The model that was chosen last in this session, on whichever branch; None where none
+        was, or it is another provider's."""
+        changes = [entry for entry in self.transcript.entries if entry.kind == "model_change"]
+        if not changes or changes[-1].text("provider") != provider:
+            return None
+        return changes[-1].text("modelId")
+
+    def branch_before(self, entry_id: str) -> None:
+        """Go on before an entry of the conversation, as if it and what follows were not said."""
+        path = path_to(self.transcript.entries)
+        at = next(at for at, entry in enumerate(path) if entry.id == entry_id)
+        self.transcript.append_branch(path[at - 1].id if at else None, BRANCH)
+        self._change(SessionRecord.with_stale_tokens)
 
     def undo(self) -> str | NothingToUndo:
         """Take the last compaction back; the entry's id."""
@@ -285,18 +352,38 @@ class Conversation:
         return frozenset(number for number in found if number is not None)
 
     @property
+    def began(self) -> float | None:
+        """When the first entry was written, in seconds; None for a new transcript."""
+        entries = self.transcript.entries
+        return entries[0].milliseconds / 1000 if entries else None
+
+    @property
+    def name(self) -> str:
+        """What the user called the session, on whichever branch; empty where nobody did."""
+        named = [
+            entry.text("name") or ""
+            for entry in self.transcript.entries
+            if entry.kind == "session_info"
+        ]
+        return named[-1] if named else ""
+
+    @property
     def last_activity(self) -> float | None:
         """When something was last written, in seconds; None for a new transcript."""
         entries = self.transcript.entries
         return entries[-1].milliseconds / 1000 if entries else None
 
     def _change(self, change: Callable[[SessionRecord], SessionRecord]) -> None:
-        """Change the index's record of this transcript; one of another transcript is over."""
+        """Change the index's record of this transcript; that of another one, which was begun under
+        the same key since, is left alone."""
         path = path_to(self.transcript.entries)
         made = sum(entry.kind == "compaction" and not is_undo(entry) for entry in path)
 
         def changed(record: SessionRecord) -> SessionRecord:
             own = record.session_id == self.session_id
+            if not own and self._has_key:
+                return record
+            self._has_key = True
             begun = record if own else record.begun_anew(self.session_id)
             return change(begun.with_compactions(made))
 

@@ -20,15 +20,32 @@ FlushOutcome: TypeAlias = Literal["written", "nothing", "skipped", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlushRefusal:
+    """Something that the model wanted written in a flush turn, and that was not."""
+
+    path: str
+    """The file, or the tool that does not work there."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlushResult:
     """What a flush turn did, and why; there is always a reason."""
 
     outcome: FlushOutcome
     reason: str
     path: str = ""
-    """The file of the day, relative to the workspace."""
+    """The first file that was written, relative to the workspace; else the file of the day."""
     bytes_written: int = 0
+    written: tuple[tuple[str, int], ...] = ()
+    """Each file that was added to, and by how many bytes."""
+    refused: tuple[FlushRefusal, ...] = ()
     steps: int = 0
+    usage: Usage | None = None
+    """What its requests took together; None where no provider said."""
     said: str = field(default="", repr=False)
     """What the model said besides NO_REPLY; the user does not see it."""
 
@@ -93,6 +110,19 @@ class CallEnded:
     name: str
     is_error: bool
     text: str = field(repr=False)
+    exit_code: int | None = None
+    """Of a command that ran; None where none did."""
+
+
+UpkeepKind: TypeAlias = Literal["flush", "compaction"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepBegan:
+    """A flush turn or a compaction begins; `Flushed` or `Compacted` says how it ended, unless the
+    user stopped it."""
+
+    kind: UpkeepKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +153,8 @@ class Told:
     """What a command answered, or what the user should know."""
 
     text: str = field(repr=False)
+    data: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The same as a value, ready for JSON, where there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +181,7 @@ AgentEvent: TypeAlias = (
     | Replied
     | CallBegan
     | CallEnded
+    | UpkeepBegan
     | Compacted
     | Flushed
     | Withdrawn

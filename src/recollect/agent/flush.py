@@ -6,8 +6,10 @@ the tail. Never part of the conversation, never shown, never the end of a turn: 
 wrong is a result. A turn that is stopped after it wrote a note says so; otherwise the note would
 be written again.
 
-Only the notes of the day (`memory/YYYY-MM-DD.md`, by the user's clock) can be written, and only
-added to, with secrets masked; two writers at once lose nothing. The reply NO_REPLY is shown to
+Only the files that `compaction.flush.files` names can be written (the notes of the day by the
+user's clock, `memory.md`, `USER.md` unless it says otherwise), and only added to, with secrets
+masked; two writers at once lose nothing. The result says what was written, and what was refused
+and why. The reply NO_REPLY is shown to
 nobody: a stream is withheld for as long as it could still become that token.
 """
 
@@ -17,6 +19,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,18 +28,19 @@ from pathlib import Path
 from typing import Any
 
 from recollect.agent.durably import durably
-from recollect.agent.events import FlushResult
+from recollect.agent.events import FlushOutcome, FlushRefusal, FlushResult
 from recollect.agent.request import Shape, messages_field, with_user_text
 from recollect.agent.tools.outcome import CUT_OFF, ToolOutcome, failed, text_given
 from recollect.config import Settings
-from recollect.config.settings import Redaction
+from recollect.config.settings import FlushFile, Redaction
 from recollect.errors import ModelError, RecollectError
 from recollect.formats.blocks import texts_of
 from recollect.formats.translate import Speaker, to_pi, to_wire
 from recollect.ports import ChatModel
 from recollect.rules.redaction import redact
+from recollect.session.workspace import LONG_TERM_NOTES
 from recollect.stores.durable import same_file
-from recollect.values.model import ReplyDone
+from recollect.values.model import ReplyDone, Usage, added
 
 # The notes of the day
 
@@ -45,6 +49,16 @@ FOLDER = "memory"
 LOCK_SECONDS = 5.0
 """How long a note waits for who else writes the file: each holds it for one write and a sync."""
 _PAUSE_SECONDS = 0.01
+LASTING_FILES: tuple[FlushFile, ...] = ("memory.md", "USER.md", "AGENTS.md", "TOOLS.md")
+"""What each is for stands in `_USES`."""
+_COMPARED_BYTES = 1_000_000
+_USES: Mapping[FlushFile, str] = {
+    "daily": "what happened today, and what the user asked to remember",
+    "memory.md": "facts that stay true",
+    "USER.md": "who the user is and what they prefer",
+    "AGENTS.md": "lessons about how to work here",
+    "TOOLS.md": "lessons about tools, machines and commands",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +81,20 @@ class DayNote:
         return self.root / FOLDER / f"{self.day}.md"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastingFile:
+    """A file of the workspace's own folder that may be added to."""
+
+    root: Path
+    shown: str
+    """Its name."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.root / self.shown
+
+
 def day_of(now: float, tz: tzinfo | None) -> str:
     """The date in the user's time zone; without one, the machine's."""
     return datetime.fromtimestamp(now, tz).astimezone(tz).strftime("%Y-%m-%d")
@@ -80,21 +108,48 @@ def means_a_day_note(given: str | None) -> bool:
     return path.suffix == ".md" and path.parent.name == FOLDER and ".." not in path.parts
 
 
-def append_note(note: DayNote, text: str, redaction: Redaction) -> int:
-    """Add a text to the file of the day; how many bytes were written. OSError where it cannot."""
+def lasting_file(root: Path, given: str | None) -> LastingFile | None:
+    """The workspace file that a path means: one in its own folder, by a name that it has a use for.
+
+    Where there is a `MEMORY.md`, `memory.md` means that.
+    """
+    path = Path(given or "")
+    if path.is_absolute() and path.parent in (root, root.resolve()):
+        path = Path(path.name)
+    if len(path.parts) != 1:
+        return None
+    meant = next((name for name in LASTING_FILES if name.lower() == path.name.lower()), None)
+    if meant is None:
+        return None
+    there = [other for other in LONG_TERM_NOTES if os.path.lexists(root / other)]
+    shown = there[0] if there and meant == "memory.md" else meant
+    return LastingFile(root=root, shown=shown)
+
+
+def append_note(note: DayNote | LastingFile, text: str, redaction: Redaction) -> int:
+    """Add a text to the file; how many bytes were written. OSError where it cannot.
+
+    What a lasting file says already, line for line, is not written again.
+    """
     clean = redact(text, pii=redaction.pii).text if redaction.enabled else text
     clean = clean.strip("\n")
     if not clean.strip():
         return 0
     root = note.root.resolve()
-    folder = root / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    if not folder.resolve().is_relative_to(root):
+    place = root / note.shown
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.parent.resolve().is_relative_to(root):
         raise PermissionError(f"{FOLDER}/ leads out of the workspace")
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = _locked(folder / f"{note.day}.md", flags)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    handle = _locked(place, flags)
     try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise PermissionError(f"{note.shown} is no regular file")
         size = os.fstat(handle).st_size
+        if isinstance(note, LastingFile):
+            clean = _new_lines(clean, os.pread(handle, min(size, _COMPARED_BYTES), 0))
+            if not clean:
+                return 0
         before = os.pread(handle, 2, max(0, size - 2))
         gap = b"" if not size else b"\n" if before.endswith(b"\n") else b"\n\n"
         data = gap + clean.encode("utf-8", "replace") + b"\n"
@@ -105,6 +160,14 @@ def append_note(note: DayNote, text: str, redaction: Redaction) -> int:
     finally:
         os.close(handle)
     return len(data)
+
+
+def _new_lines(text: str, before: bytes) -> str:
+    """The lines of a text that a file does not have yet; empty where it has all of them."""
+    known = {line.strip() for line in before.decode("utf-8", "replace").splitlines()}
+    lines = [line for line in text.split("\n") if not line.strip() or line.strip() not in known]
+    said = "\n".join(lines).strip("\n")
+    return said if said.strip() else ""
 
 
 def _locked(path: Path, flags: int) -> int:
@@ -226,6 +289,7 @@ MAX_STEPS = 3
 """Requests of one flush turn: write, perhaps write again, done."""
 _READ_ONLY_ERRORS = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _DATE = "YYYY-MM-DD"
+_SHOWN_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,10 +310,22 @@ class FlushOrder:
 
 @dataclass(slots=True)
 class _Written:
-    bytes: int = 0
+    files: dict[str, int] = field(default_factory=dict)
+    """How many bytes were added to each file."""
+    refusals: list[FlushRefusal] = field(default_factory=list)
     refused: str = ""
     """Why the disk took nothing."""
     steps: int = 0
+    usage: Usage | None = None
+
+    def count(self, usage: Usage | None) -> None:
+        """One more reply came, and took this."""
+        if usage is not None:
+            self.usage = usage if self.usage is None else added(self.usage, usage)
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.files.values())
 
 
 async def flush(order: FlushOrder, model: ChatModel, settings: Settings) -> FlushResult:
@@ -289,6 +365,7 @@ async def _exchange(
         written.steps += 1
         body = {**order.sent, "model": speaker.model, field_name: messages}
         done = await _last_event(model, body)
+        written.count(done.usage)
         message = to_pi(
             done.reply, speaker, stop=done.stop, usage=done.usage, timestamp=int(order.now * 1000)
         )
@@ -310,6 +387,8 @@ def flush_text(note: DayNote, order: FlushOrder, settings: Settings) -> str:
     prompts = settings.compaction.flush
     local = datetime.fromtimestamp(order.now, order.tz).astimezone(order.tz)
     lines = [text for text in (prompts.system_prompt, prompts.prompt) if text.strip()]
+    if allowed := [f"{_shown(name, note)}: {_USES[name]}" for name in prompts.files]:
+        lines.append("You may append to:\n" + "\n".join(f"- {line}" for line in allowed))
     lines.append(f"Current time: {local.strftime('%Y-%m-%d %H:%M')} ({local.tzname()})")
     return "\n\n".join(lines).replace(_DATE, note.day)
 
@@ -340,52 +419,90 @@ async def _answered(
 async def _appended(
     call: Mapping[str, Any], note: DayNote, settings: Settings, written: _Written
 ) -> ToolOutcome:
-    """What `write` means here: add to the file of the day, whichever day was named."""
-    only = f"Only write works in this turn, and only to {note.shown}; it adds to the file."
-    if call["name"] != "write" or not means_a_day_note(text_given(call["arguments"], "path")):
+    """What `write` means here: add to a file that may be added to, never more."""
+    allowed = settings.compaction.flush.files
+    names = ", ".join(_shown(name, note) for name in allowed) or "no file at all"
+    only = f"Only write works in this turn, and only to {names}; it adds to the file."
+    path = text_given(call["arguments"], "path")
+    if call["name"] != "write":
+        written.refusals.append(FlushRefusal(path=str(call["name"]), reason="only write works"))
+        return failed(only)
+    target = _target(path, note, allowed)
+    if target is None:
+        reason = "not one of compaction.flush.files"
+        written.refusals.append(FlushRefusal(path=_name_given(path), reason=reason))
         return failed(only)
     content = text_given(call["arguments"], "content")
     if not content or not content.strip():
         return failed("`content` is empty; give the text to add.")
+    shown = target.shown
 
-    def add(text: str) -> None:  # counted where it is written: who waits may be gone by then
-        written.bytes += append_note(note, text, settings.redaction)
+    def add(text: str) -> int:  # counted where it is written: who waits may be gone by then
+        added = append_note(target, text, settings.redaction)
+        if added:
+            written.files[shown] = written.files.get(shown, 0) + added
+        return added
 
     try:
-        await durably(add, content)
+        added = await durably(add, content)
     except OSError as error:
         why = error.strerror or str(error)
         if error.errno in _READ_ONLY_ERRORS or isinstance(error, PermissionError):
-            written.refused = f"{note.shown} cannot be written: {why}"
-        return failed(f"{note.shown} cannot be written: {why}.")
-    return ToolOutcome(text=f"Added to {note.shown}. Answer NO_REPLY when done.")
+            written.refused = f"{shown} cannot be written: {why}"
+        written.refusals.append(FlushRefusal(path=shown, reason=f"it cannot be written: {why}"))
+        return failed(f"{shown} cannot be written: {why}.")
+    if not added:
+        return ToolOutcome(text=f"{shown} says that already. Answer NO_REPLY when done.")
+    return ToolOutcome(text=f"Added to {shown}. Answer NO_REPLY when done.")
+
+
+def _target(
+    given: str | None, note: DayNote, allowed: Sequence[FlushFile]
+) -> DayNote | LastingFile | None:
+    """The file that a path means, where it may be added to; of notes of a day, today's."""
+    if means_a_day_note(given):
+        return note if "daily" in allowed else None
+    meant = lasting_file(note.root, given)
+    if meant is None:
+        return None
+    name = "memory.md" if meant.shown in LONG_TERM_NOTES else meant.shown
+    return meant if name in allowed else None
+
+
+def _shown(name: FlushFile, note: DayNote) -> str:
+    return note.shown if name == "daily" else name
+
+
+def _name_given(path: str | None) -> str:
+    """A path of the model's, for people."""
+    kept = "".join(sign for sign in path or "(no path)" if sign.isprintable())
+    return kept if len(kept) <= _SHOWN_CHARS else f"{kept[:_SHOWN_CHARS]}…"
 
 
 def _ended(note: DayNote, written: _Written, *, text: str = "", failure: str = "") -> FlushResult:
-    result = FlushResult(
-        outcome="nothing",
-        reason="the model had nothing to write down",
-        path=note.shown,
-        bytes_written=written.bytes,
-        steps=written.steps,
-        said=text,
-    )
+    outcome: FlushOutcome = "nothing"
+    reason = "the model had nothing to write down"
     if written.bytes:
-        reason = f"{written.bytes} bytes were added to {note.shown}"
-        return _changed(result, "written", f"{reason}; then {failure}" if failure else reason)
-    if failure:
-        return _changed(result, "failed", failure)
-    return _changed(result, "skipped", written.refused) if written.refused else result
-
-
-def _changed(result: FlushResult, outcome: Any, reason: str) -> FlushResult:
+        outcome = "written"
+        reason = f"{written.bytes} bytes were added to {', '.join(written.files)}"
+        reason = f"{reason}; then {failure}" if failure else reason
+    elif failure:
+        outcome, reason = "failed", failure
+    elif written.refused:
+        outcome, reason = "skipped", written.refused
+    refused = "; ".join(dict.fromkeys(map(str, written.refusals)))
+    if refused and outcome != "skipped":
+        reason = f"{reason}; refused: {refused}"
     return FlushResult(
         outcome=outcome,
         reason=reason,
-        path=result.path,
-        bytes_written=result.bytes_written,
-        steps=result.steps,
-        said=result.said,
+        path=next(iter(written.files), note.shown),
+        bytes_written=written.bytes,
+        written=tuple(written.files.items()),
+        refused=tuple(written.refusals),
+        steps=written.steps,
+        usage=written.usage,
+        said=text,
     )
 
 

@@ -12,43 +12,74 @@ a notice says so and the turn goes on.
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from recollect.agent.answers import (
+    branch_points,
+    branch_points_text,
+    branch_session,
+    branched_text,
+    help_text,
+    name_session,
+    receipt_text,
+    replay_text,
+    sessions_text,
+    why_message_text,
+)
 from recollect.agent.commands import (
     Command,
+    CommandName,
     MemoryScope,
+    Mistyped,
+    answer_facts,
     answer_memory,
     compaction_text,
-    context_text,
     read_command,
     recordable,
-    status_text,
 )
-from recollect.agent.conversation import Conversation
+from recollect.agent.conversation import Conversation, undo_in_engine
 from recollect.agent.durably import durably
-from recollect.agent.events import AgentEvent, CallBegan, CallEnded, Ended, Failed, Told
+from recollect.agent.events import (
+    AgentEvent,
+    CallBegan,
+    CallEnded,
+    Ended,
+    Failed,
+    Told,
+    UpkeepBegan,
+)
 from recollect.agent.prompt import OWN_WORDS
+from recollect.agent.status import ContextStatus, context_text, status_text
 from recollect.agent.steps import Step, TurnSteps
-from recollect.agent.tools.confine import ToolScope
+from recollect.agent.tools.confine import ShellRule, ToolScope
 from recollect.agent.tools.files import edit_tool, read_tool, write_tool
+from recollect.agent.tools.memory import memory_agent_tools
 from recollect.agent.tools.outcome import CUT_OFF, Outputs, Tool, ToolOutcome, failed
 from recollect.agent.tools.shell import bash_tool
 from recollect.boundary import Failure, SystemClock, attempted
 from recollect.config.settings import Reset
 from recollect.engine.engine import Engine
-from recollect.errors import TranscriptError
-from recollect.formats.json_text import encode
+from recollect.errors import RecollectError, TranscriptError
 from recollect.ports import ChatModel, Clock
+from recollect.session.browse import (
+    SessionLine,
+    export_session,
+    listed_sessions,
+    session_meant,
+)
 from recollect.session.files import outputs_folder
 from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.transcript import SessionTranscript
 from recollect.session.undo import NothingToUndo
+from recollect.tools.handler import Confirm
 from recollect.values.history import newest_cut
 
 # One run at a time
@@ -111,36 +142,6 @@ class RunLock:
             else:
                 await events.aclose()
                 return
-
-
-# What an agent says of itself: `/status` and `/context`, from how it stands now.
-
-
-def status_of(steps: TurnSteps, record: SessionRecord | None) -> str:
-    """What `/status` answers; `record` is the session's line of the index."""
-    conversation = steps.conversation
-    return status_text(
-        session_id=conversation.session_id,
-        model=steps.model.name,
-        window_tokens=steps.window_tokens,
-        messages=len(conversation.shown()),
-        compactions=conversation.compactions,
-        record=record,
-    )
-
-
-def context_of(steps: TurnSteps, *, detail: bool) -> str:
-    """What `/context` answers; the workspace is read anew for it."""
-    steps.begin()
-    messages = [item.message for item in steps.conversation.shown()]
-    return context_text(
-        steps.workspace,
-        steps.shape.tools,
-        system_chars=len(steps.shape.system),
-        messages=len(messages),
-        message_chars=sum(len(encode(dict(message)).decode()) for message in messages),
-        detail=detail,
-    )
 
 
 # When a chat starts a new session
@@ -249,6 +250,8 @@ class CallRunner:
         self._tools = {tool.name: tool for tool in tools}
         self._task: asyncio.Task[ToolOutcome] | None = None
         self._begun = 0
+        self._ended: ToolOutcome | None = None
+        """What the call that was begun last came to, where nobody took it."""
         self.aborted = False
 
     def abort(self) -> None:
@@ -270,11 +273,15 @@ class CallRunner:
             elif cut_off:
                 outcome = failed(CUT_OFF)
             else:
-                self._begun += 1
+                self._begun, self._ended = self._begun + 1, None
                 outcome = await self._outcome(call)
             await durably(conversation.keep, _result(call, outcome, conversation.milliseconds()))
             yield CallEnded(
-                id=call["id"], name=call["name"], is_error=outcome.is_error, text=outcome.text
+                id=call["id"],
+                name=call["name"],
+                is_error=outcome.is_error,
+                text=outcome.text,
+                exit_code=(outcome.details or {}).get("exitCode"),
             )
 
     async def settle(self, conversation: Conversation) -> None:
@@ -283,6 +290,8 @@ class CallRunner:
         asked, answered = _last_calls(conversation)
         for at, call in enumerate(asked[answered:], answered):
             outcome = failed(ABORTED if at < begun else NOT_RUN)
+            if at == begun - 1 and self._ended is not None:  # done, although the turn is not
+                outcome = self._ended
             await durably(conversation.keep, _result(call, outcome, conversation.milliseconds()))
 
     async def _outcome(self, call: Mapping[str, Any]) -> ToolOutcome:
@@ -298,6 +307,7 @@ class CallRunner:
             self._task = None
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            self._ended = None if task.cancelled() else task.result()
         if task.cancelled():
             return failed(ABORTED)
         return task.result()
@@ -351,6 +361,10 @@ def _result(call: Mapping[str, Any], outcome: ToolOutcome, timestamp: int) -> di
 MAX_STEPS = 200
 """Requests of one turn; a model that asks on and on is stopped and told."""
 NOTHING_SAID = "Nothing was said, so nothing was asked; write a message or a command."
+NOT_WAITED_FOR = (
+    "Not waited for. A compaction that was nearly done ends in the background; it is told with "
+    "your next message, and /undo takes it back."
+)
 NO_NEW = "This host cannot begin a new session by itself; start it again for a fresh one."
 
 
@@ -372,6 +386,7 @@ class Agent:
         tools: Sequence[Tool] | None = None,
         read_only: bool = False,
         allow_outside: bool = False,
+        shell: ShellRule | None = None,
         max_steps: int = MAX_STEPS,
         max_output_tokens: int | None = None,
         options: Mapping[str, Any] | None = None,
@@ -379,25 +394,44 @@ class Agent:
         own_words: str = OWN_WORDS,
         first_run: bool = False,
         open_session: Callable[[], SessionTranscript] | None = None,
+        resume_session: Callable[[str], SessionTranscript] | None = None,
+        choose_model: Callable[[str], ChatModel] | None = None,
+        confirm_forget: Confirm | None = None,
+        settings_file: Path | None = None,
     ) -> None:
         """`engine` compacts when asked, not in the background (`compact_in_background=False`).
 
         `options` are further fields of each request; `provider` is who serves the model, where
-        that is not whose wire it is; `open_session` begins the next transcript for `/new`.
+        that is not whose wire it is; `open_session` begins the next transcript for `/new`,
+        `resume_session` opens that of an id, `choose_model` gives the model of a name;
+        `confirm_forget` asks the person before a memory tool forgets anything: without it none
+        does. `settings_file` is the one that was named: no tool writes it.
         """
         self._outputs = Outputs(
             folder=outputs_folder(transcript.path), redaction=engine.settings.redaction
         )
         scope = ToolScope(
-            root=workspace, allow_outside=allow_outside, read_only=read_only, outputs=self._outputs
+            root=workspace,
+            allow_outside=allow_outside,
+            read_only=read_only,
+            outputs=self._outputs,
+            shell=shell or ShellRule(),
+            settings_file=settings_file,
         )
         self._clock = clock or SystemClock()
         self._index = None if index is None else ReportingIndex(index)
         self._key = key
         self._open_session = open_session
+        self._resume_session = resume_session
+        self._choose_model = choose_model
         self._max_steps = max_steps
         if tools is None:
-            tools = (read_tool(scope), write_tool(scope), edit_tool(scope), bash_tool(scope))
+            tools = (
+                read_tool(scope),
+                *(() if read_only else (write_tool(scope), edit_tool(scope))),
+                *(() if read_only or scope.shell.mode == "off" else (bash_tool(scope),)),
+                *self._memory_tools(engine, model, confirm_forget),
+            )
         self._runner = CallRunner(tuple(tools))
         self._engine = engine
         self._steps = TurnSteps(
@@ -415,12 +449,36 @@ class Agent:
             own_words=own_words,
             first_run=first_run,
         )
+        self._first_model, self._first_flush_model = model, flush_model or model
+        self._remember_model()
         self._lock = RunLock()
+
+    def _memory_tools(
+        self, engine: Engine, model: ChatModel, confirm: Confirm | None
+    ) -> tuple[Tool, ...]:
+        return memory_agent_tools(
+            engine,
+            lambda: self.conversation.session_id,
+            window_tokens=engine.settings.window_tokens or model.window_tokens,
+            confirm=confirm,
+        )
 
     @property
     def conversation(self) -> Conversation:
         """The session that is under way."""
         return self._steps.conversation
+
+    @property
+    def model_name(self) -> str:
+        """The model that answers next."""
+        return self._steps.model.name
+
+    async def status(self) -> ContextStatus:
+        """What stands in the model's window and what it cost so far; `/status` as a value.
+
+        May be asked at any time, also while a run is under way.
+        """
+        return await self._steps.status()
 
     def abort(self) -> None:
         """Stop the run at once; what had come is recorded. Nothing runs: nothing happens."""
@@ -470,12 +528,14 @@ class Agent:
         if images:
             return self._turn(text if text.strip() else "", images)
         if not text.strip():
-            return self._nothing_said()
+            return self._only_told(NOTHING_SAID)
         command = read_command(text)
+        if isinstance(command, Mistyped):
+            return self._only_told(command.answer)
         return self._command(command) if isinstance(command, Command) else self._turn(text, ())
 
-    async def _nothing_said(self) -> AsyncGenerator[AgentEvent, None]:
-        yield Told(text=NOTHING_SAID)
+    async def _only_told(self, text: str) -> AsyncGenerator[AgentEvent, None]:
+        yield Told(text=text)
         yield Ended(reason="command")
 
     async def _turn(
@@ -524,29 +584,162 @@ class Agent:
             await self._runner.settle(self.conversation)
 
     async def _command(self, command: Command) -> AsyncGenerator[AgentEvent, None]:
-        is_memory = command.name == "memory"
-        kept = recordable(command.argument) if is_memory else command.argument
-        await durably(self.conversation.keep_command, command.name, kept)
+        await durably(self.conversation.keep_command, command.name, recordable(command))
         if command.name == "compact":
             self._steps.begin()
+            yield UpkeepBegan(kind="compaction")
             done = await self._steps.compact_on_request(command.argument)
             if done is None:
+                yield Told(text=NOT_WAITED_FOR)
                 yield Ended(reason="aborted")
                 return
             yield done
             yield Told(text=compaction_text(done.result))
-        elif command.name == "undo":
-            yield Told(text=await self._undo())
-        elif command.name in ("new", "reset"):
-            yield Told(text=await self._begin_anew())
-        elif command.name == "status":
-            record = await durably(self.conversation.record)
-            yield Told(text=status_of(self._steps, record))
-        elif is_memory:
-            yield Told(text=await answer_memory(command.argument, self._memory_scope()))
         else:
-            yield Told(text=context_of(self._steps, detail=command.argument == "detail"))
+            try:
+                yield await self.answer_command(command)
+            except RecollectError as error:
+                yield Told(text=f"That could not be done: {str(error).rstrip('.')}.")
         yield Ended(reason="command")
+
+    async def answer_command(self, command: Command) -> Told:
+        """Carry out any command but `/compact`, which is a run; leaves no line in the transcript.
+
+        RecollectError where it cannot be done.
+        """
+        name, argument = command.name, command.argument
+        session = self.conversation.session_id
+        scope = self._memory_scope()
+        if name in ("status", "context"):
+            status = await self.status()
+            detail = argument == "detail"
+            text = status_text(status) if name == "status" else context_text(status, detail=detail)
+            return Told(text=text, data=status.to_dict())
+        if name == "why":
+            return await self._why(argument)
+        if name == "sessions":
+            lines = await asyncio.to_thread(self._sessions)
+            data = {"sessions": [line.to_dict() for line in lines]}
+            return Told(text=sessions_text(lines), data=data)
+        answers: dict[CommandName, Callable[[], Awaitable[str]]] = {
+            "undo": self._undo,
+            "new": self._begin_anew,
+            "reset": self._begin_anew,
+            "memory": lambda: answer_memory(argument, scope),
+            "facts": lambda: answer_facts(argument, scope),
+            "receipt": lambda: receipt_text(
+                self._engine, session, argument, elsewhere=scope.command_line(f"receipt {session}")
+            ),
+            "replay": lambda: replay_text(
+                self._engine, session, argument, elsewhere=scope.command_line(f"replay {session}")
+            ),
+            "model": lambda: self.use_model(argument),
+            "name": lambda: self._name(argument),
+            "branch": lambda: self._branch(argument),
+            "export": lambda: self._export(argument),
+            "resume": lambda: self._resume(argument),
+        }
+        answer = answers.get(name)
+        text = help_text() if answer is None else await answer()
+        return Told(text=text)
+
+    async def _why(self, argument: str) -> Told:
+        last = await self._steps.last_request()
+        made = await self._steps.next_request() if last is None else last.made
+        which = "next" if last is None else "last"
+        text = why_message_text(made.report, argument, which=which)
+        return Told(text=text, data=made.report.to_dict())
+
+    def _sessions(self) -> list[SessionLine]:
+        conversation = self.conversation
+        folder = conversation.transcript.path.parent
+        return listed_sessions(folder, conversation.session_id, self._index)
+
+    async def _name(self, name: str) -> str:
+        if not name:
+            called = self.conversation.name
+            return f"This session is called {called}." if called else "Say how: /name TEXT"
+        kept = await durably(name_session, self.conversation, name)
+        return f"This session is called {kept} now."
+
+    async def use_model(self, name: str, *, record: bool = True) -> str:
+        """Let the model of this name answer from now on, also when the session goes on later
+        unless that is not to be recorded; without a name, only say which one does."""
+        steps = self._steps
+        if not name:
+            window = steps.window_tokens
+            size = "of unknown size" if window is None else f"{window:,} tokens"
+            return f"model {steps.model.name} ({steps.model.format}), window {size}"
+        if self._choose_model is None:
+            return "This host has chosen the model; it cannot be changed from here."
+        model = self._choose_model(name)
+        if model.format != steps.model.format:
+            return (
+                f"{name} is asked in another way ({model.format}); begin with it in the settings."
+            )
+        before = steps.model
+        self._ask_model(model)
+        if record:
+            await durably(self.conversation.keep_model, provider=self._provider, name=model.name)
+        return f"{model.name} answers from now on, in place of {before.name}."
+
+    def _ask_model(self, model: ChatModel) -> None:
+        """This one answers, and writes the notes where the one that answers does."""
+        steps = self._steps
+        own_flush = self._first_flush_model is not self._first_model
+        steps.flush_model = self._first_flush_model if own_flush else model
+        steps.model = model
+        steps.begin()
+
+    def _remember_model(self) -> None:
+        """Let the model answer that was chosen in this session, if the same provider is asked."""
+        named = self.conversation.model_of(self._provider)
+        model = self._first_model
+        if named is not None and named != model.name and self._choose_model is not None:
+            chosen = self._choose_model(named)
+            model = chosen if chosen.format == model.format else model
+        if model is not self._steps.model:
+            self._ask_model(model)
+
+    @property
+    def _provider(self) -> str:
+        """Who is asked, as the transcript names it: a server by its host, else by the wire."""
+        return urlsplit(self._engine.settings.models.base_url or "").netloc or (
+            self._first_model.format
+        )
+
+    async def _branch(self, argument: str) -> str:
+        """Go on before one of the user's messages; what came after stays in the file."""
+        if not argument:
+            return branch_points_text(branch_points(self.conversation))
+        return branched_text(await durably(branch_session, self.conversation, argument))
+
+    async def _export(self, argument: str) -> str:
+        """Write the session to a file; relative names are of the workspace."""
+        if argument == "-":
+            return "Name a file: a chat has no output of its own to write it to."
+        transcript, root = self.conversation.transcript.path, self._steps.scope.root
+        name = argument or f"session-{self.conversation.session_id[:8]}.md"
+        file = root / os.path.expanduser(name)  # noqa: ASYNC240, PTH111 - asks no disk
+        done = await asyncio.to_thread(export_session, transcript, file)
+        how = "the transcript itself" if done.format == "jsonl" else "as Markdown"
+        return f"Written: {done.file} ({done.bytes_written:,} bytes, {how})."
+
+    async def _resume(self, wanted: str) -> str:
+        if not wanted:
+            return "Say which: /resume ID; /sessions lists them."
+        if self._resume_session is None:
+            return "This host cannot change sessions; start it with the other one."
+        meant = session_meant(await asyncio.to_thread(self._sessions), wanted)
+        if meant.current:
+            return "That session is under way already."
+        before, resume = self.conversation, self._resume_session
+        try:
+            await durably(self._change_session, lambda: resume(meant.session_id))
+        finally:
+            if self.conversation is not before:
+                self._engine.end(before.session_id)
+        return f"Session {meant.session_id} goes on; the one before is kept as {before.session_id}."
 
     def _memory_scope(self) -> MemoryScope:
         return MemoryScope(
@@ -560,7 +753,8 @@ class Agent:
         conversation = self.conversation
         taken = 0
         if conversation.last_compaction_is_own or not conversation.compactions:
-            done = await self._engine.undo(conversation.session_id)
+            entries = conversation.transcript.entries
+            done = await undo_in_engine(self._engine, conversation.session_id, entries)
             session = self._engine.session(conversation.session_id)
             taken = await durably(conversation.follow, session.state) + (done.undone is not None)
             if not taken and (not session.keeping.loaded or newest_cut(session.state.edits)):
@@ -589,8 +783,11 @@ class Agent:
         transcript = open_session()
         self._steps.conversation = self._converse(transcript)
         before.transcript.close()
-        self._outputs.clear()
         self._outputs.follow(transcript.path)
+        if transcript.entries:
+            self._remember_model()
+        elif self._steps.model is not self._first_model:  # a new session takes the model along
+            self.conversation.keep_model(provider=self._provider, name=self.model_name)
 
     def _converse(self, transcript: SessionTranscript) -> Conversation:
         return Conversation(transcript, clock=self._clock, index=self._index, key=self._key)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -18,7 +19,9 @@ from recollect.agent.conversation import Conversation
 from recollect.agent.durably import durably
 from recollect.agent.loop import Agent
 from recollect.agent.prompt import answered_before
+from recollect.agent.tools.confine import ShellRule
 from recollect.config import Settings, load_settings
+from recollect.config.load import named_file
 from recollect.engine.engine import Engine
 from recollect.errors import MissingExtra, SettingsError
 from recollect.ports import ChatModel, Clock
@@ -27,6 +30,7 @@ from recollect.session.files import transcript_file
 from recollect.session.index import SessionIndex
 from recollect.session.transcript import SessionTranscript, open_transcript
 from recollect.session.workspace import create_missing_files
+from recollect.tools.handler import Confirm
 from recollect.wiring.memory import open_memory
 from recollect.wiring.models import choose_model
 
@@ -50,6 +54,7 @@ async def open_agent(
     workspace: Path | str,
     *,
     key: str = "main",
+    session_id: str | None = None,
     space: str | None = None,
     store: str | Path | None = None,
     config: Path | str | None = None,
@@ -57,17 +62,26 @@ async def open_agent(
     clock: Clock | None = None,
     tz: tzinfo | None = None,
     read_only: bool = False,
+    create_files: bool = True,
     allow_outside: bool = False,
+    shell: ShellRule | None = None,
+    confirm_forget: Confirm | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Agent]:
     """An agent at work in `workspace`, going on with the session `key` where it was left.
 
+    With a `session_id` the key goes on with that earlier session from now on.
     The space is the workspace folder unless it is named. A `model` that is given carries the
     conversation, summarises and writes the notes, in place of those of the settings. Files that the
-    workspace lacks are created, unless `workspace.skip_bootstrap` is set or it is read-only.
+    workspace lacks are created, unless `workspace.skip_bootstrap` is set, it is read-only, or
+    `create_files` is off: who only looks at a session changes nothing.
+    `shell` says how commands are run; without it, as the user of this process could run them.
+    `confirm_forget` asks the person before a memory tool forgets anything; without it none does.
+    `config` is read where `settings` are not whole; no tool writes that file.
     """
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
     chosen = settings if isinstance(settings, Settings) else _read(settings, config)
+    named = named_file(config)
     space = space or str(folder)
     async with AsyncExitStack() as opened:
         models = _models(chosen, model, opened)
@@ -76,8 +90,9 @@ async def open_agent(
         shelf = _TranscriptFolder(
             space=space, key=key, index=index, folder=folder, settings=chosen, clock=clock
         )
-        first_run = not read_only and not answered_before(index, key)
-        if not read_only:
+        create_files = create_files and not read_only
+        first_run = create_files and not answered_before(index, key)
+        if create_files:
             create_missing_files(folder, skip_bootstrap=chosen.workspace.skip_bootstrap)
         engine = open_memory(
             space=space,
@@ -89,7 +104,9 @@ async def open_agent(
             settings=chosen,
         )
         opened.push_async_callback(engine.close)
-        transcript = opened.enter_context(shelf.current())
+        transcript = opened.enter_context(
+            shelf.current() if session_id is None else shelf.resumed(session_id)
+        )
         agent = Agent(
             engine,
             models.main,
@@ -100,10 +117,16 @@ async def open_agent(
             clock=clock,
             tz=tz,
             flush_model=models.flush,
+            max_output_tokens=chosen.models.max_output_tokens,
             read_only=read_only,
             allow_outside=allow_outside,
+            shell=shell,
             first_run=first_run,
             open_session=shelf.next,
+            resume_session=shelf.resumed,
+            choose_model=None if model is not None else partial(_named_model, chosen, opened),
+            confirm_forget=confirm_forget,
+            settings_file=named and named.absolute(),
         )
         opened.push_async_callback(agent.close)
         await _reconcile(agent.conversation, engine)
@@ -126,6 +149,12 @@ class _TranscriptFolder:
 
     def next(self) -> SessionTranscript:
         return self._opened(self.index.begin_anew(self.key).session_id)
+
+    def resumed(self, session_id: str) -> SessionTranscript:
+        """An earlier session; the key goes on with it from now on."""
+        transcript = self._opened(session_id)
+        self.index.update(self.key, lambda record: record.begun_anew(session_id))
+        return transcript
 
     def _opened(self, session_id: str) -> SessionTranscript:
         return open_transcript(
@@ -152,6 +181,16 @@ def _models(settings: Settings, given: ChatModel | None, opened: AsyncExitStack)
     for model in by_name.values():
         opened.push_async_callback(model.close)
     return _Models(main, by_name[summary.name], by_name[flush.name])
+
+
+def _named_model(settings: Settings, opened: AsyncExitStack, name: str) -> ChatModel:
+    """The provider's model of this name, closed with the rest."""
+    named = replace(settings, models=replace(settings.models, main=name))
+    model = choose_model(named, "main")
+    if model is None:
+        raise SettingsError("there is no provider to ask: set models.provider")
+    opened.push_async_callback(model.close)
+    return model
 
 
 async def _with_window(settings: Settings, models: _Models) -> Settings:
@@ -181,5 +220,4 @@ async def _reconcile(conversation: Conversation, engine: Engine) -> None:
 
 
 def _read(settings: Mapping[str, Any] | None, config: Path | str | None) -> Settings:
-    file = None if config is None else Path(config)
-    return load_settings(arguments=dict(settings or {}), file=file).settings
+    return load_settings(arguments=dict(settings or {}), file=named_file(config)).settings

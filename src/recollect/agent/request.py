@@ -17,6 +17,8 @@ DEFAULT_OUTPUT_TOKENS = 8192
 """Anthropic's wire must name a limit; every current model of theirs takes this one."""
 OUTPUT_SHARE = 8
 """But never more than this part of a small window."""
+RESERVED_SHARE = 4
+"""What of a small window is kept for the reply (`compaction.reserve_tokens`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ def _chat(messages: list[dict[str, Any]], shape: Shape) -> dict[str, Any]:
     system = [{"role": "system", "content": shape.system}] if shape.system else []
     return {
         "model": shape.speaker.model,
-        "max_completion_tokens": shape.max_output_tokens,
+        "max_completion_tokens": _chat_output_tokens(shape),
         "tools": _tools(shape),
         "messages": [*system, *messages],
     }
@@ -93,6 +95,15 @@ def _output_tokens(shape: Shape) -> int:
     if shape.window_tokens is None:
         return DEFAULT_OUTPUT_TOKENS
     return max(1, min(DEFAULT_OUTPUT_TOKENS, shape.window_tokens // OUTPUT_SHARE))
+
+
+def _chat_output_tokens(shape: Shape) -> int | None:
+    """None: the provider's own limit. A small window is a local server's, and such a server lets
+    the model write until the window is full: there a reply ends with the room kept for it."""
+    room = None if shape.window_tokens is None else shape.window_tokens // RESERVED_SHARE
+    if shape.max_output_tokens is not None or room is None or room > DEFAULT_OUTPUT_TOKENS:
+        return shape.max_output_tokens
+    return max(1, room)
 
 
 def with_user_text(

@@ -17,7 +17,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from typing import Any, TypeVar
 
-from recollect.agent.conversation import Conversation, first_kept_entry, unrecorded
+from recollect.agent.conversation import (
+    Conversation,
+    SidePurpose,
+    first_kept_entry,
+    unrecorded,
+)
 from recollect.agent.durably import durably
 from recollect.agent.events import (
     AgentEvent,
@@ -29,11 +34,21 @@ from recollect.agent.events import (
     Replied,
     Said,
     Thought,
+    Told,
+    UpkeepBegan,
     Withdrawn,
 )
 from recollect.agent.flush import FlushOrder, SilentFilter, flush
 from recollect.agent.prompt import is_answered, system_prompt
 from recollect.agent.request import Shape, request_body
+from recollect.agent.status import (
+    ContextStatus,
+    RequestMade,
+    WhichRequest,
+    reported_tokens,
+    request_context,
+    spending_of,
+)
 from recollect.agent.tools.confine import ToolScope
 from recollect.agent.tools.outcome import Tool
 from recollect.engine.engine import Engine
@@ -50,9 +65,18 @@ from recollect.formats.translate import (
     to_wire,
 )
 from recollect.ports import ChatModel, Clock
+from recollect.rules.price import read_prices
 from recollect.session.workspace import LoadedWorkspace, load_workspace
 from recollect.values.compaction import CompactionResult, Trigger
-from recollect.values.model import Overflow, ReplyDone, ReplyEvent, TextDelta, ThinkingDelta
+from recollect.values.edit import Edit
+from recollect.values.model import (
+    Overflow,
+    ReplyDone,
+    ReplyEvent,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+)
 from recollect.values.report import Report
 
 # One request of a turn: what went out, and what came of it.
@@ -76,6 +100,18 @@ class SentRequest:
     request: Mapping[str, Any] = field(repr=False)
     wire_messages: int
     """How much of the history it stands for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastPrepared:
+    """What was prepared last, and what would make it out of date."""
+
+    made: RequestMade
+    session_id: str
+    edits: tuple[Edit, ...] = field(repr=False)
+    """Those that stood then: a compaction, its undoing or forgetting changes them."""
+    reply: Mapping[str, Any] | None = field(default=None, repr=False)
+    """What was answered to it, as it was recorded."""
 
 
 # Waits for work that the user may stop waiting for.
@@ -248,6 +284,8 @@ def gave_up(trouble: Trouble, made: Compacted | None) -> str:
     return f"The model did not answer: {trouble.reason}"
 
 
+STOPPED_FLUSH = "Stopped: the notes before a compaction are written another time."
+STOPPED_COMPACTION = "Stopped: nothing was compacted; that comes another time."
 SHRUNK_RATIO = 0.9
 """Of a request that did not fit, what the next one may be: estimates are off by some percent."""
 
@@ -274,6 +312,7 @@ class TurnSteps:
     shape: Shape = field(init=False)
     _listener: Listener = field(default_factory=Listener)
     _sent: SentRequest | None = None
+    _last: LastPrepared | None = None
     _waiting: AbortableWork = field(default_factory=AbortableWork)
 
     def __post_init__(self) -> None:
@@ -376,14 +415,14 @@ class TurnSteps:
             return
         notes_due = seen.due == "flush" or seen.flush_first
         if notes_due and not self.conversation.flushed_in_this_cycle:
+            yield UpkeepBegan(kind="flush")
             flushed = await self._waiting.unless_aborted(self._flush())
-            if flushed is not None:
-                yield flushed
+            yield flushed or Told(text=STOPPED_FLUSH)
         if seen.due == "compaction" and not self.aborted:
+            yield UpkeepBegan(kind="compaction")
             trigger: Trigger = "mid-turn" if mid_turn else "threshold"
             made = await self._waiting.unless_aborted(self.compact(trigger))
-            if made is not None:
-                yield made
+            yield made or Told(text=STOPPED_COMPACTION)
 
     async def compact(self, trigger: Trigger, *, instructions: str = "") -> Compacted:
         """Compact now, and record it where it was done."""
@@ -419,7 +458,53 @@ class TurnSteps:
         context = await self.engine.prepare(
             self.conversation.session_id, body, format=self.shape.speaker.format
         )
+        self._last = LastPrepared(
+            made=RequestMade(report=context.report, shape=self.shape, workspace=self.workspace),
+            session_id=self.conversation.session_id,
+            edits=context.state.edits,
+        )
         return context, SentRequest(request=context.request, wire_messages=len(wire.messages))
+
+    async def last_request(self) -> LastPrepared | None:
+        """What was prepared last in this process; None where the next request is made otherwise:
+        after a compaction, its undoing, forgetting, another model, a new session."""
+        last, session_id = self._last, self.conversation.session_id
+        if last is None or last.session_id != session_id:
+            return None
+        if last.made.shape.speaker != self.shape.speaker:
+            return None
+        await self.engine.last_messages(session_id)  # another process may have changed it
+        stands = self.engine.session(session_id).state.edits == last.edits
+        return last if stands else None
+
+    async def next_request(self) -> RequestMade:
+        """The next request, as the engine would send it now; leaves no trace. Nothing is recalled
+        for it: what is asked next is not known."""
+        self.begin()
+        body, _, _ = self._body()
+        context = await self.engine.preview(
+            self.conversation.session_id, body, format=self.shape.speaker.format, recall=False
+        )
+        return RequestMade(report=context.report, shape=self.shape, workspace=self.workspace)
+
+    async def status(self) -> ContextStatus:
+        """What stands in the window: of the last request, or of the next one where that differs."""
+        conversation = self.conversation
+        last = await self.last_request()
+        made = await self.next_request() if last is None else last.made
+        which: WhichRequest = "next" if last is None else "sent"
+        prices = read_prices(self.engine.settings.models.prices)
+        return ContextStatus(
+            session_id=conversation.session_id,
+            name=conversation.name,
+            model=self.model.name,
+            messages=len(conversation.shown()),
+            compactions=conversation.compactions,
+            seconds=max(0.0, self.clock.now() - (conversation.began or self.clock.now())),
+            spending=spending_of(conversation.transcript.entries, prices),
+            reported_tokens=None if last is None else reported_tokens(last.reply),
+            request=request_context(made, which, self.engine.weigher),
+        )
 
     def _body(self) -> tuple[dict[str, Any], WireHistory, tuple[PiShown, ...]]:
         shown = self.conversation.shown()
@@ -436,6 +521,8 @@ class TurnSteps:
             timestamp=self.conversation.milliseconds(),
         )
         entry_id = await durably(self.conversation.keep, message)
+        if self._last is not None:
+            self._last = replace(self._last, reply=message)
         if message["stopReason"] != "error":
             step.message = message
             self.first_run = False
@@ -457,14 +544,22 @@ class TurnSteps:
         await durably(self.conversation.keep, message)
 
     async def _keep_compaction(self, result: CompactionResult) -> Compacted:
-        if not result.compacted:
-            return Compacted(result=result)
-        _, wire, shown = self._body()
-        path = self.engine.session(self.conversation.session_id).state.path
-        leading = self.shape.leading
-        first = first_kept_entry(result.first_kept, path, wire, shown, leading=leading)
-        entry_id = await durably(self.conversation.keep_compaction, result, first)
+        """Record it, and what it took: one that came to nothing was paid for, too."""
+        entry_id: str | None = None
+        if result.compacted:
+            _, wire, shown = self._body()
+            path = self.engine.session(self.conversation.session_id).state.path
+            leading = self.shape.leading
+            first = first_kept_entry(result.first_kept, path, wire, shown, leading=leading)
+            entry_id = await durably(self.conversation.keep_compaction, result, first)
+        spent = result.spent
+        if spent.input_tokens or spent.output_tokens:
+            usage = Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
+            await self._keep_spent("summary", self.engine.summary_model, usage)
         return Compacted(result=result, entry_id=entry_id)
+
+    async def _keep_spent(self, purpose: SidePurpose, model: str, usage: Usage) -> None:
+        await durably(self.conversation.keep_spent, purpose=purpose, model=model, usage=usage)
 
     async def _flush(self) -> Flushed:
         _, wire, _ = self._body()
@@ -478,8 +573,11 @@ class TurnSteps:
             tz=self.tz,
             read_only=self.scope.read_only,
         )
-        result = await flush(order, self.flush_model, self.engine.settings)
+        model = self.flush_model
+        result = await flush(order, model, self.engine.settings)
         await durably(self.conversation.keep_flush, result)
+        if result.usage is not None:
+            await self._keep_spent("flush", model.name, result.usage)
         if result.done:
             await self.engine.flushed(self.conversation.session_id)
         return Flushed(result=result)

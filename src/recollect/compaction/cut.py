@@ -127,6 +127,8 @@ def cut(
     ask again with less to keep: with 0 only the newest exchange stays, and no smaller view can
     be had by cutting. Recalled blocks are not counted: a compaction ends them.
     """
+    if all(entry.role == "system" for entry in entries):
+        return NoCut(reason=Reason(Cause.NOTHING_SAID))
     cuttable = _cuttable_range(entries, edits, weigher or Weigher())
     newest = len(cuttable.entries) - 1
     place = next((at for at in range(newest, -1, -1) if cuttable.kept[at] >= keep_tokens), None)
@@ -138,8 +140,24 @@ def cut(
     worth = [at for at in points if _freed(cuttable, at) > least_freed_tokens]
     if not worth:
         freed = _freed(cuttable, points[-1])
-        return NoCut(reason=Reason(Cause.EXCHANGE_TOO_LARGE, tokens=freed))
+        return NoCut(reason=Reason(Cause.FREES_LITTLE, tokens=freed))
     return _planned(cuttable, _chosen(cuttable, worth, place, keep_tokens), keep_tokens)
+
+
+def cut_before(
+    entries: Sequence[Entry],
+    edits: Sequence[Edit],
+    rules: WireRules,
+    anchor: EntryKey,
+    *,
+    weigher: Weigher | None = None,
+) -> CutPlan | None:
+    """The plan of a cut whose first kept message is this one; None where none may lie there."""
+    cuttable = _cuttable_range(entries, edits, weigher or Weigher())
+    for at in _points(cuttable, rules):
+        if cuttable.entries[at].key == anchor:
+            return _planned(cuttable, at, cuttable.kept[at])
+    return None
 
 
 def _cuttable_range(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> _Range:

@@ -120,11 +120,11 @@ def latest_ask(entries: Sequence[Entry]) -> str:
 
 def _user_words(entry: Entry) -> str:
     texts = [
-        strip_channel_prefix(without_recalled_blocks(part.text, any_spelling=True))
+        without_recalled_blocks(part.text, any_spelling=True)
         for part in entry.parts
         if isinstance(part, Text)
     ]
-    return "\n".join(text for text in texts if not consumed(text))
+    return "\n".join(strip_channel_prefix(text) for text in texts if not consumed(text))
 
 
 def _last_identifiers(entries: Sequence[Entry]) -> list[str]:

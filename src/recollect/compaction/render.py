@@ -63,7 +63,7 @@ _MOST_DEPTH: Final = 8
 
 def consumed(text: str) -> bool:
     """Whether a user's text is a `/compact` command."""
-    return _COMMAND.match(text) is not None or _MARKED_UP in text
+    return _MARKED_UP in text or _COMMAND.match(strip_channel_prefix(text)) is not None
 
 
 def render(entries: Sequence[Entry]) -> str:
@@ -126,7 +126,7 @@ def _words(part: Part, entry: Entry) -> str:
         if entry.role != "user":
             return part.text if part.text.strip() else ""
         text = without_recalled_blocks(part.text, any_spelling=True)
-        if not entry.message.summary and consumed(strip_channel_prefix(text)):
+        if not entry.message.summary and consumed(text):
             return CONSUMED_NOTE
         return text if text.strip() else ""
     if isinstance(part, Image):
@@ -239,9 +239,8 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
     for part in entry.parts:
         if isinstance(part, Text):
             text = without_recalled_blocks(part.text, any_spelling=entry.role == "user")
-            text = strip_channel_prefix(text)
             if not (by_user and consumed(text)):
-                yield speaker, text, ""
+                yield speaker, strip_channel_prefix(text), ""
         elif isinstance(part, ToolCall):
             values = "\n".join(_strings(decoded(part.arguments), 0))
             calls[part.id] = f"{part.name} {' '.join(values.split())[:_CALL_CHARS]}".strip()

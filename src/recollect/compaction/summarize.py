@@ -301,7 +301,7 @@ async def summarize(
     )
     text = frame.text(draft)
     if settings.audit:
-        text = await _improved(text, draft, frame, stages)
+        text = await _improved(text, draft, frame, stages, previous_summary)
     return Summarized(
         text=text,
         carried=carried,
@@ -391,13 +391,17 @@ async def _drafted(
     return _Draft(history=history, turn=turn, oversized=tuple(oversized), pieces=pieces)
 
 
-async def _improved(text: str, draft: _Draft, frame: _Frame, stages: Stages) -> str:
+async def _improved(
+    text: str, draft: _Draft, frame: _Frame, stages: Stages, previous_summary: str
+) -> str:
     """The summary, or a second version of it where that lacks less."""
     audit_result = frame.audited(text, draft)
     if audit_result.passed:
         return text
     again = _second(draft, audit_result)
-    if again.prompt is not None and not stages.simple:
+    if _asked_in_vain(audit_result, previous_summary):
+        stages.note(Cause.SECOND_SPARED)
+    elif again.prompt is not None and not stages.simple:
         prompt = audit_prompt(again.prompt, audit_result.missing())
         done = await stages.asker.put(prompt, again.material, again.previous)
         if isinstance(done, Rejected):
@@ -413,6 +417,17 @@ async def _improved(text: str, draft: _Draft, frame: _Frame, stages: Stages) -> 
     if not audit_result.passed:
         stages.note(Cause.SUMMARY_LACKS, missing=audit_result.said)
     return text
+
+
+def _asked_in_vain(audit_result: AuditResult, previous_summary: str) -> bool:
+    """Whether nothing is missing but headings that the summary before lacks, too.
+
+    That one was asked for twice because of them: a model that does not write them would be paid
+    twice at every compaction.
+    """
+    if not previous_summary or audit_result.identifiers or audit_result.ask:
+        return False
+    return set(audit_result.sections) <= set(audit(previous_summary, ()).sections)
 
 
 def _second(draft: _Draft, audit_result: AuditResult) -> StretchSummary:

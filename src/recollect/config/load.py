@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,21 +31,26 @@ from recollect.config.keys import (
     snake_case,
 )
 from recollect.config.openclaw import DEFAULTS, prefixes, read_openclaw, routes
+from recollect.config.places import data_home
 from recollect.errors import SettingsError
 
 if TYPE_CHECKING:
     from recollect.config.settings import Settings
 
 CONFIG_VARIABLE = "RECOLLECT_CONFIG"
+AGENT_VARIABLE = "RECOLLECT_AGENT"
+OPENCLAW_SUFFIXES = (".json", ".json5")
 DEFAULT_FILE = "recollect.toml"
 ENVIRONMENT_PREFIX = "RECOLLECT_"
 NOT_SETTINGS = frozenset(
     {
+        "RECOLLECT_AGENT",  # whose overrides count
         "RECOLLECT_CALL",  # marks the processes of our own agent's commands
         "RECOLLECT_CONFIG",  # the settings file
         "RECOLLECT_HOME",  # the data folder
         "RECOLLECT_DATA",  # the tests' data
         "RECOLLECT_GGUF",  # the real model of the tests
+        "RECOLLECT_MCP_TOKEN",  # what clients of the MCP server bring over HTTP
         "RECOLLECT_MODELS",  # where ONNX models lie
         "RECOLLECT_SECRET",  # keys the hashes of all spaces: wiring
         "RECOLLECT_FULL",  # tests at their full sizes
@@ -197,27 +202,44 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
     openclaw: Path | None = None,
+    agent: str | None = None,
+    folder: Path | None = None,
+    look_around: bool = True,
 ) -> LoadedSettings:
     """Read every source that there is; `SettingsError` names the first key that is wrong.
 
-    Without `file`, RECOLLECT_CONFIG names it, else recollect.toml in the current folder is read
-    if it is there. Without `environment`, the process's own is read.
+    Without `file`, RECOLLECT_CONFIG names it, else recollect.toml in `folder` is read, or the
+    current folder's, if one is there; a file that ends in `.json` or `.json5` is an openclaw.json.
+    Without `environment`, the process's own is read. What a file says of one `agent` (its
+    `[agents.NAME]`, or OpenClaw's `agents.list`) goes before what it says of all; without one,
+    RECOLLECT_AGENT names it. A file that was not named is anybody's who writes into the folder: no
+    key goes to a server that it names. With `look_around` off no such file is read.
     """
     variables = os.environ if environment is None else environment
-    path = file or _found_file(variables)
+    agent = agent or variables.get(AGENT_VARIABLE) or None
+    named = named_file(file, variables)
+    path = named or (_found_file(folder or Path()) if look_around else None)
+    if path is not None and path.suffix.lower() in OPENCLAW_SUFFIXES:
+        if openclaw is not None and openclaw != path:
+            raise SettingsError(f"{path} and {openclaw} are both an openclaw.json; give one")
+        path, openclaw = None, path
     # Lowest first: each later one wins over the earlier.
     explicit = {
-        **(read_file(path) if path else {}),
+        **(read_file(path, agent=agent) if path else {}),
         **read_environment(variables),
         **read_arguments(arguments or {}),
     }
     preset = explicit["preset"].value if "preset" in explicit else known_keys()["preset"].default
-    imported, notices = read_openclaw(openclaw, preset=preset) if openclaw else ({}, [])
+    imported, notices = (
+        read_openclaw(openclaw, preset=preset, agent=agent) if openclaw else ({}, [])
+    )
     from_preset = {
         key: GivenValue(value=value, source=Source(kind="preset", name=preset))
         for key, value in PRESETS[preset].items()
     }
     given = {**from_preset, **imported, **explicit}
+    if named is None:
+        _keep_keys(given)
     return LoadedSettings(
         settings=build({key: value.value for key, value in given.items()}),
         sources={key: given[key].source if key in given else _DEFAULT for key in known_keys()},
@@ -225,17 +247,55 @@ def load_settings(
     )
 
 
+def user_settings(
+    file: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Settings:
+    """The user's own settings, for hooks and the MCP server: of `file`, else of the one that
+    RECOLLECT_CONFIG names, else of recollect.toml in the data folder.
+
+    Not those of the project that an agent works in: whoever wrote it could say where all that is
+    said goes.
+    """
+    own = data_home() / DEFAULT_FILE
+    # a file is named in any case, if an empty one: none is looked for in the current folder
+    named = named_file(file, environment) or (own if own.is_file() else Path(os.devnull))
+    return load_settings(file=named, environment=environment).settings
+
+
 def preset_settings(preset: str) -> Settings:
     """The settings of a preset with nothing else set, whatever files and variables say."""
     return build({**PRESETS.get(preset, {}), "preset": preset})
 
 
-def _found_file(environment: Mapping[str, str]) -> Path | None:
-    named = environment.get(CONFIG_VARIABLE)
-    if named:
-        return Path(named).expanduser()
-    usual = Path(DEFAULT_FILE)
-    return usual if usual.is_file() else None
+def named_file(
+    given: Path | str | None, environment: Mapping[str, str] | None = None
+) -> Path | None:
+    """The settings file that somebody named, as an argument or by RECOLLECT_CONFIG."""
+    variables = os.environ if environment is None else environment
+    named = given or variables.get(CONFIG_VARIABLE)
+    return Path(named).expanduser() if named else None
+
+
+def _found_file(folder: Path) -> Path | None:
+    usual = (folder / DEFAULT_FILE, Path(DEFAULT_FILE))
+    return next((path for path in usual if path.is_file()), None)
+
+
+def _keep_keys(given: Mapping[str, GivenValue]) -> None:
+    """Refuse to send a key to a server that a file names which was only found.
+
+    An agent at work in the folder, or whoever it was fetched from, may have written the file.
+    """
+    for group in ("models", "recall.remote"):
+        server, key = given.get(f"{group}.base_url"), given.get(f"{group}.key_variable")
+        if server is None or key is None or server.value is None or key.value is None:
+            continue
+        if server.source.kind == "file":
+            raise SettingsError(
+                f"{server.source} names a server, and {key.source} a key for it, but a file that "
+                f"was only found may be anybody's: name it ({CONFIG_VARIABLE}={DEFAULT_FILE}, or "
+                f"--config), or set {variable_name(f'{group}.base_url')}"
+            )
 
 
 def _notices_without_effect(given: Mapping[str, GivenValue]) -> list[Notice]:
@@ -257,8 +317,8 @@ def _notices_without_effect(given: Mapping[str, GivenValue]) -> list[Notice]:
     return notices
 
 
-def read_file(path: Path) -> dict[str, GivenValue]:
-    """What a recollect.toml sets."""
+def read_file(path: Path, *, agent: str | None = None) -> dict[str, GivenValue]:
+    """What a recollect.toml sets, for all agents and for this one."""
     text = read_text(path)
     try:
         table = tomllib.loads(text)
@@ -266,7 +326,21 @@ def read_file(path: Path) -> dict[str, GivenValue]:
         last = f"at the end, line {text.count(chr(10)) + 1}"
         place = str(problem).replace("at end of document", last)
         raise SettingsError(f"{path} is not valid TOML: {place}; correct that line") from None
-    return _read_table(table, kind="file", name=str(path))
+    agents = table.pop("agents", {})
+    if not isinstance(agents, Mapping) or not all(isinstance(a, Mapping) for a in agents.values()):
+        raise SettingsError(f"{path}: agents holds a table for each agent, such as [agents.NAME]")
+    known = {
+        name: _read_table(own, kind="file", name=f"{path} [agents.{name}]")
+        for name, own in agents.items()
+    }
+    if agent is not None and known and agent not in known:
+        raise unknown_agent(agent, known, str(path))
+    return {**_read_table(table, kind="file", name=str(path)), **known.get(agent or "", {})}
+
+
+def unknown_agent(agent: str, known: Iterable[str], name: str) -> SettingsError:
+    """The error for an agent that a file with agents does not name."""
+    return SettingsError(f"{name} has no agent {agent!r}; it names {', '.join(sorted(known))}")
 
 
 def read_arguments(arguments: Mapping[str, Any]) -> dict[str, GivenValue]:

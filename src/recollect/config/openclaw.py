@@ -330,9 +330,14 @@ class _OpenClawFile:
         return given.value
 
 
-def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], list[Notice]]:
-    """What an openclaw.json sets, and what is to be said about it."""
-    document = _parse(path)
+def read_openclaw(
+    path: Path, *, preset: str, agent: str | None = None
+) -> tuple[dict[str, GivenValue], list[Notice]]:
+    """What an openclaw.json sets, and what is to be said about it.
+
+    What `agents.list` says of this `agent` goes before `agents.defaults`.
+    """
+    document = _for_agent(_parse(path), agent, path)
     reading = _OpenClawFile(name=str(path), preset=preset)
     _collect(document, reading)
     _leave_out_unused_search(reading)
@@ -357,6 +362,36 @@ def _parse(path: Path) -> Mapping[str, Any]:
     if not isinstance(document, Mapping):
         raise SettingsError(f"{path} must hold one object {{...}}; is it an openclaw.json?")
     return document
+
+
+def _for_agent(document: Mapping[str, Any], agent: str | None, path: Path) -> Mapping[str, Any]:
+    """The document with what it says of one agent laid over what it says of all."""
+    agents = _table_at(document, "agents")
+    listed = [one for one in agents.get("list") or () if isinstance(one, Mapping)]
+    if agent is None or not listed:
+        return document
+    own = next((one for one in listed if one.get("id") == agent), None)
+    if own is None:
+        names = ", ".join(sorted(str(one.get("id", "?")) for one in listed))
+        raise SettingsError(f"{path} has no agent {agent!r}; it names {names}")
+    read_there = prefixes() | routes().keys()
+    over = {k: v for k, v in own.items() if f"{DEFAULTS}.{snake_case(k)}" in read_there}
+    others = [one for one in listed if one is not own]
+    defaults = _laid_over(_table_at(document, "agents", "defaults"), over)
+    return {**document, "agents": {**agents, "defaults": defaults, "list": others}}
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Two tables as one; where both name a key, whichever way they spell it, the upper counts."""
+    spelled = {snake_case(key): key for key in below}
+    merged = dict(below)
+    for key, value in above.items():
+        name = spelled.get(snake_case(key), key)
+        before = merged.get(name)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            value = _laid_over(before, value)
+        merged[name] = value
+    return merged
 
 
 def _collect(
@@ -513,7 +548,7 @@ def _say_what_is_left_out(document: Mapping[str, Any], reading: _OpenClawFile) -
             if over:
                 reading.say_without_effect(
                     f"agents.list[{agent.get('id', '?')}]",
-                    f"{', '.join(over)}; only agents.defaults is read",
+                    f"{', '.join(over)}; read for that agent alone (RECOLLECT_AGENT)",
                 )
     models = _table_at(document, "agents", "defaults", "models")
     if any(

@@ -11,22 +11,34 @@ import re
 from hashlib import blake2b
 from pathlib import Path
 
-import platformdirs
+from recollect.data_folder import data_folder
 
 _SPOKEN_CHARS = 40
 
 
 def data_home() -> Path:
     """The folder of all data: `RECOLLECT_HOME`, else the platform's data folder."""
-    given = os.environ.get("RECOLLECT_HOME")
-    if given:
-        return Path(given).expanduser()
-    return Path(platformdirs.user_data_dir("recollect", appauthor=False))
+    return Path(data_folder())
 
 
 def space_file(space: str) -> Path:
     """The SQLite file of a space."""
-    return data_home() / "spaces" / f"{file_name(space)}.db"
+    return spaces_folder() / f"{file_name(space)}.db"
+
+
+def spaces_folder() -> Path:
+    """Where the files of spaces are."""
+    return data_home() / "spaces"
+
+
+def sessions_folder(space: str) -> Path:
+    """The folder of a space's sessions; the space is what OpenClaw calls an agent."""
+    return data_home() / "agents" / file_name(space) / "sessions"
+
+
+def chat_history_file(space: str) -> Path:
+    """What was typed in the chats of a space."""
+    return sessions_folder(space) / "chat_history"
 
 
 def embedding_cache_file(store: Path, space: str) -> Path:
@@ -41,6 +53,11 @@ def embedding_cache_file(store: Path, space: str) -> Path:
 def spool_folder() -> Path:
     """Where batches wait that a store could not take."""
     return data_home() / "spool"
+
+
+def mcp_token_file() -> Path:
+    """Where the token is that clients of the MCP server bring over HTTP."""
+    return data_home() / "mcp" / "token"
 
 
 def models_folders() -> tuple[Path, ...]:

@@ -35,6 +35,7 @@ ProviderFormat = Literal["anthropic", "openai-chat", "openai-responses"]
 CompactionMode = Literal["safeguard", "default"]
 PruningMode = Literal["off", "cache-ttl", "adaptive", "aggressive"]
 IndexSource = Literal["sessions", "memory"]
+FlushFile = Literal["daily", "memory.md", "USER.md", "AGENTS.md", "TOOLS.md"]
 ResetMode = Literal["daily", "idle"]
 GatewaySummaries = Literal["off", "client"]
 
@@ -137,6 +138,11 @@ class Recall(Validated):
     block_tokens: Count = setting(
         400, "The block's size for a turn that asks nothing; a question may take the hard cap"
     )
+    blocks_tokens: Positive | None = setting(
+        None,
+        "What all blocks of a view may take together before older ones go; none: two and a half "
+        "hard caps, never over a quarter of the window",
+    )
     standing_tokens: Count = setting(
         1200,
         "What the user laid down in messages that left the view stands at its head in so many "
@@ -159,8 +165,8 @@ class Recall(Validated):
     )
     scope: Scope = setting(
         "auto",
-        'What is searched; "auto": the session in library and chat, the space in hooks, MCP and '
-        "imports",
+        'What is searched; "auto": the session in library, chat and gateway, the space in '
+        "hooks, `recollect wrap`, MCP and imports",
         openclaw="memoryContext.crossSession",
     )
     decay_per_day: Ratio = setting(
@@ -237,6 +243,17 @@ class Models(Validated):
         None, "Model that reads for facts; none: rules alone, no model is asked for facts"
     )
     deadline_seconds: Seconds = setting(120.0, "How long one call of a model may take")
+    max_output_tokens: Positive | None = setting(
+        None,
+        "The most that a reply of our own agent takes; none: the provider's limit, or what a small "
+        "window keeps free for it",
+    )
+    prices: tuple[str, ...] = setting(
+        (),
+        "Dollars for a million tokens, a line a model: its name (ending with a hyphen: all that "
+        "begin so), then input and output, and cache reads and writes where they cost something "
+        "else; beside known list prices",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +329,11 @@ class StoreSettings(Validated):
         "How long the store may take at the most before a batch goes to the spool instead; one "
         "that takes batches quickly is given less, though never under a second",
     )
+    pool_size: Positive = setting(
+        8,
+        "Connections to PostgreSQL that all memories of a process share at the most; those that "
+        "nobody uses are closed after a minute",
+    )
     undurable_seconds: Seconds = setting(
         10.0,
         "How long messages that neither the store nor the spool takes stay in the view; then the "
@@ -356,17 +378,22 @@ class Flush(Validated):
     )
     prompt: str = setting(
         "Older messages are about to be replaced by a summary. Append whatever must outlast them "
-        "(decisions, open work, preferences, exact names and paths) to memory/YYYY-MM-DD.md. "
+        "(decisions, open work, exact names and paths) to memory/YYYY-MM-DD.md, preferences of the "
+        "user to USER.md and facts that stay true to memory.md, as far as you may write them. "
         "If there is nothing to add, answer NO_REPLY.",
         "Its user message; YYYY-MM-DD is filled in",
         openclaw="compaction.memoryFlush.prompt",
     )
     system_prompt: str = setting(
         "This turn exists to save notes before the conversation is shortened; the user does not "
-        "see it. Only append to memory/YYYY-MM-DD.md, change nothing that is already there, and "
-        "finish with NO_REPLY.",
+        "see it. Only append, with write; change nothing that is already there, repeat nothing "
+        "that stands in the files, and finish with NO_REPLY.",
         "Its addition to the system prompt; YYYY-MM-DD is filled in",
         openclaw="compaction.memoryFlush.systemPrompt",
+    )
+    files: tuple[FlushFile, ...] = setting(
+        ("daily", "memory.md", "USER.md"),
+        "What it may add to, and only add: the notes of the day, workspace files",
     )
 
 
@@ -603,7 +630,7 @@ class GatewaySettings(Validated):
         '"client": when the window fills, ask the client\'s own model, with its key, for a summary',
     )
     summary_day_tokens: Positive = setting(
-        1_000_000, "Tokens a day that such summaries may take; over it, trimming only"
+        1_000_000, "Tokens a day that such summaries of a user may take; over it, trimming only"
     )
     max_body_bytes: Positive = setting(64_000_000, "Larger requests are refused with 413")
     max_requests: Positive = setting(256, "Requests at once; more are refused with 429")
@@ -612,6 +639,54 @@ class GatewaySettings(Validated):
         600.0, "How long a provider may stay silent before the gateway gives up on it"
     )
     upstream: GatewayUpstreams = field(default_factory=GatewayUpstreams)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings(Validated):
+    """The service for tenants on PostgreSQL: `recollect serve`."""
+
+    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 behind a proxy that has TLS")
+    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(8789, "Port to listen on; 0: a free one")
+    max_body_bytes: Positive = setting(16_000_000, "Larger requests are refused with 413")
+    max_requests: Positive = setting(1_024, "Requests at once; more are refused with 503")
+    concurrency: Positive = setting(
+        16, "Requests worked on at once, and connections to the database; the others wait"
+    )
+    tenant_concurrency: Positive | None = setting(
+        None, "Requests of a tenant worked on at once; none: half of all"
+    )
+    tenant_waiting: Positive = setting(
+        64, "Requests of a tenant that may wait for their turn; more are refused with 429"
+    )
+    deadline_seconds: Seconds = setting(
+        30.0, "How long a request may take that names no deadline; then 504"
+    )
+    max_deadline_seconds: Seconds = setting(
+        120.0, "The longest deadline that a request can name as X-Request-Timeout"
+    )
+    drain_seconds: Seconds = setting(
+        5.0, "After SIGTERM: how long it goes on while /readyz says no, so that nobody is cut off"
+    )
+    key_cache_seconds: Seconds = setting(
+        5.0, "How long a node goes by what it read of a key: so late a revocation reaches it"
+    )
+    idempotency_hours: Positive = setting(24, "How long the answer to an Idempotency-Key is kept")
+    open_spaces: Positive = setting(
+        512, "Memories open at once on a node; beyond it those unused for longest are closed"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSettings(Validated):
+    """The daemon that answers the hooks of agents: `recollect daemon`."""
+
+    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(
+        28_788,
+        "Port of its HTTP hooks on 127.0.0.1; where it is taken, or 0, a free one for good",
+    )
+    idle_seconds: Seconds = setting(
+        1_800.0, "It ends when nobody asked for so long and no agent lives that asked before"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -679,3 +754,5 @@ class Settings(Validated):
     workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
     session: SessionSettings = field(default_factory=SessionSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    serve: ServeSettings = field(default_factory=ServeSettings)
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)

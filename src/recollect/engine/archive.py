@@ -16,6 +16,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Container
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -126,6 +127,8 @@ class DurableArchive:
         self._took = False
         """The store has taken something that waited since draining began."""
         self._store_part, self._spool_part = Part("store"), Part("spool")
+        self.jobs_due: Callable[[float], None] = lambda _: None
+        """Hears when the first of the jobs is due that came with a batch, once the store has it."""
         self._uses: deque[tuple[ModelUse, str]] = deque()
         self._counting: asyncio.Task[None] | None = None
 
@@ -283,6 +286,7 @@ class DurableArchive:
             )
             if not isinstance(answer, Failure):
                 self._store_works()
+                self._note_jobs(answer)
                 return Kept(where="store", written=answer)
             if not issubclass(answer.error, BatchRefused):  # told when it is set aside
                 self._store_fails(answer.said)
@@ -426,6 +430,10 @@ class DurableArchive:
         self._unread = ""
         return written
 
+    def _note_jobs(self, written: WriteResult) -> None:
+        if written.due_at is not None and not (self._closed or loop_ends()):
+            self.jobs_due(written.due_at)
+
     def _not_asked(self) -> str:
         """Why the store is asked in the background only."""
         how = "is away" if self._is_away else "cannot be used yet"
@@ -519,11 +527,11 @@ class DurableArchive:
         if self._closed or loop_ends():
             return  # nobody would end what begins now
         if self._draining is None or self._draining.done():
-            self._draining = asyncio.create_task(self._drain())
+            self._draining = asyncio.create_task(self._drain(), context=Context())
 
     def _probe_soon(self) -> None:
         if not self._closed and (self._probing is None or self._probing.done()):
-            self._probing = asyncio.create_task(self._probe())
+            self._probing = asyncio.create_task(self._probe(), context=Context())
 
     async def _probe(self) -> None:
         """Until the store answers again: ask it for next to nothing."""
@@ -614,6 +622,7 @@ class DurableArchive:
         written = await attempted(self._on_store(lambda store: _write(store, record)))
         if not isinstance(written, Failure):
             self._unread, self._took = "", True
+            self._note_jobs(written)
             return written
         if issubclass(written.error, BatchRefused | FormatError) or self._is_stuck(record, written):
             if self._spool is not None:

@@ -7,6 +7,7 @@ without bound.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -14,18 +15,22 @@ from recollect.boundary import Boundary
 from recollect.engine.archive import Kept
 from recollect.engine.keeper import ArchiveState, SessionKeeper
 from recollect.rules.budget import WORTHWHILE_SHARE
+from recollect.rules.price import price_edit
 from recollect.turn.apply import Applied
 from recollect.turn.draft import Draft, is_block, without_blocks
 from recollect.turn.prune import PruneResult, prune
 from recollect.turn.query import QueryResult, last_exchange
 from recollect.turn.trim import TrimResult, trim
 from recollect.values.edit import Edit, Shorten
+from recollect.values.history import Composed, Row, requests_of
 from recollect.values.message import EntryKey, ToolResult
 from recollect.values.reason import NOT_RUN, Cause, Reason
 from recollect.values.report import BatchMoment
 
 PRUNED_ENOUGH_RATIO: Final = 0.8
 """Of the limit, what pruning alone has to come down to; else there is a compaction, or a trim."""
+VOLUNTARY_MOMENTS: Final = ("ratio", "uncached")
+"""Nothing has to be done: only what pays is."""
 FULL_MOMENTS: Final = ("over-limit", "room", "compaction")
 """The view is full: what pruning leaves has to be well below its limit."""
 TRIM_ROUNDS: Final = 3
@@ -112,6 +117,16 @@ async def free(
     if len(draft.entries) > FEW_MESSAGES:
         boundary.expect_work()
     not_durable: frozenset[EntryKey] = frozenset()
+    if moment.kind in VOLUNTARY_MOMENTS:
+        look = _Moment(
+            moment=moment,
+            asked=asked,
+            boundary=boundary,
+            not_durable=not_durable,
+            wanted_tokens=wanted_tokens,
+        )
+        if await look.prune(draft) is None:
+            return Freed(draft=draft)  # nothing to wait for the archive for
     if durability is not None:
         not_durable = await durability.not_durable(draft, boundary)
         if len(not_durable) == len(draft.entries):
@@ -143,8 +158,8 @@ class _Moment:
         ratio is a moment only if pruning is worth it; then what it frees comes first.
         """
         moment, given, limits = self.moment, draft.given, draft.given.limits
-        if moment.kind == "ratio":
-            pruned = await self._prune(draft)
+        if moment.kind in VOLUNTARY_MOMENTS:
+            pruned = await self.prune(draft)
             if pruned is None:
                 return Freed(draft=draft)
             draft = pruned
@@ -153,12 +168,12 @@ class _Moment:
         if moment.kind == "room" and draft.has_room(self.wanted_tokens):
             return Freed(draft=draft, moment=moment)
         compacts = given.may_compact and moment.kind in FULL_MOMENTS
-        if moment.kind != "ratio" and not compacts:
+        if moment.kind not in VOLUNTARY_MOMENTS and not compacts:
             # Where the past can become a summary, its results are worth more whole: measured,
             # pruning first costs as much and keeps less (docs/figures_cost.md).
-            draft = await self._prune(draft) or draft
+            draft = await self.prune(draft) or draft
         if draft.used_tokens() > limits.limit_tokens and _holds_oversized_result(draft):
-            draft = await self._prune(draft, everything=True) or draft
+            draft = await self.prune(draft, everything=True) or draft
         trims_first = given.settings.turn.trim_first
         if not trims_first and self._stays_full(draft):
             return Freed(draft=draft, moment=moment, compact_first=True)
@@ -176,9 +191,9 @@ class _Moment:
     async def _prune_at_last(self, draft: Draft) -> Draft:
         limits = draft.given.limits
         if draft.used_tokens() > limits.limit_tokens:
-            draft = await self._prune(draft) or draft  # what counts as recent has changed
+            draft = await self.prune(draft) or draft  # what counts as recent has changed
         if draft.used_tokens() > limits.available_tokens:
-            draft = await self._prune(draft, everything=True) or draft
+            draft = await self.prune(draft, everything=True) or draft
         return draft
 
     def _without_old_blocks(self, draft: Draft) -> tuple[Edit, ...]:
@@ -218,7 +233,7 @@ class _Moment:
         enough = PRUNED_ENOUGH_RATIO * draft.given.limits.compact_tokens
         return draft.given.may_compact and draft.used_tokens() > enough
 
-    async def _prune(self, draft: Draft, *, everything: bool = False) -> Draft | None:
+    async def prune(self, draft: Draft, *, everything: bool = False) -> Draft | None:
         """The draft with results pruned; None where nothing was."""
         given, limits, used = draft.given, draft.given.limits, draft.used_tokens()
         target = limits.limit_tokens if everything else limits.low_water_tokens
@@ -250,10 +265,8 @@ class _Moment:
         edits = tuple(edit for edit in made.edits if edit.anchor not in self.not_durable)
         if not edits:
             return None
-        worthwhile = given.estimated(limits.window_tokens // WORTHWHILE_SHARE)
-        ratio = self.moment.kind == "ratio" and not given.settings.turn.trim_first
-        if ratio and made.freed_tokens < worthwhile:
-            self.boundary.note("prune", "skipped", Reason(Cause.FREES_TOO_LITTLE))
+        voluntary = self.moment.kind in VOLUNTARY_MOMENTS and not given.settings.turn.trim_first
+        if voluntary and not self._pays(draft, edits, made.freed_tokens):
             return None
         replaced = {(edit.anchor, edit.part) for edit in edits}
         kept = tuple(
@@ -262,6 +275,33 @@ class _Moment:
             if not (isinstance(edit, Shorten) and (edit.anchor, edit.part) in replaced)
         )
         return await change(draft, kept + edits, self.boundary)
+
+    def _pays(self, draft: Draft, edits: Sequence[Shorten], freed_tokens: int) -> bool:
+        """Whether shortening these results is worth it; the report says why, either way."""
+        given, limits = draft.given, draft.given.limits
+        if freed_tokens < given.estimated(limits.window_tokens // WORTHWHILE_SHARE):
+            self.boundary.note("prune", "skipped", Reason(Cause.FREES_TOO_LITTLE))
+            return False
+        anchors = {edit.anchor for edit in edits}
+        rows = draft.view.rows
+        first = next(at for at, row in enumerate(rows) if not anchors.isdisjoint(_keys(row)))
+        before = given.fixed_tokens + sum(row.tokens for row in rows[:first])
+        price = price_edit(
+            given.request.format,
+            given.state.cache,
+            freed_tokens=int(freed_tokens * given.state.calibration.ratio),
+            before_tokens=given.calibrated(before),
+            used_tokens=draft.used_tokens(),
+            history_tokens=given.calibrated(draft.incoming_tokens),
+            limit_tokens=limits.limit_tokens,
+            requests=requests_of(given.state),
+        )
+        told = {"saves": int(price.saves), "breaks": int(price.breaks), "requests": price.requests}
+        if price.pays:
+            self.boundary.note("prune", "done", Reason(Cause.PAYS, **told))
+        else:
+            self.boundary.note("prune", "skipped", Reason(Cause.PAYS_TOO_LITTLE, **told))
+        return price.pays
 
     async def _trim(self, draft: Draft) -> Draft:
         given, settings = draft.given, draft.given.settings
@@ -299,6 +339,11 @@ class _Moment:
             unchanged=TrimResult(edits=(), freed_tokens=0, reason=NOT_RUN),
             reason=lambda result: result.reason,
         )
+
+
+def _keys(row: Row) -> tuple[EntryKey, ...]:
+    """The messages that a row shows."""
+    return row.sources if isinstance(row, Composed) else (row.key,)
 
 
 def _holds_oversized_result(draft: Draft) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from recollect.boundary import Failure, Part, attempted
-from recollect.compaction.cut import cut, replace_past
+from recollect.compaction.cut import cut, cut_before, replace_past
 from recollect.compaction.lines import lines_tokens
 from recollect.compaction.trigger import breaker_after, breaker_is_open
 from recollect.config import Settings
@@ -24,15 +24,15 @@ from recollect.engine.hooks import Hooks
 from recollect.engine.keeper import SessionKeeper
 from recollect.engine.ledger import masked_carried
 from recollect.engine.session import Session
-from recollect.engine.summary import Bill, Proved, Summarizer, prove
+from recollect.engine.summary import Bill, Proved, Summarizer, masked_json, prove
 from recollect.formats.stored_records import write_record
 from recollect.ports import Clock, Model, Recaller
 from recollect.rules.message_redaction import TextMask, redact_entries
+from recollect.rules.noise import channel_of
 from recollect.rules.redaction import redact
 from recollect.turn.draft import Draft
 from recollect.turn.query import newest_exchange
 from recollect.values.compaction import (
-    Carried,
     CompactionRecord,
     CompactionResult,
     CutPlan,
@@ -44,7 +44,7 @@ from recollect.values.compaction import (
 )
 from recollect.values.edit import Cut, Edit
 from recollect.values.history import SessionState, newest_cut, requests_of
-from recollect.values.message import MessageId
+from recollect.values.message import EntryKey, MessageId, Text
 from recollect.values.reason import NOT_RUN, Cause, Reason
 
 WORTHWHILE_RATIO = 0.98
@@ -59,6 +59,10 @@ KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
 """How much of what is usually kept is tried, one after the other, until the view would fit."""
 GRACE_SECONDS = 15.0
 """Summarising ends by itself when its time is over, and says what it spent; this ends the rest."""
+UNFIT_FIRST_KEPT = (
+    "a session_before_compact hook named a firstKeptEntryId that nothing can be kept from; the "
+    "planned one was used"
+)
 FITS_RATIO = 0.9
 """Of the limit, what a plan may come to: a view that is full again at once gains nothing."""
 
@@ -197,20 +201,37 @@ class Compactor:
         if isinstance(plan, NoCut):
             return replace(nothing, convergence="irreducible", reason=plan.reason)
         event = {"messageCount": len(draft.entries), "tokenCount": draft.used_tokens()}
-        answered = await self._hooks.fire("before_compaction", event, self.context(session))
+        whose = self.context(session, draft)
+        answered = await self._hooks.fire("before_compaction", event, whose)
         mask = TextMask(self._settings.redaction, session.keeping.secrets)
         masked, before = await asyncio.to_thread(_masked, plan, newest_cut(draft.edits), mask)
+        supplied, told = await self._summarizer.supplied(
+            draft, masked, before, mask, instructions=order.instructions, whose=whose
+        )
+        notes = (*answered.notes, *told)
+        if isinstance(supplied, NoSummary):
+            why = supplied.reason.masked(mask.text)
+            return replace(nothing, spent=supplied.spent, notes=notes, reason=why)
+        if supplied is not None and supplied.first_kept not in (None, plan.anchor):
+            other = await self._kept_from(session, draft, supplied.first_kept)
+            if other is None:
+                notes = (*notes, UNFIT_FIRST_KEPT)
+            else:
+                plan = other
+                masked, before = await asyncio.to_thread(
+                    _masked, plan, newest_cut(draft.edits), mask
+                )
         summary = await self._summarizer.summarize(
             draft,
             masked,
             before,
             mask,
             instructions=order.instructions,
-            whose=self.context(session),
+            supplied=supplied,
             begun=begun,
             bill=bill,
         )
-        notes = (*answered.notes, *summary.notes)
+        notes = (*notes, *summary.notes)
         nothing = replace(nothing, spent=summary.spent, notes=notes)
         if isinstance(summary, NoSummary):
             return replace(nothing, reason=summary.reason.masked(mask.text))
@@ -227,6 +248,20 @@ class Compactor:
             now=self._clock.now(),
         )
         return _Ready(plan=plan, summary=summary, proved=proved, nothing=nothing)
+
+    async def _kept_from(
+        self, session: Session, draft: Draft, anchor: EntryKey | None
+    ) -> CutPlan | None:
+        """The plan that keeps what a hook wants kept; None where a cut may not lie there."""
+        assert anchor is not None
+        given = draft.given
+        plan = cut_before(
+            draft.entries, draft.edits, given.codec.rules, anchor, weigher=given.weigher
+        )
+        if plan is None or await self._not_durable(session, draft, plan):
+            return None
+        left = _without(plan, session.keeping.forgotten)
+        return left if isinstance(left, CutPlan) else None
 
     async def _committed(
         self, session: Session, draft: Draft, ready: _Ready, begun: float
@@ -267,7 +302,7 @@ class Compactor:
                 compacted_messages=len(plan.summarized),
                 tokens_after=tokens_after,
                 splits_a_turn=plan.splits_a_turn,
-                details=ready.summary.carried.details(),
+                details={**ready.summary.details, **ready.summary.carried.details()},
                 receipt=ready.proved.receipt,
                 seconds=time.monotonic() - begun,
             )
@@ -299,7 +334,7 @@ class Compactor:
         now, redaction = self._clock.now(), self._settings.redaction
         kept_result = result
         if redaction.enabled:
-            kept_result = _masked_result(result, cut.carried or Carried(), redaction)
+            kept_result = _masked_result(result, redaction)
         record = CompactionRecord(
             session=session.id,
             number=result.number,
@@ -340,7 +375,7 @@ class Compactor:
             "tokenCount": done.tokens_after,
             "compactedCount": done.compacted_messages,
         }
-        answered = await self._hooks.fire("after_compaction", event, self.context(session))
+        answered = await self._hooks.fire("after_compaction", event, self.context(session, draft))
         return replace(done, notes=(*done.notes, *answered.notes))
 
     def _plan(self, draft: Draft) -> CutPlan | NoCut:
@@ -381,13 +416,22 @@ class Compactor:
         )
         return len(self._keeper.not_durable(plan.summarized, session.keeping))
 
-    def context(self, session: Session) -> dict[str, str | None]:
-        """Whose compaction it is, as hooks are told."""
+    def context(self, session: Session, draft: Draft) -> dict[str, str | None]:
+        """Whose compaction it is, as hooks are told; where its host does not say by which channel
+        messages come, the newest one that names its channel does."""
+        said = (
+            channel_of(part.text)
+            for entry in reversed(draft.entries)
+            if entry.role == "user"
+            for part in entry.parts
+            if isinstance(part, Text)
+        )
+        heard = session.message_provider or next((name for name in said if name), None)
         return {
             "agentId": self._space,
             "sessionKey": session.id,
             "workspaceDir": self._workspace,
-            "messageProvider": None,
+            "messageProvider": heard,
         }
 
 
@@ -438,9 +482,7 @@ def _new_cut(state: SessionState, base: tuple[Edit, ...], ready: _Ready) -> Cut:
     )
 
 
-def _masked_result(
-    result: CompactionResult, carried: Carried, redaction: RedactionSettings
-) -> CompactionResult:
+def _masked_result(result: CompactionResult, redaction: RedactionSettings) -> CompactionResult:
     """As it may be stored."""
 
     def masked(text: str) -> str:
@@ -461,5 +503,5 @@ def _masked_result(
         notes=tuple(masked(note) for note in result.notes),
         summary=masked(result.summary),
         receipt=receipt,
-        details=masked_carried(carried, masked).details(),
+        details=masked_json(dict(result.details), masked),
     )

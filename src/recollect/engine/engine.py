@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 
-from recollect.boundary import Boundary, Part, SystemClock
+from recollect.boundary import Boundary, Failure, Part, SystemClock, attempted
 from recollect.compaction.cut import UndoResult
 from recollect.config import Settings
-from recollect.engine.archive import DurableArchive
+from recollect.engine.archive import DurableArchive, Where
 from recollect.engine.background import BackgroundNotes, MeteredModel, use_reason
 from recollect.engine.batch_moment import Durability
 from recollect.engine.compact import CompactionOrder, Compactor
 from recollect.engine.hooks import Hook, HookName, Hooks
-from recollect.engine.keeper import SessionKeeper
+from recollect.engine.keeper import IngestCounts, SessionKeeper
 from recollect.engine.observe import Observer, overtaken
 from recollect.engine.prepare import TurnResult, begin, context_of, prepare_turn
 from recollect.engine.recaller import MemoryRecaller
@@ -36,27 +37,28 @@ from recollect.engine.session import (
     checked_request,
     load,
 )
+from recollect.engine.told_answers import ToldAnswers
 from recollect.engine.watch import Watching, watched
 from recollect.errors import StaleSession, StoreError
-from recollect.formats.codec import CODECS
+from recollect.formats.codec import CODECS, format_of
 from recollect.formats.replies import StreamedReply
 from recollect.formats.request import split_request
-from recollect.ports import Clock, Model, Recaller, RecogniseOverflow, TokenCounter
-from recollect.rules.budget import limits_of, window_of
-from recollect.rules.identity import space_secret
+from recollect.ports import Clock, Embedder, Model, Recaller, RecogniseOverflow, Store, TokenCounter
+from recollect.rules.budget import limits_beside, limits_of, window_of
+from recollect.rules.identity import ROOT, batch_root, chain, sealed, space_secret
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import Weigher
 from recollect.transfer.memory_files import Following
-from recollect.turn.align import LastRequest, remember
+from recollect.turn.align import LastRequest, enter, read, remember
 from recollect.turn.apply import LastView
 from recollect.turn.draft import Draft, TurnInput
 from recollect.upkeep.jobs import BackgroundJobs
 from recollect.values.compaction import CompactionResult, Trigger
-from recollect.values.history import SessionId, SessionState, SpaceId, requests_of
+from recollect.values.history import Entry, SessionId, SessionState, SpaceId, requests_of
 from recollect.values.message import MessageId
 from recollect.values.model import FormatName, ModelUse, Request
 from recollect.values.reason import Cause, Reason
-from recollect.values.recall import FILE_SESSIONS
+from recollect.values.recall import Recalled, RecallRequest
 from recollect.values.report import Outcome
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from recollect.upkeep.forget import Cascade
 
 StreamT = TypeVar("StreamT")
+StoredT = TypeVar("StoredT")
 
 KNOWN_PROMPTS = 64
 """How many pairs of system prompt and tools are counted only once."""
@@ -99,7 +102,7 @@ class Engine:
         critical_rules: Callable[[], str] = lambda: "",
         workspace: str | None = None,
         compact_in_background: bool = True,
-        embedders: Sequence[str] = (),
+        embedders: Sequence[Embedder] = (),
         cascades: Sequence[Cascade] = (),
         deployment_secret: bytes = b"",
         off_the_loop: bool = False,
@@ -113,24 +116,26 @@ class Engine:
         self.space = check_space_name(space)
         self._secret = space_secret(space, deployment_secret)
         self._jobs, self._files = jobs, files
-        self._embedders, self._cascades = tuple(embedders), tuple(cascades)
+        self._embedders = tuple(embedder.name for embedder in embedders)
+        self._cascades = tuple(cascades)
         self._beside = beside or BackgroundNotes()
         self._clock = clock or SystemClock()
         self._recaller, self._model = recaller, model
         self._hooks = Hooks()
         self._off_the_loop = off_the_loop
-        self._stored = None if archive is None else self._reader(archive)
+        self._stored = None if archive is None else self._reader(archive, embedders)
         """Reads what is stored, whether or not anything new may be kept."""
         self._keeper = self._stored if self.settings.ingest.enabled else None
         count = counter.count_text if counter else None
-        self._weigher = Weigher(self.settings.tokens.counter, count=count)
+        self.weigher = Weigher(self.settings.tokens.counter, count=count)
+        """Counts tokens as reports do, before calibration."""
         self._compactor = Compactor(
             self.settings,
             space=space,
             model=None if model is None else self._metered(model, archive),
             hooks=self._hooks,
             keeper=self._keeper,
-            recaller=recaller,
+            recaller=recaller if self.settings.recall.enabled else None,
             clock=self._clock,
             critical_rules=critical_rules,
             workspace=workspace,
@@ -141,7 +146,7 @@ class Engine:
         self._observer = Observer(
             self.settings,
             secret=self._secret,
-            weigher=self._weigher,
+            weigher=self.weigher,
             clock=self._clock,
             reader=self._stored,
             keeper=self._keeper,
@@ -155,15 +160,18 @@ class Engine:
         self._watched: dict[Session, Watching] = {}
         self._watch_part = Part("watched stream")
         self._closed = False
+        self._told = ToldAnswers(self._secret)
+        self.summary_model = "" if self._model is None else self._model.name
+        """The name of the model that summarises; empty where none does."""
         self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
 
-    def _reader(self, archive: DurableArchive) -> SessionKeeper:
+    def _reader(self, archive: DurableArchive, embedders: Sequence[Embedder]) -> SessionKeeper:
+        archive.jobs_due = self.wake_jobs
         return SessionKeeper(
             archive,
             self.settings,
-            embedders=self._embedders,
+            embedders=embedders,
             off_the_loop=self._off_the_loop,
-            kept=self._wake_jobs,
         )
 
     def _metered(self, model: Model, archive: DurableArchive | None) -> MeteredModel:
@@ -176,8 +184,6 @@ class Engine:
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """The session of this name; `state` continues one that was kept elsewhere."""
         check_session_name(id)
-        if id.startswith(FILE_SESSIONS):  # every session of the space may read those
-            raise ValueError(f"{FILE_SESSIONS}… names a memory file; name the session otherwise")
         known = self._sessions.get(id)
         if known is None or state is not None:
             self._check_open()  # those that there were can be looked at
@@ -189,6 +195,66 @@ class Engine:
         name = session.id if isinstance(session, Session) else check_session_name(session)
         self._sessions.pop(name, None)
         self._compactor.part.forget(whose=name)
+
+    async def hand_over(
+        self, session: Session | SessionId, seconds: float | None = None
+    ) -> Where | None:
+        """Let go of a session when all of it is kept, so that any process may go on with it.
+
+        Waits `seconds`, else `turn.deadline_seconds`. Where it is, at worst: in the store, the
+        spool or nowhere yet; None where no memory is kept.
+        """
+        handle = self._handle(session)
+        async with handle.lock:
+            where: Where | None = None
+            if self._keeper is not None:
+                where = await self._keeper.hand_over(
+                    handle.id,
+                    handle.state,
+                    handle.keeping,
+                    seconds=self.settings.turn.deadline_seconds if seconds is None else seconds,
+                    now=self._clock.now(),
+                    learned=handle.learned,
+                )
+            if self._sessions.get(handle.id) is handle:
+                self.end(handle)
+            return where
+
+    async def ingest(
+        self,
+        session: SessionId,
+        messages: Sequence[bytes],
+        *,
+        format: FormatName | None = None,  # noqa: A002
+        batch: str | None = None,
+        said_at: float | None = None,
+    ) -> IngestCounts:
+        """Keep messages that come outside of a turn, each as the bytes of a wire format.
+
+        Without `batch` they are the session's history from its beginning, as a request would hold
+        it: sent again, or longer, only what is new is stored. With one they are a piece of their
+        own, and the same piece again changes nothing. StoreUnavailable where the store did not
+        take them.
+        """
+        self._check_open()
+        if self._keeper is None:
+            raise StoreError("nothing is kept here: set ingest.enabled = true")
+        check_session_name(session)
+        codec = CODECS[format or format_of(messages)]
+
+        def entered() -> list[Entry]:
+            key = ROOT if batch is None else batch_root(batch, self._secret)
+            entries = []
+            for reading in read(messages, codec, self._secret, self.weigher, LastRequest()).fresh:
+                key = chain(key, reading.id)
+                entries.append(enter(reading, key))
+            return entries
+
+        now = self._clock.now()
+        entries = await asyncio.to_thread(entered)
+        return await self._keeper.ingest(
+            session, entries, said_at=now if said_at is None else min(said_at, now), now=now
+        )
 
     def _handle(self, session: Session | SessionId) -> Session:
         """The session that a call is about; RuntimeError where the engine is closed."""
@@ -209,18 +275,23 @@ class Engine:
         *,
         format: FormatName | None = None,  # noqa: A002
         betas: Sequence[str] = (),
+        window_tokens: int | None = None,
     ) -> Context:
         """Shape one request: valid for its provider, within its window, explained.
 
         `betas` are the provider's beta features that the request is sent with, where they stand in
-        its headers: what they allow is not repaired.
+        its headers: what they allow is not repaired. `window_tokens` is the window of this request,
+        from a host that knows it, in place of the setting.
         """
         handle = self._handle(session)
         request = checked_request(request)
         if format is not None and format not in CODECS:
             raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
         await self._end_watched(handle)
-        context = await self._turn(handle, request, format, may_compact=True, betas=betas)
+        turn = partial(
+            self._turn, handle, request, format, betas=betas, window_tokens=window_tokens
+        )
+        context = await turn(may_compact=True)
         if context is None:
             draft = handle.last_draft
             assert draft is not None
@@ -228,9 +299,7 @@ class Engine:
             mid_turn = bool(draft.entries) and bool(draft.entries[-1].results)
             order = CompactionOrder(trigger="mid-turn" if mid_turn else "threshold")
             done = await self._compactions.run(handle, draft, order)
-            context = await self._turn(
-                handle, request, format, may_compact=False, compacted=done, betas=betas
-            )
+            context = await turn(may_compact=False, compacted=done)
             assert context is not None
         return context
 
@@ -242,18 +311,21 @@ class Engine:
         format: FormatName | None = None,  # noqa: A002
         betas: Sequence[str] = (),
         recall: bool = True,
+        window_tokens: int | None = None,
     ) -> Context:
         """What `prepare` would send, leaving no trace: nothing is kept, compacted or committed.
 
         For requests beside the conversation that carry its history: a count of tokens, a summary
-        that the client writes itself (`recall=False`).
+        that the client writes itself (`recall=False`). `window_tokens` as for `prepare`.
         """
         handle = self._handle(session)
         request = checked_request(request)
         async with handle.lock:
             boundary = self._boundary(is_quick=_is_quick(handle, request))
             state = await load(handle, self._stored, boundary)
-            given = await self._given(handle, state, request, format, boundary, betas)
+            given = await self._given(
+                handle, state, request, format, boundary, betas, window_tokens
+            )
             given = replace(given, why_not_compact=Reason(Cause.PREVIEWED), may_compact=False)
             recaller = self._recaller if recall else None
             done = await prepare_turn(given, boundary, recaller=recaller, durability=None)
@@ -275,6 +347,7 @@ class Engine:
         may_compact: bool,
         compacted: CompactionResult | None = None,
         betas: Sequence[str] = (),
+        window_tokens: int | None = None,
     ) -> Context | None:
         """One turn under the session's lock; None where a compaction has to come first."""
         async with handle.lock:
@@ -292,7 +365,9 @@ class Engine:
                 outcome, how = _compaction_line(ended)
                 boundary.note("compact", outcome, Reason(Cause.IN_BACKGROUND, compaction=how))
             state = await load(handle, self._stored, boundary)
-            given = await self._given(handle, state, request, format_name, boundary, betas)
+            given = await self._given(
+                handle, state, request, format_name, boundary, betas, window_tokens
+            )
             why_not = self._compactor.why_not(state)
             if given.request.continues and why_not is None:
                 why_not = Reason(Cause.PROVIDER_HOLDS)
@@ -333,7 +408,7 @@ class Engine:
             draft.read,
             LastView(entries=draft.entries, edits=draft.edits, view=draft.view),
         )
-        handle.sent_messages = len(context.state.path)
+        handle.sent_messages, handle.learned = len(context.state.path), False
         if self._keeper is not None:
             self._keeper.keep_turn(
                 given.request,
@@ -362,9 +437,13 @@ class Engine:
             if trouble := self._files.trouble():
                 boundary.note("ingest", "skipped", trouble)
 
-    def _wake_jobs(self) -> None:
+    def wake_jobs(self, due_at: float | None = None) -> None:
+        """There are jobs to do at that time, or may be now: who writes through `look_up` says so.
+
+        Returns at once; where a worker runs the jobs nothing happens.
+        """
         if self._jobs is not None:
-            self._jobs.wake()
+            self._jobs.wake(0.0 if due_at is None else max(0.0, due_at - self._clock.now()))
 
     async def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
         """Wait until all that was said is in the store, but no longer than this.
@@ -426,10 +505,12 @@ class Engine:
         instructions: str = "",
         trigger: Trigger = "manual",
         format: FormatName | None = None,  # noqa: A002
+        window_tokens: int | None = None,
     ) -> CompactionResult:
         """Replace the past of a session by a summary, now.
 
-        Starts from the last request that was prepared in this process, or from `request`.
+        Starts from the last request that was prepared in this process, or from `request`, of which
+        `window_tokens` is the window.
         `instructions` say what to look after; they are used for this summary only. Never raises
         for what goes wrong: the result says how it ended, and the history stays where it failed.
         """
@@ -440,7 +521,9 @@ class Engine:
             async with handle.lock:
                 boundary = self._boundary()
                 state = await load(handle, self._stored, boundary)
-                given = await self._given(handle, state, request, format, boundary)
+                given = await self._given(
+                    handle, state, request, format, boundary, (), window_tokens
+                )
                 draft = await begin(given, boundary)
         if draft is None:
             why = Reason(Cause.NOTHING_TO_START_FROM)
@@ -489,6 +572,63 @@ class Engine:
             session=session,
         )
 
+    async def look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
+        """Ask the store something: what was compacted, what was sent at a turn, which sessions.
+
+        StoreError where nothing is kept here, or the store does not answer in time.
+        """
+        self._check_open()
+        if self._stored is None:
+            raise StoreError("nothing is kept here: set ingest.enabled = true")
+        answer = await self._stored.archive.ask(question)
+        if isinstance(answer, Failure):
+            raise StoreError(f"memory could not be asked: {answer.said}")
+        return answer
+
+    async def search(
+        self,
+        query: str,
+        *,
+        session: SessionId | None = None,
+        budget_tokens: int = 2_000,
+        said_after: float | None = None,
+        said_before: float | None = None,
+    ) -> Recalled:
+        """What is found for these words, packed into the budget, best first; there is no gate.
+
+        With a `session`, what it may see, unless `recall.scope` makes all sessions one memory.
+        """
+        self._check_open()
+        if self._recaller is None:
+            raise StoreError("nothing is kept here, so nothing can be searched")
+        only = None if self.settings.recall.scope == "space" else session
+        request = RecallRequest(
+            space=self.space,
+            session=only or "",
+            query=query,
+            newest=query,
+            scope="space" if only is None else "session",
+            now=self._clock.now(),
+            budget_tokens=budget_tokens,
+            count_tokens=self.weigher.text,
+            asks="past",
+            on_purpose=True,
+            said_after=said_after,
+            said_before=said_before,
+        )
+        return await self._recaller.recall(request)
+
+    def _tell(self, text: str, quotes: Sequence[MessageId]) -> str:
+        """A memory tool answers this: where it comes back as a result, it is known as that."""
+        text = sealed(text, self._secret)
+        self._told.tell(text, quotes)
+        return text
+
+    async def _keep_told(self) -> None:
+        """Whom answers quote is known to every process of this store before they are given."""
+        if self._keeper is not None:
+            await attempted(self._told.keep(self._keeper.archive, now=self._clock.now()))
+
     def _load_again(self) -> None:
         """What was forgotten may be quoted in sessions that are in memory."""
         for handle in self._sessions.values():
@@ -529,9 +669,12 @@ class Engine:
         check_reply(reply)
         async with handle.lock:
             boundary = self._boundary(is_quick=_is_short(reply))
-            if turn is not None and turn != requests_of(handle.state):
+            if turn is not None and turn != requests_of(
+                await load(handle, self._stored, boundary)  # it may be another process's
+            ):
                 return overtaken(handle.state, reply)
             handle.observation = await self._observer.observe(handle, reply, boundary, wait=wait)
+            handle.learned = True
             return handle.observation
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
@@ -581,7 +724,8 @@ class Engine:
         given: bytes | Mapping[str, Any],
         format_name: FormatName | None,
         boundary: Boundary,
-        betas: Sequence[str] = (),
+        betas: Sequence[str],
+        window_tokens: int | None,
     ) -> TurnInput:
         """What a turn begins with: the request as it was read, and its limits."""
         nothing = Request(format=format_name or "anthropic", messages=(), field="")
@@ -598,9 +742,25 @@ class Engine:
             learned = None
         if learned is None and self._model is not None and request.model == self._model.name:
             learned = self._model.window_tokens
-        window = window_of(request.model, self.settings, learned_tokens=learned)
+        settings = self.settings
+        if window_tokens is not None:
+            settings = replace(settings, window_tokens=window_tokens)
+        window = window_of(request.model, settings, learned_tokens=learned)
+        limits = limits_of(window.tokens, self.settings, output_tokens=request.output_tokens)
+        fixed = fixed_tokens
+        if self.settings.tokens.calibrate:
+            fixed = state.calibration.apply(fixed_tokens)
+        if fixed >= limits.available_tokens and window.source != "provider":
+            limits, room = limits_beside(
+                fixed, window.tokens, self.settings, output_tokens=request.output_tokens
+            )
+            told = Reason(Cause.PROMPT_FILLS, tokens=fixed, window=window.tokens, room=room)
+            boundary.note("read", "done", told)
         if handle.remembered.format != request.format or request.continues:
             handle.remembered = LastRequest()
+        if self._stored is not None:
+            looking = self._told.look_for(request, handle.remembered, self._stored.archive)
+            await attempted(looking)
         return TurnInput(
             settings=self.settings,
             space=self.space,
@@ -609,13 +769,14 @@ class Engine:
             readable=request is not nothing,
             request=request,
             fixed_tokens=fixed_tokens,
-            limits=limits_of(window.tokens, self.settings, output_tokens=request.output_tokens),
+            limits=limits,
             window_source=window.source,
-            weigher=self._weigher,
+            weigher=self.weigher,
             secret=self._secret,
             now=self._clock.now(),
             mask=TextMask(self.settings.redaction, handle.keeping.secrets),
             forgotten=handle.keeping.forgotten,
+            told=self._told.marks,
             remembered=handle.remembered,
         )
 
@@ -632,7 +793,7 @@ class Engine:
             if len(self._fixed) >= KNOWN_PROMPTS:
                 self._fixed.clear()
             texts = [raw.decode("utf-8", "replace") for raw in known if raw]
-            self._fixed[known] = sum(self._weigher.text(text) for text in texts)
+            self._fixed[known] = sum(self.weigher.text(text) for text in texts)
         return self._fixed[known]
 
 

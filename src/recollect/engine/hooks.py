@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
@@ -16,14 +17,39 @@ from recollect.boundary import Failure, attempted
 from recollect.formats.json_text import decode
 from recollect.values.compaction import Carried, CutPlan
 from recollect.values.history import Entry
+from recollect.values.message import EntryKey
 
 HookName: TypeAlias = Literal[
     "before_compaction", "after_compaction", "session_before_compact", "flush_due"
 ]
 Hook: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
-"""Called with the event and its context (`agentId`, `sessionKey`, `workspaceDir`); may be async."""
+"""Called with the event and its context (`agentId`, `sessionKey`, `workspaceDir`,
+`messageProvider`); may be async."""
 HOOK_SECONDS = 10.0
 """How long a hook that only listens may take."""
+
+
+class AbortSignal:
+    """Tells a hook that nobody waits for it any more; plain functions read `aborted`."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.reason = ""
+
+    @property
+    def aborted(self) -> bool:
+        """The compaction was ended, or the hook's time is over."""
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        """Until it is aborted."""
+        await self._event.wait()
+
+    def abort(self, reason: str) -> None:
+        """Tell everybody who has it; the first reason counts."""
+        if not self.aborted:
+            self.reason = reason
+            self._event.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +97,19 @@ class Hooks:
         listening = tuple(self._listening.get(name, ()))
         if not listening:
             return HookAnswers()
-        answers = await asyncio.gather(
-            *[attempted(_called(hook, event, context, seconds)) for hook in listening],
-            return_exceptions=True,  # a hook that was cancelled cancels nobody else
-        )
+        signal = event.get("signal")
+        try:
+            answers = await asyncio.gather(
+                *[attempted(_called(hook, event, context, seconds)) for hook in listening],
+                return_exceptions=True,  # a hook that was cancelled cancels nobody else
+            )
+        except asyncio.CancelledError:
+            if isinstance(signal, AbortSignal):
+                signal.abort("the compaction was ended")
+            raise
+        late = any(isinstance(one, Failure) and one.error is TimeoutError for one in answers)
+        if late and isinstance(signal, AbortSignal):
+            signal.abort("its time is over")
         failed = [
             answer.error if isinstance(answer, Failure) else type(answer)
             for answer in answers
@@ -111,6 +146,8 @@ def preparation(
         "messagesToSummarize": _messages(plan.history),
         "turnPrefixMessages": _messages(plan.turn_prefix),
         "firstKeptEntryId": plan.anchor,
+        "cutEntryIds": [entry.key for entry in plan.summarized],
+        "keptEntryIds": [entry.key for entry in plan.kept],
         "tokensBefore": tokens_before,
         "fileOps": {"read": list(carried.read_files), "edited": list(carried.modified_files)},
         "settings": {"reserveTokens": reserve_tokens},
@@ -121,14 +158,49 @@ def preparation(
     return record
 
 
-def supplied_summary(answers: tuple[Any, ...]) -> str | None:
-    """The summary that a hook supplied; the first one counts, an empty one is none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuppliedCompaction:
+    """What a hook supplies in place of a summary of the model's."""
+
+    summary: str = field(repr=False)
+    first_kept: EntryKey | None = None
+    """The first message to keep, by its id in `preparation`; None: as planned."""
+    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What goes into the result's `details`; `readFiles` and `modifiedFiles` are carried on."""
+
+    def files(self, name: str) -> tuple[str, ...] | None:
+        """A list of paths in the details; None where there is none."""
+        listed = self.details.get(name)
+        if not isinstance(listed, list | tuple):
+            return None
+        return tuple(dict.fromkeys(path for path in listed if isinstance(path, str) and path))
+
+
+def supplied_compaction(answers: tuple[Any, ...]) -> SuppliedCompaction | None:
+    """What a hook supplied; the first one counts, one with an empty summary is none."""
     for answer in answers:
         compaction = answer.get("compaction") if isinstance(answer, Mapping) else None
-        summary = compaction.get("summary") if isinstance(compaction, Mapping) else None
+        if not isinstance(compaction, Mapping):
+            continue
+        summary, kept = compaction.get("summary"), compaction.get("firstKeptEntryId")
+        details = compaction.get("details")
         if isinstance(summary, str) and summary.strip():
-            return summary
+            return SuppliedCompaction(
+                summary=summary,
+                first_kept=EntryKey(kept) if isinstance(kept, str) and kept else None,
+                details=_as_json(details) if isinstance(details, Mapping) else {},
+            )
     return None
+
+
+def _as_json(details: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the details can be kept: JSON, under texts."""
+    kept = {str(key): value for key, value in details.items()}
+    try:
+        plain = json.loads(json.dumps(kept))
+    except (TypeError, ValueError, RecursionError):
+        plain = {key: value for key, value in kept.items() if isinstance(value, str | int | float)}
+    return dict(plain)
 
 
 def cancelled(answers: tuple[Any, ...]) -> bool:

@@ -9,32 +9,49 @@ a reply never overtakes the question it answers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from recollect.boundary import Boundary, Failure, attempted
 from recollect.config import Settings
 from recollect.config.settings import Redaction as RedactionSettings
 from recollect.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept, Where
 from recollect.engine.ledger import LastRecord, RecordedTurn, kept_rows, record_turn, session_write
-from recollect.errors import FormatError
+from recollect.errors import FormatError, StoreUnavailable
 from recollect.formats.stored_records import join_state
-from recollect.ports import Store
+from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import Weigher
 from recollect.turn.ingest import IngestResult, earlier_calls, ingest
-from recollect.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
+from recollect.values.batch import (
+    Batch,
+    NewJob,
+    SessionWrite,
+    StoredSession,
+    WriteResult,
+    extract_job,
+)
 from recollect.values.compaction import CompactionRecord
 from recollect.values.history import Entry, SessionState, requests_of
-from recollect.values.message import EntryKey, Message, MessageId, Text
+from recollect.values.message import EntryKey, Message, MessageId, Role, Text
 from recollect.values.model import Request
 from recollect.values.reason import Cause, Reason
 from recollect.values.report import Outcome, Report, StageLine
-from recollect.values.segment import Segment, Source
+from recollect.values.segment import (
+    NewSegment,
+    Segment,
+    Source,
+    Vector,
+    VectorSet,
+    rounded_vector,
+    vector_problem,
+)
 
 T = TypeVar("T")
 
@@ -45,6 +62,12 @@ INLINE_BYTES = 8_000
 CHUNK_MESSAGES = 200
 """A long history is written in pieces, so that what is durable already may leave the view."""
 DAY_SECONDS = 86_400.0
+INLINE_KINDS: Final = ("hash", "static")
+"""Embedders that take less than a millisecond for a passage, and no other process."""
+INLINE_PASSAGES: Final = 64
+"""More than these at once are embedded by a job: it would hold up the event loop."""
+INLINE_SECONDS: Final = 0.5
+"""One that hangs must not keep a message from the store: a job embeds it later."""
 _RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 
@@ -75,6 +98,8 @@ class ArchiveState:
     tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
     where: Where = "nowhere"
     """The worst place that anything of this turn went to."""
+    awaited: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    """Somebody waits for what is written: it goes before the request is sent on."""
     trouble: list[StageLine] = field(default_factory=list)
     """What went wrong beside the last turn; told in the next report."""
 
@@ -90,6 +115,35 @@ class ArchiveState:
         self.path, self.last_record = (), LastRecord()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestCounts:
+    """What became of messages that were ingested."""
+
+    read: int = 0
+    stored: int = 0
+    known: int = 0
+    """They were there already."""
+    forgotten: int = 0
+    """They stay out, because they were forgotten on purpose."""
+    redacted: int = 0
+    """How many secrets were masked."""
+    tokens: int = 0
+    """Of what was stored."""
+
+    def plus(self, written: WriteResult, made: IngestResult) -> IngestCounts:
+        """With one more batch."""
+        stored = frozenset(written.stored)
+        new = [one.segment for one in made.segments if one.segment.id in stored]
+        return replace(
+            self,
+            stored=self.stored + len(written.stored),
+            known=self.known + len(written.known),
+            forgotten=self.forgotten + len(written.forgotten),
+            redacted=self.redacted + (made.redacted if new else 0),
+            tokens=self.tokens + sum(segment.tokens for segment in new),
+        )
+
+
 class SessionKeeper:
     """Loads and keeps the sessions of one space."""
 
@@ -98,16 +152,14 @@ class SessionKeeper:
         archive: DurableArchive,
         settings: Settings,
         *,
-        embedders: Sequence[str] = (),
+        embedders: Sequence[Embedder] = (),
         off_the_loop: bool = False,
-        kept: Callable[[], None] = lambda: None,
     ) -> None:
-        """`kept` is called whenever the store took something: there may be jobs to do."""
         self.archive = archive
         self._settings = settings
         self._embedders = tuple(embedders)
+        self._late_embedders: set[str] = set()
         self._off_the_loop = off_the_loop
-        self._kept = kept
         self._tasks: set[asyncio.Task[None]] = set()
         self._chores_at = -DAY_SECONDS
         self._closed = False
@@ -175,6 +227,8 @@ class SessionKeeper:
             return found
         stored = newest_session(None if isinstance(found, Failure) else found, waiting)
         keeping.loaded = stored is not None or not isinstance(found, Failure)
+        if keeping.loaded and not keeping.tasks:  # another process kept what there is
+            keeping.where = self.archive.where
         return found if stored is None else stored
 
     async def make_durable(
@@ -279,27 +333,67 @@ class SessionKeeper:
         self._closed = True
         await self.wait_for_all(CLOSE_SECONDS)  # what was late ends now: the archive is closed
 
+    async def hand_over(
+        self,
+        session: str,
+        state: SessionState,
+        keeping: ArchiveState,
+        *,
+        seconds: float,
+        now: float,
+        learned: bool,
+    ) -> Where:
+        """Wait until all of a session is kept; with what replies taught, where they did."""
+        keeping.awaited.set()
+        if not await self.wait(keeping, seconds):
+            return "nowhere"
+        if keeping.where == "store" and learned and state.path:
+            await self.keep_state(session, replace(state, turn=state.turn + 1), keeping, now=now)
+        return keeping.where
+
+    async def ingest(
+        self,
+        session: str,
+        entries: Sequence[Entry],
+        *,
+        said_at: float,
+        now: float,
+    ) -> IngestCounts:
+        """Write messages that came outside of a turn, and wait for it; those that are known, or
+        were forgotten, are left out. StoreUnavailable where the store did not take them."""
+        keeping = ArchiveState()
+        counts = IngestCounts(read=len(entries))
+        for at in range(0, len(entries), CHUNK_MESSAGES):
+            chunk = entries[at : at + CHUNK_MESSAGES]
+            made = await self._ingested(
+                session, chunk, entries, keeping, now=now, source="import", said_at=said_at
+            )
+            batch = await self._with_new(Batch(at=now), made, session)
+            kept = await self.archive.write(batch)
+            if kept.where != "store" or kept.written is None:
+                raise StoreUnavailable(f"the messages are not in the store: {kept.said}")
+            counts = counts.plus(kept.written, made)
+        return counts
+
     def _beside(
         self, keeping: ArchiveState, work: Callable[[], Awaitable[Kept]]
     ) -> asyncio.Task[None]:
         before = [task for task in keeping.tasks if not task.done()]
 
-        async def run() -> Where:
+        async def run() -> None:
             if before:
                 await asyncio.wait(before)
-            return _note_where(keeping, await attempted(work()))
+            _note_where(keeping, await attempted(work()))
 
         async def run_to_the_end() -> None:
             try:
-                where = await run()
+                await run()
             except asyncio.CancelledError:
                 # The loop is closing, and waits for us: writing again changes nothing.
                 await run()
                 raise
-            if where == "store":
-                self._kept()
 
-        task = asyncio.create_task(run_to_the_end())
+        task = asyncio.create_task(run_to_the_end(), context=Context())
         keeping.tasks = [*before, task]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -315,7 +409,9 @@ class SessionKeeper:
         as_it_came: bool,  # noqa: FBT001 - passed on
     ) -> Kept:
         if self._off_the_loop and not self._closed:
-            await asyncio.sleep(REQUEST_FIRST_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REQUEST_FIRST_SECONDS):
+                    await keeping.awaited.wait()
         recorded = await self._recorded(request, report, keeping, now, as_it_came=as_it_came)
         chores = self._chores(now)
         left = any(edit.stage == "trim" and edit.turn == state.turn for edit in state.edits)
@@ -410,8 +506,8 @@ class SessionKeeper:
         for chunk in chunks:
             whole = (batch or Batch(at=now)) if chunk is chunks[-1] else Batch(at=now)
             made = await self._ingested(session, chunk, entries, keeping, now=now, source=source)
-            jobs = (*whole.jobs, *made.jobs, *self._extraction(session, now, left=False))
-            whole = replace(whole, segments=made.segments, jobs=jobs if chunk else whole.jobs)
+            if chunk:
+                whole = await self._with_new(whole, made, session)
             if whole.empty:
                 keeping.durable.update(entry.key for entry in chunk)
                 continue
@@ -424,6 +520,14 @@ class SessionKeeper:
             else:
                 learn(kept)
         return kept
+
+    async def _with_new(self, batch: Batch, made: IngestResult, session: str) -> Batch:
+        """The batch with new messages, their vectors as far as they are made at once, and jobs."""
+        vectors = await embed_now(made.segments, self._embedders, self._late_embedders)
+        embedded = {some.embedder for some in vectors}
+        waiting = [job for job in made.jobs if job.key not in embedded]
+        jobs = (*batch.jobs, *waiting, *self._extraction(session, batch.at, left=False))
+        return replace(batch, segments=made.segments, vectors=vectors, jobs=jobs)
 
     async def _learn_secrets(self, known: Sequence[Entry], keeping: ArchiveState) -> None:
         """What these messages give away is masked in those that follow. They were written by
@@ -446,6 +550,7 @@ class SessionKeeper:
         *,
         now: float,
         source: Source,
+        said_at: float | None = None,
     ) -> IngestResult:
         def work() -> IngestResult:
             names, fetched = earlier_calls(chunk, entries)
@@ -453,10 +558,10 @@ class SessionKeeper:
                 chunk,
                 session=session,
                 source=source,
-                said_at=now,
+                said_at=now if said_at is None else said_at,
                 redaction=self._settings.redaction,
                 now=now,
-                embedders=self._embedders,
+                embedders=[embedder.name for embedder in self._embedders],
                 indexed="sessions" in self._settings.index.sources,
                 tool_names=names,
                 fetched=fetched,
@@ -498,7 +603,7 @@ class SessionKeeper:
         return tuple(jobs)
 
 
-def _note_where(keeping: ArchiveState, kept: Kept | Failure) -> Where:
+def _note_where(keeping: ArchiveState, kept: Kept | Failure) -> None:
     where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
     keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
     if where != "store":
@@ -507,7 +612,6 @@ def _note_where(keeping: ArchiveState, kept: Kept | Failure) -> Where:
         keeping.trouble.append(
             StageLine(stage="ingest", outcome=outcome, reasons=(reason,), seconds=0.0)
         )
-    return where
 
 
 def newest_session(
@@ -541,6 +645,48 @@ def _learn_kept(keeping: ArchiveState, session: str, chunk: Sequence[Entry], kep
         )
 
 
+async def embed_now(
+    segments: Sequence[NewSegment], embedders: Sequence[Embedder], late: set[str]
+) -> tuple[VectorSet, ...]:
+    """The vectors of a few new passages, by embedders that make them at once in this process.
+
+    They go with the batch: a job for them would cost the store four writes more. Of an embedder
+    that is left out here, since it is slow, not loaded or fails, a job makes them; one that failed
+    is among the `late` ones from then on, and no message waits for it again.
+    """
+    passages = [
+        (new.segment, ordinal, passage)
+        for new in segments
+        for ordinal, passage in enumerate(new.passages)
+        if passage.embedded
+    ]
+    if not 0 < len(passages) <= INLINE_PASSAGES:
+        return ()
+    texts = [segment.text[passage.start : passage.end] for segment, _, passage in passages]
+    made: list[VectorSet] = []
+    for embedder in embedders:
+        if embedder.kind not in INLINE_KINDS or not embedder.ready or embedder.name in late:
+            continue
+        values = await attempted(asyncio.wait_for(embedder.embed(texts), INLINE_SECONDS))
+        dimensions = embedder.dimensions
+        if isinstance(values, Failure) or vector_problem(
+            values, wanted=len(texts), dimensions=dimensions
+        ):
+            late.add(embedder.name)
+            continue
+        vectors = tuple(
+            Vector(
+                segment=segment.id,
+                ordinal=ordinal,
+                values=rounded_vector(value),
+                span=(passage.start, passage.end),
+            )
+            for (segment, ordinal, passage), value in zip(passages, values, strict=True)
+        )
+        made.append(VectorSet(embedder=embedder.name, dimensions=dimensions, vectors=vectors))
+    return tuple(made)
+
+
 NoteOutcome: TypeAlias = Literal["stored", "known", "forgotten", "nothing"]
 
 
@@ -562,15 +708,18 @@ async def keep_note(
     weigher: Weigher,
     redaction: RedactionSettings,
     now: float,
+    role: Role = "user",
+    embedders: Sequence[str] = (),
 ) -> NoteResult:
-    """Write a note to the archive as a message of `session`."""
+    """Write a note to the archive as a message of `session`, in the words of `role`."""
     made = ingest(
-        [_entry(text, secret, weigher)],
+        [_entry(text, secret, weigher, role)],
         session=session,
         source="note",
         said_at=now,
         redaction=redaction,
         now=now,
+        embedders=embedders,
     )
     if not made.segments:
         return NoteResult(outcome="nothing")
@@ -583,15 +732,15 @@ async def keep_note(
     )
 
 
-def _entry(text: str, secret: bytes, weigher: Weigher) -> Entry:
+def _entry(text: str, secret: bytes, weigher: Weigher, role: Role) -> Entry:
     """The note as the first message of a history: it has no place in any other."""
-    message = Message(role="user", parts=(Text(text=text),), raw=b"")
+    message = Message(role=role, parts=(Text(text=text),), raw=b"")
     identity = identify(message, secret)
     return Entry(
         key=chain(ROOT, identity),
         id=identity,
         message=message,
         tokens=weigher.message(message.parts),
-        role="user",
+        role=role,
         raw=b"",
     )

@@ -39,7 +39,7 @@ from recollect.values.batch import (
 )
 from recollect.values.edit import Carried, Cut, Edit, Insert, Shorten
 from recollect.values.history import Entry, Row, SessionId, SessionState, newest_cut
-from recollect.values.message import EntryKey, MessageId
+from recollect.values.message import EntryKey, MessageId, ToolResult
 from recollect.values.model import FormatName, Request
 from recollect.values.report import Report
 
@@ -227,12 +227,18 @@ def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
 
     def about(row: Row) -> tuple[MessageId, ...]:
         if isinstance(row, Entry):
-            return (row.id,)
+            return (row.id, *_recalled_by(row))
         own = [ids[key] for key in row.sources if key in ids]
         covered = summarized if "summary" in row.notes else ()
         return tuple(dict.fromkeys([*own, *quotes, *covered]))
 
     return about
+
+
+def _recalled_by(entry: Entry) -> tuple[MessageId, ...]:
+    """The messages that memory tools quote in it: forgetting one of them takes it along."""
+    results = [part for part in entry.parts if isinstance(part, ToolResult)]
+    return tuple(dict.fromkeys([id_ for part in results for id_ in part.recalls or ()]))
 
 
 def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:

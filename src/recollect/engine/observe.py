@@ -110,6 +110,13 @@ class Observer:
                 estimated_tokens=state.sent_estimate_tokens, reported_tokens=usage.input_tokens
             )
             state = replace(state, calibration=learned)
+        if usage is not None:
+            ttl = self._settings.pruning.ttl.total_seconds()
+            pause = state.pause_seconds
+            went_on = pause is not None and pause < ttl
+            state = replace(
+                state, cache=state.cache.learn(usage, pause_seconds=pause, went_on=went_on)
+            )
         session.state = state
         entries, archived = await self._keep_reply(session, reply, boundary, wait=wait)
         due = self._due(session, usage, sum(entry.tokens for entry in entries))

@@ -15,7 +15,7 @@ from typing import Any, Final
 from recollect.boundary import Boundary
 from recollect.engine.batch_moment import Durability, Freed, change, free
 from recollect.engine.session import Context
-from recollect.formats.request import join_request
+from recollect.formats.request import is_kept_an_hour, join_request
 from recollect.ports import Recaller, StandingRecaller
 from recollect.rules.budget import batch_moment
 from recollect.rules.identity import ROOT, block_mark, continued_root
@@ -30,7 +30,7 @@ from recollect.turn.standing_block import StandResult, stand, standing_tokens
 from recollect.values.compaction import CompactionResult
 from recollect.values.edit import Edit, Insert
 from recollect.values.history import SessionState, View, behind_cut
-from recollect.values.message import Text
+from recollect.values.message import Text, ToolResult
 from recollect.values.reason import NOT_RUN, Cause, Reason
 from recollect.values.recall import Recalled, RecalledFact, passage_name
 from recollect.values.report import BatchMoment, Report
@@ -145,6 +145,7 @@ async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
             given.weigher,
             given.remembered,
             given.state.blocks,
+            given.told,
         ),
         unchanged=None,
         reason=lambda result: result.reason,
@@ -284,7 +285,8 @@ async def _free_when_due(
         given.limits,
         used_tokens=draft.used_tokens(),
         now=given.now,
-        sent_at=given.state.sent_at,
+        state=given.state,
+        kept_an_hour=is_kept_an_hour(given.request),
     )
     if moment is None and draft.fills_up():
         due = Reason(Cause.COMPACTION_DUE, limit=given.limits.compact_tokens)
@@ -569,6 +571,7 @@ def _next_state(draft: Draft) -> SessionState:
         requests=given.number,
         edits=draft.edits,
         sent_at=given.now,
+        pause_seconds=_pause_seconds(draft),
         sent_estimate_tokens=given.fixed_tokens + draft.view.tokens,
         sent_model=given.request.model,
         sent_format=given.request.format,
@@ -576,9 +579,22 @@ def _next_state(draft: Draft) -> SessionState:
     )
 
 
+def _pause_seconds(draft: Draft) -> float | None:
+    """Since the last request; None where nothing of it can be in the provider's cache."""
+    given = draft.given
+    before, edits = given.state.sent_at, draft.edits
+    same = all(isinstance(e, Insert) for e in _only_in(edits, given.state.edits))
+    gone = _only_in(given.state.edits, edits)
+    return given.now - before if before is not None and same and not gone else None
+
+
 def _marked_blocks(draft: Draft) -> tuple[str, ...]:
-    """The marks of the blocks in this session, with those of this turn."""
+    """The marks of the blocks in this session, with those of this turn and of what memory tools
+    answered in it."""
     known, before = draft.given.state.blocks, set(draft.given.state.edits)
     new = [e.text for e in draft.edits if isinstance(e, Insert) and e not in before]
+    parts = [part for reading in draft.read.fresh for part in reading.message.parts]
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    new += [part.text for part in results if part.recalls is not None]
     marks = (block_mark(text, draft.given.secret) for text in new)
     return (*known, *(mark for mark in marks if mark not in known))[-MOST_BLOCKS:]

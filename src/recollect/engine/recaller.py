@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -234,6 +235,21 @@ async def _embed_probes(embedder: Embedder) -> Sequence[bytes]:
 
 T = TypeVar("T")
 
+
+@runtime_checkable
+class ReadsOneMoment(Protocol):
+    """A store on a server: what belongs together is read in one transaction."""
+
+    def moment(self) -> AbstractAsyncContextManager[Store]:
+        """The store as it is now; what is asked of it beside each other is sent at once."""
+        ...
+
+
+def _moment(store: Store) -> AbstractAsyncContextManager[Store]:
+    """The store for the reads of one recall; a file costs nothing to ask again."""
+    return store.moment() if isinstance(store, ReadsOneMoment) else nullcontext(store)
+
+
 WARM_PAGE: Final = 200
 _WARM_SHARE: Final = 0.4
 """Of what recall may take, how long messages are read into OpenClaw's index before it is asked."""
@@ -290,6 +306,15 @@ class MemoryRecaller:
         scope = None if self._settings.recall.scope == "space" else session
         return await self._looked(lambda store: recall_standing(store, scope))
 
+    async def asked(self, text: str) -> tuple[AskedVector, ...]:
+        """The vectors of a text that is searched for as it stands; of an embedder that is not
+        ready none, as in a turn."""
+        texts = {embedder.kind: text for embedder in self._vectors.embedders}
+        if "remote" in texts:
+            texts["remote"] = redact(text, pii=self._settings.redaction.pii).text
+        vectors, _ = await self._vectors.embedded(texts)
+        return vectors
+
     async def _recalled_openclaw(
         self, request: RecallRequest, vectors: Sequence[AskedVector]
     ) -> Recalled:
@@ -340,14 +365,16 @@ class MemoryRecaller:
     ) -> Recalled:
         settings = self._settings.recall
         try:
-            return await recall(request, archive=store, vectors=vectors, settings=settings)
+            async with _moment(store) as seen:
+                return await recall(request, archive=seen, vectors=vectors, settings=settings)
         except StoreUnavailable:
             raise
         except StoreError as error:  # a vector that it cannot compare with those it holds
             if not vectors:
                 raise
             note = Reason(Cause.WORDS_ALONE, error=str(error))
-        recalled = await recall(request, archive=store, vectors=(), settings=settings)
+        async with _moment(store) as seen:
+            recalled = await recall(request, archive=seen, vectors=(), settings=settings)
         return replace(recalled, notes=(note, *recalled.notes))
 
     async def close(self) -> None:

@@ -221,7 +221,7 @@ class Compactions:
             return
         cycle = session.state.compactions
         event = {"tokenCount": draft.used_tokens(), "compactionCount": cycle}
-        await self._hooks.fire("flush_due", event, self._compactor.context(session))
+        await self._hooks.fire("flush_due", event, self._compactor.context(session, draft))
         async with session.lock:
             await self.flushed(session, cycle=cycle)
 

@@ -19,7 +19,7 @@ from recollect.values.edit import Edit
 from recollect.values.history import SessionId, SessionState, SpaceId
 from recollect.values.model import LimitDoubt, Overflow, Usage
 from recollect.values.reason import NOT_RUN, Reason
-from recollect.values.recall import Recalled
+from recollect.values.recall import FILE_SESSIONS, Recalled
 from recollect.values.report import Report, StageLine, joined_lines
 
 
@@ -42,8 +42,12 @@ class Session:
         """One that ended while nobody waited; told in the next report."""
         self.compaction_failure: Reason | None = None
         """How a compaction failed since the last reply; told with the next one, once."""
+        self.message_provider: str | None = None
+        """The channel by which its messages come, where its host says so: told to hooks."""
         self.observation: Observation | None = None
         """What the last reply taught."""
+        self.learned = False
+        """A reply taught something since the last turn was written."""
 
 
 async def load(session: Session, reader: SessionKeeper | None, boundary: Boundary) -> SessionState:
@@ -151,6 +155,8 @@ def check_session_name(given: Any) -> SessionId:
         )
     if not given.strip():
         raise ValueError("this session has no name: give each conversation one of its own")
+    if given.startswith(FILE_SESSIONS):  # every session of the space may read those
+        raise ValueError(f"{FILE_SESSIONS}… names a memory file; name the session otherwise")
     return given
 
 

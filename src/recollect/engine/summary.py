@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from recollect.compaction.carry import append_carried, carry, strip_carried, without_bare_names
 from recollect.compaction.lines import lines_tokens
@@ -19,7 +20,14 @@ from recollect.compaction.probe import probe
 from recollect.compaction.receipt import receipt
 from recollect.compaction.summarize import MOST_CALLS, summarize
 from recollect.config.settings import Compaction as CompactionSettings
-from recollect.engine.hooks import Hooks, cancelled, preparation, supplied_summary
+from recollect.engine.hooks import (
+    AbortSignal,
+    Hooks,
+    SuppliedCompaction,
+    cancelled,
+    preparation,
+    supplied_compaction,
+)
 from recollect.ports import Model, Recaller
 from recollect.rules.message_redaction import TextMask
 from recollect.turn.draft import Draft
@@ -84,37 +92,31 @@ class Summarizer:
         mask: TextMask,
         *,
         instructions: str,
-        whose: dict[str, str | None],
+        supplied: SuppliedCompaction | None,
         begun: float,
         bill: Bill,
     ) -> Summarized | NoSummary:
         """The summary of what the plan cuts, with the lines that it does not tell behind it.
 
-        The plan and the cut `before` it are masked by `mask`, and so is all that others say here.
+        The plan and the cut `before` it are masked by `mask`, and so is all that others say here;
+        what a hook `supplied` takes the place of the model's.
         """
-        instructions = mask.text(instructions)
         previous = "" if before is None else before.summary
         earlier = None if before is None else before.carried
-        supplied, notes = await self._supplied(draft, plan, instructions, whose, previous, earlier)
-        if isinstance(supplied, NoSummary):
-            return replace(supplied, notes=notes)
         rules_text = mask.text(await asyncio.to_thread(self._critical_rules))
-        made: Summarized | NoSummary
-        if isinstance(supplied, str):
-            made = await self._completed(draft, plan, mask.text(supplied), rules_text, earlier)
-        else:
-            made = await self._by_model(
-                draft,
-                plan,
-                mask,
-                instructions,
-                rules_text,
-                previous,
-                earlier,
-                begun=begun,
-                bill=bill,
-            )
-        return replace(made, notes=(*notes, *made.notes))
+        if supplied is not None:
+            return await self._completed(draft, plan, mask, supplied, rules_text, earlier)
+        return await self._by_model(
+            draft,
+            plan,
+            mask,
+            mask.text(instructions),
+            rules_text,
+            previous,
+            earlier,
+            begun=begun,
+            bill=bill,
+        )
 
     async def _by_model(
         self,
@@ -156,30 +158,47 @@ class Summarizer:
         )
 
     async def _completed(
-        self, draft: Draft, plan: CutPlan, supplied: str, rules_text: str, earlier: Carried | None
+        self,
+        draft: Draft,
+        plan: CutPlan,
+        mask: TextMask,
+        supplied: SuppliedCompaction,
+        rules_text: str,
+        earlier: Carried | None,
     ) -> Summarized:
-        """A summary that somebody else wrote, with what code carries."""
+        """A summary that somebody else wrote, with what code carries; files that they name take
+        the place of those that code found."""
         carried = await asyncio.to_thread(carry, plan.summarized, earlier, kept=plan.kept)
+        read, modified = supplied.files("readFiles"), supplied.files("modifiedFiles")
+        if read is not None:
+            carried = replace(carried, read_files=tuple(map(mask.text, read)))
+        if modified is not None:
+            carried = replace(carried, modified_files=tuple(map(mask.text, modified)))
         text = append_carried(
-            supplied,
+            mask.text(supplied.summary),
             carried,
             rules_text,
             most_tokens=draft.given.estimated(self.summary_tokens(draft)),
             lines_tokens=_lines_tokens(draft, plan),
             count_tokens=draft.given.weigher.text,
         )
-        return Summarized(text=text, carried=carried, spent=Spent())
+        details = masked_json(dict(supplied.details), mask.text)
+        return Summarized(text=text, carried=carried, spent=Spent(), details=details)
 
-    async def _supplied(
+    async def supplied(
         self,
         draft: Draft,
         plan: CutPlan,
+        before: Cut | None,
+        mask: TextMask,
+        *,
         instructions: str,
         whose: dict[str, str | None],
-        previous: str,
-        earlier: Carried | None,
-    ) -> tuple[str | NoSummary | None, tuple[str, ...]]:
-        """The summary that a hook supplies, if any does, or that one said no; and notes."""
+    ) -> tuple[SuppliedCompaction | NoSummary | None, tuple[str, ...]]:
+        """What a hook supplies, if any does, or that one said no; and notes."""
+        instructions = mask.text(instructions)
+        previous = "" if before is None else before.summary
+        earlier = None if before is None else before.carried
         if not self._hooks.listens("session_before_compact"):
             return None, ()
         record = preparation(
@@ -191,14 +210,29 @@ class Summarizer:
         )
         answered = await self._hooks.fire(
             "session_before_compact",
-            {"preparation": record, "customInstructions": instructions or None},
+            {
+                "preparation": record,
+                "customInstructions": instructions or None,
+                "signal": AbortSignal(),
+            },
             whose,
             seconds=self._settings.deadline_seconds * HOOK_SHARE,
         )
         if cancelled(answered.answers):
             why = Reason(Cause.HOOK_SAID_NO)
             return NoSummary(reason=why, spent=Spent()), answered.notes
-        return supplied_summary(answered.answers), answered.notes
+        return supplied_compaction(answered.answers), answered.notes
+
+
+def masked_json(value: Any, mask: Callable[[str], str]) -> Any:
+    """JSON with its texts masked."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, list):
+        return [masked_json(item, mask) for item in value]
+    if isinstance(value, dict):
+        return {mask(key): masked_json(item, mask) for key, item in value.items()}
+    return value
 
 
 def _lines_tokens(draft: Draft, plan: CutPlan) -> int:

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import CancelledError as Abandoned
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, Final, Self
 
 from recollect.boundary import Failure, attempted, guarded
@@ -59,7 +60,7 @@ class Watching:
         events = self._reply.events + (self._reply.error is not None)
         if events != self._observed:
             self._observed = events
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = asyncio.get_running_loop().create_task(self._run(), context=Context())
         return self._task
 
     async def ended(self, error: BaseException | None = None) -> None:

@@ -214,7 +214,7 @@ async def _by_model(cut: _Cut, page: _Page, collector: _DraftCollector, model: M
         except ModelError as error:
             if not at:
                 raise
-            return f"{_left_out(at, cut.of)}: it failed ({type(error).__name__})"
+            return f"{_left_out(at, cut.of)}: it failed ({str(error) or type(error).__name__})"
         await asyncio.to_thread(_take_answer, answer, window, page, collector)
     if len(cut.windows) < cut.of:
         return f"{_left_out(len(cut.windows), cut.of)}: it is asked no more often for one page"

@@ -72,6 +72,31 @@ _ROLES: dict[str, Role] = {
 }
 
 
+ROLES: Final = frozenset(_ROLES)
+REQUEST_FIELDS: Final = frozenset(
+    {"model", "messages", "system", "tools", "tool_choice", "max_tokens", "metadata", "stream"}
+    | {"stop_sequences", "temperature", "top_k", "top_p", "thinking", "service_tier", "container"}
+    | {"context_management", "output_config", "output_format", "mcp_servers", "inference_geo"}
+    | {"cache_control", "diagnostics", "fallbacks", "safeguards", "speed"}
+)
+"""Top-level fields that are read, or passed through knowingly (`just compatibility`)."""
+BETAS: Final = (
+    *SYSTEM_INSIDE_BETAS,
+    "claude-code-",
+    "interleaved-thinking-",
+    "context-management-",
+    "advanced-tool-use-",
+    "effort-",
+    "redact-thinking-",
+    "structured-outputs-",
+    "thinking-token-count-",
+    "token-counting-",
+    "fallback-credit-",
+    "thinking-display-updates-",
+)
+"""How betas begin whose requests are understood, without their dates (`just compatibility`)."""
+
+
 _OWN_ROLES = frozenset({"assistant", "system", "user"})
 
 
@@ -144,7 +169,7 @@ class AnthropicCodec:
 
     def is_event(self, event: Mapping[str, Any]) -> bool:
         """By its type alone."""
-        return event.get("type") in _EVENTS
+        return str(event.get("type")) in _EVENTS
 
     def claims_body(self, body: Fields) -> bool:
         """By keys, or by how the first tool is described."""
@@ -371,7 +396,7 @@ def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, .
 
 def _without_blanks(block: Any) -> Any:
     """A result without its blank text blocks; any other block as it is."""
-    if not isinstance(block, dict) or block.get("type") not in RESULT_TYPES:
+    if not isinstance(block, dict) or str(block.get("type")) not in RESULT_TYPES:
         return block
     content = block.get("content")
     if not isinstance(content, list):

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from json.encoder import encode_basestring
@@ -333,3 +334,13 @@ def number_at(value: dict[str, Any], key: str) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def instant(seconds: float | None) -> str | None:
+    """A point in time for programs: ISO 8601, UTC; None where it is no time of this calendar."""
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -99,6 +99,14 @@ NO_TEXT = "(no text)"
 WITH_IMAGES = "(an image follows)"
 
 
+ROLES: Final = frozenset(_ROLES)
+REQUEST_FIELDS: Final = frozenset(
+    {"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options"}
+    | {"max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed", "n", "user"}
+    | {"store", "metadata", "reasoning_effort", "response_format", "prompt_cache_key", "logprobs"}
+    | {"prompt_cache_retention", "service_tier", "verbosity", "functions", "function_call"}
+)
+"""Top-level fields that are read, or passed through knowingly (`just compatibility`)."""
 _OWN_ROLES: Final = frozenset({"tool", "function", "system", "developer"})
 _OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
 _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})

@@ -96,6 +96,21 @@ RULES = WireRules(
 _ROLES: dict[str, Role] = {"assistant": "assistant", "developer": "system", "system": "system"}
 
 
+ROLES: Final = frozenset({*_ROLES, "user"})
+CONTENT_TYPES: Final = frozenset(
+    {"input_text", "output_text", "input_image", "input_file", "input_audio", "refusal"}
+    | {"reasoning_text", "summary_text"}
+)
+REQUEST_FIELDS: Final = frozenset(
+    {"model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream"}
+    | {"stream_options", "store", "include", "reasoning", "text", "metadata", "client_metadata"}
+    | {"max_output_tokens", "max_tool_calls", "previous_response_id", "prompt_cache_key"}
+    | {"prompt_cache_retention", "service_tier", "temperature", "top_p", "truncation", "user"}
+    | {"conversation", "background", "context_management", "safety_identifier"}
+)
+"""Top-level fields that are read, or passed through knowingly (`just compatibility`)."""
+
+
 ID_CHARACTERS = "A-Za-z0-9_-"
 
 
@@ -338,7 +353,7 @@ class OpenAIResponsesCodec:
         if not is_message and slot.base.role != "tool":
             return encode(wire)
         if slot.base.role == "tool":
-            if wire.get("output") is None and wire.get("type") in TEXT_OUTPUTS:
+            if wire.get("output") is None and str(wire.get("type")) in TEXT_OUTPUTS:
                 wire["output"] = ""
             for piece in slot.pieces:
                 if isinstance(piece, RewordedPart):
@@ -550,9 +565,9 @@ class ResponsesAssembling:
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
         """What this event adds."""
-        kind = event.get("type")
+        kind = str(event.get("type"))
         delta = event.get("delta")
-        stretch = _STRETCHES.get(str(kind))
+        stretch = _STRETCHES.get(kind)
         if stretch is not None and isinstance(delta, str):
             self._extend(stretch, event, delta)
         if kind in _TEXT and isinstance(delta, str) and delta:
@@ -562,7 +577,7 @@ class ResponsesAssembling:
         elif kind == "response.output_item.added":
             item = mapping(event.get("item"))
             self._begun[self._place(event)] = dict(item)
-            if item.get("type") in RESPONSES_CALLS:
+            if str(item.get("type")) in RESPONSES_CALLS:
                 yield CallStarted(id=responses_call_id(item), name=str(item.get("name", "")))
         elif kind == "response.output_item.done":
             self._items[self._place(event)] = event.get("item")

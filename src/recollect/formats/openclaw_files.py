@@ -178,7 +178,7 @@ def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterat
 
 def write_segment_line(segment: Segment) -> str:
     """A segment as its line; one of our own ends with a newline."""
-    if segment.foreign is not None:
+    if segment.foreign is not None and segment.source != "note":
         return segment.foreign
     own = {
         "id": segment.id,
@@ -194,7 +194,7 @@ def write_segment_line(segment: Segment) -> str:
 
 def exported_id(segment: Segment) -> str:
     """The id that names a segment in an export: its file's own, or ours."""
-    if segment.foreign is not None:
+    if segment.foreign is not None and segment.source != "note":
         try:
             value = decode(segment.foreign.removeprefix("\ufeff").encode())
         except FormatError:  # a line somebody else wrote there; ours were read before

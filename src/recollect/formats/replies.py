@@ -57,18 +57,16 @@ def read_usage(reply: Any) -> Usage | None:
     if not usage:
         return None
     if "prompt_tokens" in usage:
-        cached = _number(plain_mapping(usage.get("prompt_tokens_details")), "cached_tokens")
-        return _usage(usage, "prompt_tokens", "completion_tokens", read=cached)
+        details = plain_mapping(usage.get("prompt_tokens_details"))
+        return _usage(usage, "prompt_tokens", "completion_tokens", details=details)
     if "input_tokens_details" in usage:
-        cached = _number(plain_mapping(usage["input_tokens_details"]), "cached_tokens")
-        return _usage(usage, "input_tokens", "output_tokens", read=cached)
+        details = plain_mapping(usage["input_tokens_details"])
+        return _usage(usage, "input_tokens", "output_tokens", details=details)
     if "input_tokens" in usage:
-        read = _number(usage, "cache_read_input_tokens")
-        write = _number(usage, "cache_creation_input_tokens")
-        return _usage(usage, "input_tokens", "output_tokens", read=read, write=write, add=True)
+        cached = ("cache_read_input_tokens", "cache_creation_input_tokens")
+        return _usage(usage, "input_tokens", "output_tokens", apart=cached)
     if "input" in usage:
-        read, write = _number(usage, "cacheRead"), _number(usage, "cacheWrite")
-        return _usage(usage, "input", "output", read=read, write=write, add=True)
+        return _usage(usage, "input", "output", apart=("cacheRead", "cacheWrite"))
     return None
 
 
@@ -109,12 +107,18 @@ def _usage(
     whole: str,
     output: str,
     *,
-    read: int,
-    write: int = 0,
-    add: bool = False,
+    details: Mapping[str, Any] | None = None,
+    apart: tuple[str, str] | None = None,
 ) -> Usage | None:
-    """`add`: the provider counts cached input apart, so the whole is the sum."""
-    total = _number(usage, whole) + (read + write if add else 0)
+    """`details` tell how much of the whole was read from a cache; `apart` are the fields of a
+    provider that counts what was read and written beside the rest, so that the whole is the sum."""
+    if apart is not None:
+        read, write = (_number(usage, name) for name in apart)
+        total, reports = _number(usage, whole) + read + write, usage.get(apart[0]) is not None
+    else:
+        details = details or {}
+        read, write = _number(details, "cached_tokens"), 0
+        total, reports = _number(usage, whole), details.get("cached_tokens") is not None
     if total <= 0:
         return None
     return Usage(
@@ -122,6 +126,7 @@ def _usage(
         output_tokens=_number(usage, output),
         cache_read_tokens=read,
         cache_write_tokens=write,
+        reports_cache=reports,
     )
 
 

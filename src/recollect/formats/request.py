@@ -71,6 +71,17 @@ def split_request(
     return replace(request, system_inside=True) if inside else request
 
 
+_HOUR_MARK = re.compile(rb'"cache_control"\s*:\s*\{[^{}]*"ttl"\s*:\s*"1h"')
+_MARKED_MESSAGES = 8
+"""Cache marks stand on the system prompt, the tools and the newest messages."""
+
+
+def is_kept_an_hour(request: Request) -> bool:
+    """Whether its cache marks ask the provider to keep it for an hour instead of minutes."""
+    spans = (request.system, request.tools, *request.messages[-_MARKED_MESSAGES:])
+    return any(span is not None and _HOUR_MARK.search(span) for span in spans)
+
+
 def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]) -> Any:
     """The request with `rows` as its messages: bytes if it came as bytes, else a dict."""
     if _unchanged(entries, rows):

@@ -57,8 +57,13 @@ class ExchangeRecord:
     """The request as it went out, estimated."""
     usage: dict[str, int] | None = None
     """As the provider reported it."""
+    dollars: float | None = None
+    """What it cost by the model's price, with the summaries since the last turn; None where the
+    price, or the usage, is not known."""
     done: tuple[str, ...] = ()
     """What was done to the request, and what was recalled and why."""
+    not_recalled: str = ""
+    """Why memory, which was asked, had nothing for it."""
     failed: tuple[str, ...] = ()
     overflows: int = 0
     """How often the provider refused it for its size before it answered."""
@@ -86,6 +91,7 @@ def described(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
         "tokens_came": report.tokens_before,
         "tokens_sent": report.tokens_after,
         "done": tuple(report.done()),
+        "not_recalled": report.not_recalled(),
         "failed": tuple(f"{line.stage}: {line.said}" for line in report.failures),
     }
     return lines, {**report.to_dict(), "summary": report.summary()}
@@ -93,7 +99,14 @@ def described(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def usage_dict(usage: Usage | None) -> dict[str, int] | None:
     """A provider's usage, ready for JSON."""
-    return None if usage is None else asdict(usage)
+    if usage is None:
+        return None
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+    }
 
 
 class Activity:

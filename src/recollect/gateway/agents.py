@@ -17,12 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from recollect.agent_folders import claude_code_folder, codex_folder, pi_folder
 from recollect.config.places import data_home
 from recollect.errors import RecollectError
 from recollect.formats.json_text import encode
 from recollect.gateway.upstream import Family
 
 FAMILIES: Final[tuple[Family, ...]] = ("anthropic", "openai")
+URL_VARIABLES: Final[Mapping[Family, str]] = {
+    "anthropic": "ANTHROPIC_BASE_URL",
+    "openai": "OPENAI_BASE_URL",
+}
+"""Where the providers' own clients look for a base URL. Claude Code and opencode do (tried with
+2.1.325 and 1.18.33), Codex and pi do not (0.166.0 and 0.87.1)."""
 CHATGPT: Final = "https://chatgpt.com/backend-api/codex"
 """Where Codex goes when its user signed in with ChatGPT."""
 
@@ -46,6 +53,15 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnUpstream:
+    """Where an agent would go without us, which is not the provider's usual address."""
+
+    url: str
+    named_by: str
+    """What says so, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedAgent:
     """One agent: what starts it, and where it keeps its base URL."""
 
@@ -57,19 +73,44 @@ class WrappedAgent:
     """The file that holds its base URL."""
     configured: Callable[[str, str], str]
     """That file's text with the gateway's URL in it."""
-    upstreams: Callable[[], Mapping[Family, str]] = dict
-    """Where it would go without us, where that is not the provider's usual address."""
+    configured_urls: Callable[[], Mapping[Family, str]]
+    """The base URLs that its configuration names."""
+    families: tuple[Family, ...] = FAMILIES
+    """Whose providers it talks to."""
+    reads_variables: bool = True
+    """Whether it takes a base URL from the environment, where its configuration names none."""
+
+    def upstreams(self) -> dict[Family, OwnUpstream]:
+        """Where it would go without us, where that is not the provider's usual address."""
+        found = {
+            family: OwnUpstream(url=url, named_by=f"{self.name}'s configuration")
+            for family, url in self.configured_urls().items()
+        }
+        for family, variable, url in self._variables():
+            if self.reads_variables and family not in found:
+                found[family] = OwnUpstream(url=url, named_by=variable)
+        return found
+
+    def ignored_variables(self) -> dict[Family, str]:
+        """Variables with a base URL that it does not read, though others do."""
+        if self.reads_variables:
+            return {}
+        return {family: variable for family, variable, _ in self._variables()}
+
+    def _variables(self) -> Iterator[tuple[Family, str, str]]:
+        for family in self.families:
+            variable = URL_VARIABLES[family]
+            if url := os.environ.get(variable):
+                yield family, variable, url
 
 
-def _claude_upstreams() -> Mapping[Family, str]:
+def _claude_urls() -> Mapping[Family, str]:
     settings = _json_object(_text_of(_claude_settings())).get("env") or {}
-    url = settings.get("ANTHROPIC_BASE_URL") or os.environ.get("ANTHROPIC_BASE_URL")
-    return {"anthropic": url} if url else {}
+    return _named_urls({"anthropic": settings.get("ANTHROPIC_BASE_URL")})
 
 
 def _claude_settings() -> Path:
-    folder = os.environ.get("CLAUDE_CONFIG_DIR")
-    return (Path(folder) if folder else Path.home() / ".claude") / "settings.json"
+    return claude_code_folder() / "settings.json"
 
 
 def _claude_configured(text: str, url: str) -> str:
@@ -78,18 +119,14 @@ def _claude_configured(text: str, url: str) -> str:
     return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
 
 
-def _codex_home() -> Path:
-    return Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
-
-
-def _codex_upstreams() -> Mapping[Family, str]:
+def _codex_urls() -> Mapping[Family, str]:
     try:
-        url = tomllib.loads(_text_of(_codex_home() / "config.toml")).get("openai_base_url")
+        url = tomllib.loads(_text_of(codex_folder() / "config.toml")).get("openai_base_url")
     except tomllib.TOMLDecodeError:
         raise RecollectError("Codex's config.toml is no TOML: mend it first") from None
     if url:
         return {"openai": str(url)}
-    signed_in = _json_object(_text_of(_codex_home() / "auth.json"))
+    signed_in = _json_object(_text_of(codex_folder() / "auth.json"))
     chatgpt = signed_in.get("tokens") and not signed_in.get("OPENAI_API_KEY")
     return {"openai": CHATGPT} if chatgpt else {}
 
@@ -100,10 +137,6 @@ def _codex_configured(text: str, url: str) -> str:
     return "\n".join([f'openai_base_url = "{url}/v1"', *lines])
 
 
-def _pi_folder() -> Path:
-    return Path(os.environ.get("PI_CODING_AGENT_DIR") or Path.home() / ".pi" / "agent")
-
-
 def _pi_configured(text: str, url: str) -> str:
     models = _json_object(text)
     providers = dict(models.get("providers") or {})
@@ -112,14 +145,14 @@ def _pi_configured(text: str, url: str) -> str:
     return json.dumps({**models, "providers": providers}, indent=2, ensure_ascii=False) + "\n"
 
 
-def _pi_upstreams() -> Mapping[Family, str]:
-    providers = _json_object(_text_of(_pi_folder() / "models.json")).get("providers") or {}
+def _pi_urls() -> Mapping[Family, str]:
+    providers = _json_object(_text_of(pi_folder() / "models.json")).get("providers") or {}
     return _named_urls({name: (providers.get(name) or {}).get("baseUrl") for name in FAMILIES})
 
 
 def _pi_launch(url: str) -> Launch:
     """A folder that looks like pi's own, with another table of models in it."""
-    own, shown = _pi_folder(), Path(tempfile.mkdtemp(prefix="recollect-pi-"))
+    own, shown = pi_folder(), Path(tempfile.mkdtemp(prefix="recollect-pi-"))
     own.mkdir(parents=True, exist_ok=True)
     (own / "sessions").mkdir(exist_ok=True)
     for path in own.iterdir():
@@ -130,13 +163,21 @@ def _pi_launch(url: str) -> Launch:
     return Launch(environment={"PI_CODING_AGENT_DIR": str(shown)})
 
 
+def _opencode_files() -> tuple[Path, ...]:
+    """Its own configuration files; all that are there count, and it writes into the first."""
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "opencode"
+    return tuple(folder / name for name in ("opencode.jsonc", "opencode.json", "config.json"))
+
+
 def _opencode_settings() -> Path:
-    return Path.home() / ".config" / "opencode" / "opencode.json"
+    files = _opencode_files()
+    return next((path for path in files if path.exists()), files[1])
 
 
-def _opencode_upstreams() -> Mapping[Family, str]:
+def _opencode_urls() -> Mapping[Family, str]:
     found: dict[Family, str | None] = {}
-    for path in (_opencode_settings(), Path.cwd() / "opencode.json"):
+    here = (Path.cwd() / "opencode.json", Path.cwd() / "opencode.jsonc")
+    for path in (*reversed(_opencode_files()), *here):
         providers = _json_object(_text_of(path)).get("provider") or {}
         for name in FAMILIES:
             options = (providers.get(name) or {}).get("options") or {}
@@ -150,7 +191,8 @@ def _opencode_fields(url: str) -> dict[str, Any]:
 
 
 def _opencode_configured(text: str, url: str) -> str:
-    return json.dumps(_merged(_json_object(text), _opencode_fields(url)), indent=2) + "\n"
+    merged = _merged(_json_object(text), _opencode_fields(url))
+    return json.dumps(merged, indent=2, ensure_ascii=False) + "\n"
 
 
 AGENTS: Final[Mapping[str, WrappedAgent]] = {
@@ -162,23 +204,27 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
             launch=lambda url: Launch(environment={"ANTHROPIC_BASE_URL": url}),
             configuration=_claude_settings,
             configured=_claude_configured,
-            upstreams=_claude_upstreams,
+            configured_urls=_claude_urls,
+            families=("anthropic",),
         ),
         WrappedAgent(
             name="codex",
             program="codex",
             launch=lambda url: Launch(arguments=("-c", f'openai_base_url="{url}/v1"')),
-            configuration=lambda: _codex_home() / "config.toml",
+            configuration=lambda: codex_folder() / "config.toml",
             configured=_codex_configured,
-            upstreams=_codex_upstreams,
+            configured_urls=_codex_urls,
+            families=("openai",),
+            reads_variables=False,
         ),
         WrappedAgent(
             name="pi",
             program="pi",
             launch=_pi_launch,
-            configuration=lambda: _pi_folder() / "models.json",
+            configuration=lambda: pi_folder() / "models.json",
             configured=_pi_configured,
-            upstreams=_pi_upstreams,
+            configured_urls=_pi_urls,
+            reads_variables=False,
         ),
         WrappedAgent(
             name="opencode",
@@ -188,7 +234,7 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
             ),
             configuration=_opencode_settings,
             configured=_opencode_configured,
-            upstreams=_opencode_upstreams,
+            configured_urls=_opencode_urls,
         ),
     )
 }
@@ -218,9 +264,9 @@ def persist(agent: WrappedAgent, url: str) -> Path:
         "before": None if before is None else before.hex(),
         "after": after.hex(),
     }
-    _replace(kept, encode(record))
+    write_configuration(kept, encode(record))
     path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, after)
+    write_configuration(path, after)
     return path
 
 
@@ -241,9 +287,9 @@ def restore(agent: WrappedAgent) -> Restored:
     now = path.read_bytes() if path.exists() else None
     whole = now is None or now == after
     if not whole:
-        _replace(path, _without_ours(path, before or b"", after, now or b""))
+        write_configuration(path, _without_ours(path, before or b"", after, now or b""))
     elif before is not None:
-        _replace(path, before)
+        write_configuration(path, before)
     elif now is not None:
         path.unlink()
     kept.unlink()
@@ -282,7 +328,7 @@ def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
         yield launch
     finally:
         if agent.name == "pi":
-            _take_back(Path(launch.environment["PI_CODING_AGENT_DIR"]), _pi_folder())
+            _take_back(Path(launch.environment["PI_CODING_AGENT_DIR"]), pi_folder())
 
 
 def _take_back(shown: Path, own: Path) -> None:
@@ -302,13 +348,26 @@ def _kept_file(agent: WrappedAgent) -> Path:
     return data_home() / "gateway" / f"{agent.name}.json"
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; one that was there keeps its mode."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    beside = path.with_name(f".{path.name}.recollect")
-    beside.write_bytes(content)
-    beside.chmod(mode)
-    beside.replace(path)
+def write_configuration(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Write a file whole or not at all; one that was there keeps its mode, and a link stays one.
+
+    What is written first has a name that nobody can know, so that no link can lie in its way.
+    """
+    path = path.resolve()
+    if mode is None:
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    beside = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _named_urls(urls: Mapping[Family, str | None]) -> dict[Family, str]:
@@ -324,15 +383,26 @@ def _text_of(path: Path) -> str:
 
 
 def _json_object(text: str) -> dict[str, Any]:
+    """What a configuration says; with comments and trailing commas where the agent allows them."""
     if not text.strip():
         return {}
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
+    value = read_configuration(text)
     if not isinstance(value, dict):
         raise RecollectError("the agent's configuration is no JSON object: mend it first")
     return value
+
+
+def read_configuration(text: str) -> Any:
+    """What a text of JSON says, comments and trailing commas aside; None where it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        import json5  # slow to import, and most files need it not
+
+    try:
+        return json5.loads(text)
+    except ValueError:
+        return None
 
 
 def _merged(into: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

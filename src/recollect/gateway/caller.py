@@ -134,7 +134,11 @@ def _client(headers: Mapping[str, str]) -> ClientName:
 def _session(
     client: ClientName, headers: Mapping[str, str], fields: _Fields, format_name: FormatName
 ) -> str | None:
-    """The session's key, ours first, then the client's own; a subagent is a session of its own."""
+    """The session's key, ours first, then the client's own; a subagent is a session of its own.
+
+    An agent's session is called as the agent calls it: hooks and imports do, too, and what came by
+    several ways is one session.
+    """
     key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
         user = _json(_mapping(fields.metadata).get("user_id"))
@@ -147,8 +151,10 @@ def _session(
         key = _plain(fields.prompt_cache_key)
     if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
         return None
+    if client == "other":  # whose keys may be as short as "1", and no agent's histories hold
+        return f"{client}:{key}"
     agent = headers.get("x-claude-code-agent-id")
-    return f"{client}:{key}/{agent}" if agent else f"{client}:{key}"
+    return f"{key}/{agent}" if agent else key
 
 
 def _model(fields: _Fields) -> str | None:
@@ -162,7 +168,8 @@ def _kind(client: ClientName, fields: _Fields, turn_metadata: Mapping[str, Any])
     limits = (fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens)
     if any(bytes(limit) == b"1" for limit in limits):
         return RequestKind.PROBE
-    if client in _AGENTS and bytes(fields.tools).strip() in (b"", b"null", b"[]"):
+    offers_none = bytes(fields.tools).strip() in (b"", b"null", b"[]")
+    if client in _AGENTS and offers_none and turn_metadata.get("request_kind") != "turn":
         return RequestKind.TITLE
     last = bytes(fields.messages[-1]) if fields.messages else b""
     tail = last[-_MARK_BYTES:] if fields.messages else bytes(fields.input)[-_MARK_BYTES:]

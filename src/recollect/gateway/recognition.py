@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from typing import Final
 
 from recollect.formats.codec import CODECS
 from recollect.formats.request import split_request
-from recollect.rules.identity import identify
-from recollect.values.message import MessageId
+from recollect.rules.identity import identify, unnamed_session
+from recollect.values.message import MessageId, Role
 from recollect.values.model import FormatName
 
 MOST_SESSIONS: Final = 2_000
@@ -27,6 +28,7 @@ MOST_SESSIONS: Final = 2_000
 MOST_ALIKE: Final = 50
 """So many sessions of one beginning are looked for in the store; the next one is a new one."""
 VOLATILE_MESSAGES: Final = 1
+MOST_MESSAGES: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +60,29 @@ class SessionRecognition:
         """The identities of each session's last request, longest unseen first."""
         self._alike: dict[str, set[str]] = {}
         """Sessions by how they begin."""
+        self._messages: OrderedDict[tuple[FormatName, bytes], tuple[MessageId, Role]] = (
+            OrderedDict()
+        )
+        """Messages by their bytes: a history is sent again with every request."""
 
     def history(self, format_name: FormatName, body: bytes) -> History:
-        """Read what a request says."""
-        codec = CODECS[format_name]
-        messages = [codec.read(raw) for raw in split_request(body, format_name).messages]
-        lead = next((at for at, one in enumerate(messages) if one.role != "system"), len(messages))
-        ids = tuple(identify(message, self._secret) for message in messages)
-        return History(ids=ids, lead=lead)
+        """Read what a request says; what an earlier one said in the same bytes is known."""
+        raws = split_request(body, format_name).messages
+        told = [self._told(format_name, raw) for raw in raws]
+        lead = next((at for at, (_, role) in enumerate(told) if role != "system"), len(told))
+        return History(ids=tuple(identity for identity, _ in told), lead=lead)
+
+    def _told(self, format_name: FormatName, raw: bytes) -> tuple[MessageId, Role]:
+        """A message's identity, and whose it is."""
+        digest = hashlib.blake2b(raw, digest_size=16).digest()
+        told = self._messages.get((format_name, digest))
+        if told is None:
+            message = CODECS[format_name].read(raw)
+            told = identify(message, self._secret), message.role
+            self._messages[format_name, digest] = told
+            if len(self._messages) > MOST_MESSAGES:
+                self._messages.popitem(last=False)
+        return told
 
     def continued(self, format_name: FormatName, history: History) -> str | None:
         """The session with the longest history that this one goes on with."""
@@ -84,6 +101,15 @@ class SessionRecognition:
         names = [start if number == 1 else f"{start}-{number}" for number in numbers]
         return [name for name in names if name not in self._known]
 
+    def is_last(self, session: str, stored: Sequence[MessageId]) -> bool:
+        """Whether what is stored of a session is what was last seen of it here."""
+        seen = self._known[session]
+        return tuple(stored[: len(seen)]) == seen
+
+    def new_name(self, format_name: FormatName, history: History) -> str:
+        """A name that no session has, where too many begin alike to look for more."""
+        return f"{_beginning(format_name, history)}-{secrets.token_hex(4)}"
+
     def remember(self, format_name: FormatName, session: str, history: History) -> None:
         """What the session's last request was."""
         self._known[session] = history.ids
@@ -99,6 +125,4 @@ class SessionRecognition:
 
 def _beginning(format_name: FormatName, history: History) -> str:
     """The name of the first session that begins so, the same after a restart."""
-    first = next(iter(history.ids[history.lead :]), "")
-    digest = hashlib.sha256(f"{format_name}:{first}".encode()).hexdigest()
-    return f"unnamed:{digest[:16]}"
+    return unnamed_session(format_name, next(iter(history.ids[history.lead :]), ""))

@@ -1,4 +1,4 @@
-"""What a provider's reply said, read after it has gone to the client.
+"""What a provider's reply says: an overflow before the client sees it, everything else after.
 
 The bytes are kept as they pass and read afterwards, in a thread, so that streaming costs nothing.
 """
@@ -6,18 +6,25 @@ The bytes are kept as they pass and read afterwards, in a thread, so that stream
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from recollect.errors import FormatError, MissingExtra
+from recollect.formats.json_text import decode
+from recollect.formats.replies import read_error
+from recollect.gateway.upstream import UpstreamReply
+from recollect.providers.overflow import recognise_overflow
 
 MOST_BYTES: Final = 100_000_000
 """More of one reply or request is not read; no model says or takes so much."""
 
-
 SHORT_BYTES: Final = 32_768
+LARGEST_PEEK: Final = 16_384
+"""A stream's first event is looked at before it is handed on; it is shorter than this."""
+_OPENING_EVENTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 
 
 class KeptReply:
@@ -140,6 +147,66 @@ def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
     if end and begun[:1] == b":":
         return {}
     for event in events_of(whole) if end else ():
-        if not (isinstance(event, dict) and event.get("type") in after):
+        if not (isinstance(event, dict) and str(event.get("type")) in after):
             return event
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunReply:
+    """A reply whose beginning was looked at."""
+
+    chunks: AsyncIterator[bytes] = field(repr=False)
+    """All of its body, what was looked at first."""
+    overflow: dict[str, Any] | None = field(repr=False)
+    """The provider's error, where it refused the request for its size."""
+
+
+async def begin_reading(reply: UpstreamReply, *, nearly_full: bool) -> BegunReply:
+    """Look whether a provider refuses a request for its size, before the client sees anything.
+
+    Some answer 200 and refuse in the first event of the stream; where the request is
+    `nearly_full`, also behind events that only open it.
+    """
+    chunks = reply.chunks()
+    coding = reply.header("content-encoding")
+    if reply.status >= 400:
+        whole = [chunk async for chunk in chunks]
+        error = _overflow(reply.status, b"".join(whole), coding)
+        return BegunReply(chunks=_after(whole, chunks), overflow=error)
+    if coding or "event-stream" not in reply.header("content-type"):
+        return BegunReply(chunks=chunks, overflow=None)
+    begun: list[bytes] = []
+    event = None
+    async for chunk in chunks:
+        begun.append(chunk)
+        event = first_event(b"".join(begun), after=_OPENING_EVENTS if nearly_full else ())
+        if event is not None or sum(map(len, begun)) > LARGEST_PEEK:
+            break
+    return BegunReply(chunks=_after(begun, chunks), overflow=_refused_for_size(event, None))
+
+
+async def _after(begun: Sequence[bytes], chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Chunks that were read already, then the rest."""
+    for chunk in begun:
+        yield chunk
+    async for chunk in chunks:
+        yield chunk
+
+
+def _overflow(status: int, body: bytes, coding: str) -> dict[str, Any] | None:
+    """The provider's error, where it says that the request was too large; else None."""
+    try:
+        fields = decode(decoded(body, coding))
+    except (FormatError, MissingExtra):
+        fields = {"error": {"message": body[:LARGEST_PEEK].decode("utf-8", "replace")}}
+    return _refused_for_size(fields, status)
+
+
+def _refused_for_size(fields: Any, status: int | None) -> dict[str, Any] | None:
+    """An error, or an event of a stream, where it says that the request was too large."""
+    error = read_error(fields)
+    if error is None:
+        return None
+    found = recognise_overflow(status=status, message=error.message, body=error.body)
+    return dict(fields) if found is not None else None

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final, Self
 
 from recollect.config import Settings
 from recollect.engine import Engine
-from recollect.errors import MissingExtra, RecollectError, SettingsError
-from recollect.gateway.server import LOOPBACK, Gateway
+from recollect.errors import RecollectError, SettingsError
+from recollect.gateway.asgi import http_server
+from recollect.gateway.server import Gateway
+from recollect.loopback import LOOPBACK, address_of, listen_on
 
 if TYPE_CHECKING:
     import uvicorn
 
 START_SECONDS: Final = 30.0
-BACKLOG: Final = 2_048
 
 
 def gateway_token(settings: Settings) -> str | None:
@@ -44,49 +45,12 @@ def gateway_token(settings: Settings) -> str | None:
 def listening_socket(settings: Settings) -> socket.socket:
     """The socket to serve on; RecollectError where the port is taken."""
     gateway = settings.gateway
-    family = socket.AF_INET6 if ":" in gateway.host else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        opened.bind((gateway.host, gateway.port))
-    except OSError as error:
-        opened.close()
-        raise RecollectError(
-            f"port {gateway.port} of {gateway.host} cannot be used ({error.strerror}): set another "
-            "as gateway.port, or stop what listens there"
-        ) from error
-    opened.listen(BACKLOG)
-    return opened
-
-
-def address_of(opened: socket.socket) -> str:
-    """The base URL of a gateway on this socket."""
-    host, port = opened.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return listen_on(gateway.host, gateway.port, mend="set another as gateway.port")
 
 
 def server_of(gateway: Gateway) -> uvicorn.Server:
     """The HTTP server of a gateway; it adds no headers of its own to what providers send."""
-    try:
-        import uvicorn
-    except ImportError:
-        raise MissingExtra(feature="the gateway", extra="gateway") from None
-    return uvicorn.Server(
-        uvicorn.Config(
-            gateway,
-            access_log=False,
-            date_header=False,
-            http="httptools",  # its parser refuses targets that are no paths
-            interface="asgi3",
-            lifespan="on",
-            log_level="critical",  # what goes wrong is told by records and by our own log
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=10,
-            timeout_keep_alive=120,
-            ws="none",
-        )
-    )
+    return http_server(gateway, feature="the gateway", extra="gateway")
 
 
 class BackgroundServer:
@@ -128,9 +92,13 @@ class BackgroundGateway(BackgroundServer):
     """A gateway in a thread of its own."""
 
     def __init__(
-        self, settings: Settings, *, opened: Callable[[str], Engine] | None = None
+        self,
+        settings: Settings,
+        *,
+        opened: Callable[[str], Engine] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
-        self.gateway = Gateway(settings, token=gateway_token(settings), opened=opened)
+        self.gateway = Gateway(settings, token=gateway_token(settings), opened=opened, tell=tell)
         super().__init__(server_of(self.gateway), listening_socket(settings))
 
     def _why_not(self) -> str:

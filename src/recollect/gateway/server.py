@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, nullcontext, suppress
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import Any, Final, TypeAlias
-from urllib.parse import quote, urlsplit
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import quote
 
-from recollect.boundary import Failure
+from recollect.boundary import Failure, attempted
 from recollect.config import Settings
 from recollect.engine import Engine, Observation
 from recollect.errors import FormatError, MissingExtra, RecollectError, UpstreamUnreachable
 from recollect.formats.json_text import decode, encode
-from recollect.formats.replies import read_error
+from recollect.formats.replies import StreamedReply, read_usage
 from recollect.gateway.activity import (
     Activity,
     ExchangeRecord,
@@ -29,44 +30,59 @@ from recollect.gateway.activity import (
     described,
     usage_dict,
 )
+from recollect.gateway.asgi import (
+    ENDING_BYTES,
+    Exchange,
+    Message,
+    NoBody,
+    Receive,
+    Send,
+    exchange_of,
+    read_body,
+    send_json,
+    send_plain,
+    unless_gone,
+)
 from recollect.gateway.caller import Caller, RequestKind, read_caller
-from recollect.gateway.replies import KeptReply, decoded, first_event
-from recollect.gateway.shaping import ShapedRequest, Shaper, aside_if_large
-from recollect.gateway.spaces import CLOSE_SECONDS, OpenSpaces
+from recollect.gateway.replies import KeptReply, begin_reading, decoded
+from recollect.gateway.shaping import ShapedRequest, Shaper, WithoutMemory, aside_if_large
+from recollect.gateway.spaces import CLOSE_SECONDS, MemoryThread, OpenSpaces
 from recollect.gateway.summaries import ClientModel, crossing, crossing_of
 from recollect.gateway.upstream import (
     Family,
-    Headers,
     OutgoingRequest,
     UpstreamReply,
     Upstreams,
     forwarded,
 )
-from recollect.providers.overflow import recognise_overflow
-from recollect.values.model import FormatName
-from recollect.values.report import Report
+from recollect.loopback import LOOPBACK, is_own_page, names_this_machine
+from recollect.rules.price import model_price, read_prices
+from recollect.values.model import FormatName, Usage
+from recollect.values.reason import Cause
 
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-
+LOG: Final = logging.getLogger(__name__)
+ASKED_AGAIN_SECONDS: Final = 3.0
+"""How often is looked whether the memories still do anything, while a request waits for them."""
 MOST_TRIES: Final = 4
 """How often a turn is sent while the provider refuses it for its size."""
-LARGEST_PEEK: Final = 16_384
-"""A stream's first event is looked at before it is handed on; it is shorter than this."""
-CANCEL_SECONDS: Final = 0.2
-"""After so long a request whose client has gone is cancelled again."""
 LIGHT_READING: Final = 24
 """Who is asking is read without decoding messages: so many times faster than other reading."""
 NEARLY_FULL_RATIO: Final = 0.5
 """From here on a stream's opening events wait for the next one: a refusal may follow them."""
-_OPENING_EVENTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
-LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 """This machine's own names, which nobody else can reach."""
 SHOWN_RECORDS: Final = 50
 """The newest requests that whoever begins to watch is shown."""
 OWN_PATH: Final = "/recollect/"
 _REPORTS: Final = f"{OWN_PATH}reports/"
+_WELCOME: Final = """\
+This is Recollect's gateway: it gives memory to agents whose base URL is set to it.
+
+It listens on http://{host}
+  Claude Code        ANTHROPIC_BASE_URL=http://{host} claude
+  OpenAI's clients   base URL http://{host}/v1
+What it does:        recollect tail --url http://{host}
+How it works:        docs/gateway.md in Recollect's repository
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,43 +102,6 @@ ROUTES: Final = {
 }
 
 
-@dataclass(slots=True)
-class Exchange:
-    """One request while it is handled."""
-
-    method: str
-    path: str
-    target: str
-    headers: Headers = field(repr=False)
-    body: bytes = field(repr=False)
-    record: ExchangeRecord
-    began: float
-    started: bool = False
-    """Whether the reply's head has gone to the client."""
-    report: Report | None = field(default=None, repr=False)
-    """What memory did for it."""
-    in_memory: bool = False
-    """Whether it is a turn that memory keeps."""
-    concluding: bool = False
-    """Whether its reply is being read: its record is complete after that."""
-
-    def header(self, name: str) -> str:
-        """The first value of a header, by its name in lower case; empty where there is none."""
-        return next((value for key, value in self.headers if key == name), "")
-
-    def note(self, **changes: Any) -> None:
-        """Write down what was done."""
-        self.record = replace(self.record, **changes)
-
-
-class NoBody(Enum):
-    """Why a request's body was not read; the value is what people read."""
-
-    GONE = "the client went away"
-    SLOW = "the request did not come within gateway.silence_seconds"
-    TOO_LARGE = "the request is larger than gateway.max_body_bytes allows"
-
-
 class Gateway:
     """The ASGI application."""
 
@@ -132,25 +111,32 @@ class Gateway:
         *,
         token: str | None = None,
         opened: Callable[[str], Engine] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         """`token` is what every request must bring; loopback needs none. `opened` opens the memory
-        of a space, in place of what the settings say."""
+        of a space, in place of what the settings say. `tell` is given what a person should know,
+        a sentence at a time, in the thread that serves."""
         self.settings = settings
         self.activity = Activity()
+        self._prices = read_prices(settings.models.prices)
         self._token = token
-        self._upstreams = Upstreams(settings.gateway)
-        model = None
+        self.upstreams = Upstreams(settings.gateway, tell=tell)
+        self.unanswered: Counter[str] = Counter()
+        """How many requests the provider did not answer, or not to the end, by what was said."""
+        self._model: ClientModel | None = None
         if settings.gateway.summaries == "client" and settings.models.provider is None:
-            model = ClientModel(self._upstreams, day_tokens=settings.gateway.summary_day_tokens)
-        self.spaces = OpenSpaces(settings, model=model, opened=opened)
+            self._model = ClientModel(
+                Upstreams(settings.gateway, tell=_already_told),
+                day_tokens=settings.gateway.summary_day_tokens,
+            )
+        self.memories = MemoryThread()
+        """Where `spaces` are asked, and nowhere else."""
+        self.spaces = OpenSpaces(settings, model=self._model, opened=opened)
         self._shaper = Shaper(settings, self.spaces)
         self._running = 0
-        self._warm: asyncio.Task[None] | None = None
         self._concluding: set[asyncio.Task[None]] = set()
         """Requests that were answered, and whose records are not complete yet."""
         self.startup_error: RecollectError | None = None
-        self.loop: asyncio.AbstractEventLoop | None = None
-        """Where it runs, once it is open: what is asked of its memories is asked there."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -180,24 +166,37 @@ class Gateway:
 
     async def open(self) -> None:
         """Make ready to reach the providers, and open the default memory before it is needed."""
-        self.loop = asyncio.get_running_loop()
-        await self._upstreams.__aenter__()
-        self._warm = asyncio.create_task(self.spaces.warm(self.settings.gateway.space))
+        await self.upstreams.__aenter__()
+        self.memories.start()
+        if self._model is not None:
+            await self.memories.ask(self._model.open())
+        self.memories.ask(attempted(self.spaces.warm(self.settings.gateway.space)))
 
     async def close(self) -> None:
-        """Finish what is being kept, and let go of every connection."""
-        if self._warm is not None:
-            await asyncio.wait({self._warm})
+        """Finish what is being kept, and let go of every connection; not for ever."""
         if self._concluding:
             await asyncio.wait(self._concluding, timeout=CLOSE_SECONDS)
-        await self.spaces.close()
-        await self._upstreams.__aexit__(None, None, None)
+        if await self.memories.answers():
+            closing = [self.spaces.close()]
+            if self._model is not None:
+                closing.append(self._model.disconnect())
+            for work in closing:
+                done, _ = await asyncio.wait({self.memories.ask(work)}, timeout=3 * CLOSE_SECONDS)
+                for task in done:
+                    task.exception()
+            await self.memories.stop()
+        else:
+            LOG.warning("the memories do not answer: what they wrote last is in the spool")
+        await self.upstreams.__aexit__(None, None, None)
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
-        exchange = self._exchange(scope)
+        exchange = exchange_of(scope, self.activity.next_number())
         refusal = self._stranger(exchange, scope)
         if refusal is None and exchange.path.startswith(OWN_PATH):
             await self._own(exchange, receive, send)
+            return
+        if refusal is None and _is_visit(exchange):
+            await send_plain(send, _WELCOME.format(host=exchange.header("host")))
             return
         refusal = refusal or self._refusal(exchange)
         if refusal is None:
@@ -210,28 +209,6 @@ class Gateway:
             status, message = refusal
             await self._answer(exchange, send, status, message)
 
-    def _exchange(self, scope: Message) -> Exchange:
-        raw_path = bytes(scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
-        query = bytes(scope.get("query_string") or b"").decode("latin-1")
-        headers = [(_text(name), _text(value)) for name, value in scope["headers"]]
-        record = ExchangeRecord(
-            number=self.activity.next_number(),
-            at=time.time(),
-            method=scope["method"],
-            path=scope["path"],
-            client="other",
-            kind="",
-        )
-        return Exchange(
-            method=scope["method"],
-            path=scope["path"],
-            target=raw_path + (f"?{query}" if query else ""),
-            headers=headers,
-            body=b"",
-            record=record,
-            began=time.perf_counter(),
-        )
-
     def _stranger(self, exchange: Exchange, scope: Message) -> tuple[int, str] | None:
         """Why whoever sent this is not answered: a page in a browser reaches this machine, too."""
         if not exchange.target.startswith("/"):
@@ -240,10 +217,9 @@ class Gateway:
             return 401, "the gateway's token is missing or wrong: send it as x-recollect-token"
         if self._token is not None or str((scope.get("server") or ("",))[0]) not in LOOPBACK:
             return None
-        host = exchange.header("host").rpartition(":")[0] or exchange.header("host")
-        origin = exchange.header("origin")
-        named_here = host in LOOPBACK or host == "[::1]"
-        if not named_here or (origin and urlsplit(origin).hostname not in LOOPBACK):
+        if not names_this_machine(exchange.header("host")) or not is_own_page(
+            exchange.header("origin")
+        ):
             return 403, "the gateway answers to this machine's own names and pages only"
         return None
 
@@ -253,7 +229,7 @@ class Gateway:
             return 426, "the gateway speaks HTTP only"
         if self._running >= self.settings.gateway.max_requests:
             return 429, "the gateway has as many requests at once as gateway.max_requests allows"
-        if not self._upstreams.serves(self._family(exchange)):
+        if not self.upstreams.serves(self._family(exchange)):
             return 404, f"no upstream is configured for {exchange.path}: set gateway.upstream"
         return None
 
@@ -275,7 +251,7 @@ class Gateway:
         )
         family: Family = "anthropic" if anthropic else "openai"
         other: Family = "openai" if anthropic else "anthropic"
-        return family if self._upstreams.serves(family) else other
+        return family if self.upstreams.serves(family) else other
 
     async def _take(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         """Read the body, then handle it for as long as the client is there."""
@@ -283,10 +259,10 @@ class Gateway:
         body: bytes | NoBody = NoBody.SLOW
         with suppress(TimeoutError):
             async with asyncio.timeout(gateway.silence_seconds):
-                body = await _body(receive, gateway.max_body_bytes)
+                body = await read_body(receive, gateway.max_body_bytes)
         if isinstance(body, bytes):
             exchange.body = body
-            await _unless_gone(receive, self._handle(exchange, send))
+            await unless_gone(receive, self._handle(exchange, send))
         elif body is not NoBody.GONE:
             await self._answer(exchange, send, 413 if body is NoBody.TOO_LARGE else 408, body.value)
         else:
@@ -302,6 +278,7 @@ class Gateway:
                 await self._serve(exchange, route, send)
         except UpstreamUnreachable as error:
             exchange.note(outcome=str(error))
+            self.unanswered[str(error)] += 1
             if not exchange.started:
                 await self._answer(exchange, send, 502, str(error))
                 return
@@ -309,7 +286,8 @@ class Gateway:
             # Not completing the reply makes the server close the connection: the client sees that
             # it broke off, as it would have without us.
         except asyncio.CancelledError:
-            exchange.note(outcome=NoBody.GONE.value)
+            if not exchange.has_ended:
+                exchange.note(outcome=NoBody.GONE.value)
             self._finish_later(exchange)
             raise
 
@@ -336,7 +314,12 @@ class Gateway:
         )
         if route.counts and caller.kind is not RequestKind.UNREADABLE:
             caller = replace(caller, kind=RequestKind.COUNT)
-        exchange.note(client=caller.client, kind=caller.kind.value, session=caller.session)
+        exchange.note(
+            client=caller.client,
+            kind=caller.kind.value,
+            session=caller.session,
+            model=caller.model,
+        )
         shaped = await self._shaped(exchange, caller, route, body)
         memory, session = shaped.memory, shaped.session
         with nullcontext() if memory is None or session is None else memory.in_use(session):
@@ -360,10 +343,31 @@ class Gateway:
         if caller.kind.in_conversation:
             if self.settings.gateway.summaries == "client":
                 crossing.set(crossing_of(route.format, caller.model, exchange.headers))
-            return await self._shaper.shape(caller, route.format, body)
-        if caller.kind in (RequestKind.COUNT, RequestKind.COMPACTION):
-            return await self._shaper.shape_beside(caller, route.format, body)
-        return ShapedRequest(body=body, handling=Handling.PASSED)
+            work = self._shaper.shape(caller, route.format, body)
+        elif caller.kind in (RequestKind.COUNT, RequestKind.COMPACTION):
+            work = self._shaper.shape_beside(caller, route.format, body)
+        else:
+            return ShapedRequest(body=body, handling=Handling.PASSED)
+        return await self._asked(work, body)
+
+    async def _asked(self, work: Coroutine[Any, Any, ShapedRequest], body: bytes) -> ShapedRequest:
+        """What memory makes of a request; as it came where the memories' thread is stuck.
+
+        A turn may wait long for a summary: as long as the thread answers, so does the request.
+        """
+        if self.memories.is_stuck:
+            work.close()
+            return _as_it_came(body, WithoutMemory.STUCK)
+        shaping = self.memories.ask(work)
+        try:
+            while not shaping.done():
+                await asyncio.wait({shaping}, timeout=ASKED_AGAIN_SECONDS)
+                if not shaping.done() and not await self.memories.answers():
+                    return _as_it_came(body, WithoutMemory.STUCK)
+            done = await attempted(shaping)
+        finally:
+            shaping.cancel()
+        return _as_it_came(body, WithoutMemory.FAILED) if isinstance(done, Failure) else done
 
     async def _converse(
         self,
@@ -381,50 +385,28 @@ class Gateway:
             outgoing = exchange.body if body is None or shaped.body == body else shaped.body
             reply = await self._send(exchange, route.family, outgoing)
             try:
-                chunks, begun, error = await self._begun(reply, shaped)
+                begun = await begin_reading(reply, nearly_full=_is_nearly_full(shaped))
+                error = begun.overflow
                 if error is None or body is None or route.counts or tries == MOST_TRIES:
                     kept = KeptReply(reply.header("content-type"), reply.header("content-encoding"))
                     try:
-                        await self._relay(
-                            exchange, send, reply, _after(begun, chunks), shaped, kept
-                        )
+                        await self._relay(exchange, send, reply, begun.chunks, shaped, kept)
                     finally:
                         self._observe(exchange, shaped, kept, reply.status)
                     return
             finally:
                 reply.close()
             exchange.note(overflows=tries)
-            shaped = await self._shaper.shape_again(
+            smaller = self._shaper.shape_again(
                 shaped, caller, route.format, body, error, tries=tries
             )
+            shaped = await self._asked(smaller, body)
             self._note_shaped(exchange, shaped)
-
-    async def _begun(
-        self, reply: UpstreamReply, shaped: ShapedRequest
-    ) -> tuple[AsyncIterator[bytes], list[bytes], Any]:
-        """The reply's chunks, those already read, and the overflow it tells; else None."""
-        chunks = reply.chunks()
-        coding = reply.header("content-encoding")
-        if reply.status >= 400:
-            whole = [chunk async for chunk in chunks]
-            return chunks, whole, _overflow(reply.status, b"".join(whole), coding)
-        if coding or "event-stream" not in reply.header("content-type"):
-            return chunks, [], None
-        begun: list[bytes] = []
-        opening = _OPENING_EVENTS if _is_nearly_full(shaped) else frozenset()
-        async for chunk in chunks:
-            begun.append(chunk)
-            if (event := first_event(b"".join(begun), after=opening)) is not None:
-                # some providers answer 200 and then refuse
-                return chunks, begun, _refused_for_size(event, None)
-            if sum(map(len, begun)) > LARGEST_PEEK:
-                break
-        return chunks, begun, None
 
     async def _send(self, exchange: Exchange, family: Family, body: bytes) -> UpstreamReply:
         same = body is exchange.body
         headers = forwarded(exchange.headers, without=() if same else ("content-encoding",))
-        return await self._upstreams.send(
+        return await self.upstreams.send(
             OutgoingRequest(
                 family=family,
                 method=exchange.method,
@@ -454,6 +436,7 @@ class Gateway:
         first = (time.perf_counter() - exchange.began) * 1000
         exchange.note(status=reply.status, first_byte_ms=round(first, 2))
         async for chunk in chunks:
+            exchange.ending = chunk[-ENDING_BYTES:]
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
             if kept is not None:
                 kept.add(chunk)
@@ -464,11 +447,15 @@ class Gateway:
     ) -> None:
         """Read the reply once it is with the client; the record is complete after that."""
         exchange.note(seconds=round(time.perf_counter() - exchange.began, 3))
-        reading = self._shaper.observe_later(shaped, kept) if status < 400 else None
+        reading: asyncio.Future[Observation | Failure] | None = None
+        if status < 400 and shaped.memory is not None and not self.memories.is_stuck:
+            reading = self.memories.ask(self._shaper.observe(shaped, kept))
+        elif status < 400:
+            reading = asyncio.ensure_future(attempted(asyncio.to_thread(_used, kept)))
         self._finish_later(exchange, reading)
 
     def _finish_later(
-        self, exchange: Exchange, reading: asyncio.Task[Observation | Failure] | None = None
+        self, exchange: Exchange, reading: asyncio.Future[Observation | Failure] | None = None
     ) -> None:
         """Complete the record beside what comes next, and once only."""
         if exchange.concluding:
@@ -482,7 +469,9 @@ class Gateway:
             elif seen is not None:
                 failed = tuple(f"{line.stage}: {line.said}" for line in seen.failures)
                 exchange.note(
-                    usage=usage_dict(seen.usage), failed=(*exchange.record.failed, *failed)
+                    usage=usage_dict(seen.usage),
+                    dollars=self._dollars(exchange, seen.usage),
+                    failed=(*exchange.record.failed, *failed),
                 )
             exchange.concluding = False
             await self._finish(exchange)
@@ -490,6 +479,23 @@ class Gateway:
         task = asyncio.create_task(conclude())
         self._concluding.add(task)
         task.add_done_callback(self._concluding.discard)
+
+    def _dollars(self, exchange: Exchange, usage: Usage | None) -> float | None:
+        """What an exchange cost, where the model's price is known; with what the client's model
+        was asked beside the turns since the last one."""
+        price = model_price(exchange.record.model, self._prices)
+        if price is None or usage is None:
+            return None
+        dollars = price.of(usage)
+        if self._model is not None and exchange.report is not None:
+            for line in exchange.report.lines:
+                if line.cause is Cause.MODELS_ASKED:
+                    numbers = line.reasons[0].numbers
+                    asked, answered = (
+                        int(str(numbers[name])) for name in ("input_tokens", "output_tokens")
+                    )
+                    dollars += price.of(Usage(input_tokens=asked, output_tokens=answered))
+        return round(dollars, 6)
 
     def _note_shaped(self, exchange: Exchange, shaped: ShapedRequest) -> None:
         exchange.report = None if shaped.context is None else shaped.context.report
@@ -524,23 +530,23 @@ class Gateway:
         else:
             fields = {"error": {"message": message, "type": "gateway_error", "code": None}}
         exchange.note(status=status, outcome=message, handling=Handling.PASSED.value)
-        await _send_json(send, status, fields)
+        await send_json(send, status, fields)
         self._finish_later(exchange)
 
     async def _own(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         """The gateway's own pages: what it does, for `recollect tail` and whoever asks."""
         if exchange.path == f"{OWN_PATH}health":
-            await _send_json(
+            await send_json(
                 send, 200, {"ok": True, "running": self._running, "tasks": len(asyncio.all_tasks())}
             )
         elif exchange.path == f"{OWN_PATH}activity":
-            await _unless_gone(receive, self._follow(exchange, send))
+            await unless_gone(receive, self._follow(exchange, send))
         elif exchange.path.startswith(_REPORTS):
             report = self.activity.report(exchange.path.removeprefix(_REPORTS))
             missing = {"error": "no such session has crossed the gateway lately"}
-            await _send_json(send, 404 if report is None else 200, report or missing)
+            await send_json(send, 404 if report is None else 200, report or missing)
         else:
-            await _send_json(send, 404, {"error": f"there is no {exchange.path}"})
+            await send_json(send, 404, {"error": f"there is no {exchange.path}"})
 
     async def _follow(self, exchange: Exchange, send: Send) -> None:
         """Records as lines of JSON: the newest, then each as its reply ends."""
@@ -556,72 +562,30 @@ class Gateway:
                 await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
+def _already_told(_: str) -> None:
+    """A provider that is away is away for turns, too, and told there."""
+
+
+def _is_visit(exchange: Exchange) -> bool:
+    """Whether a person looks at what is here: with a browser, or with curl."""
+    accepted = exchange.header("accept")
+    asked = (exchange.method, exchange.target) == ("GET", "/")
+    return asked and (accepted == "*/*" or "text/html" in accepted)
+
+
 def _line(record: ExchangeRecord) -> bytes:
     return encode(record.to_dict()) + b"\n"
 
 
-async def _unless_gone(receive: Receive, work: Awaitable[None]) -> None:
-    """Do it, and stop as soon as the client is gone."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        while not task.done():
-            # Again where it was lost: Python 3.11's wait_for drops one that comes with the result.
-            task.cancel()
-            await asyncio.wait({task}, timeout=CANCEL_SECONDS)
-        with suppress(asyncio.CancelledError):
-            await task
-    finally:
-        task.cancel()
-        gone.cancel()
+def _used(kept: KeptReply) -> Observation:
+    """What a reply says of its usage, where no memory reads it."""
+    read = kept.read()
+    told = StreamedReply(read).reply() if isinstance(read, list) else decode(read)
+    return Observation(usage=read_usage(told), calibration_ratio=1.0, learned_window_tokens=None)
 
 
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _body(receive: Receive, most: int) -> bytes | NoBody:
-    """The whole body, or why there is none."""
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return NoBody.GONE
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if size > most:
-            return NoBody.TOO_LARGE
-        if not message.get("more_body"):
-            return b"".join(chunks)
-
-
-async def _after(begun: Sequence[bytes], chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Chunks that were read already, then the rest."""
-    for chunk in begun:
-        yield chunk
-    async for chunk in chunks:
-        yield chunk
-
-
-def _overflow(status: int, body: bytes, coding: str) -> dict[str, Any] | None:
-    """The provider's error, where it says that the request was too large; else None."""
-    try:
-        fields = decode(decoded(body, coding))
-    except (FormatError, MissingExtra):
-        fields = {"error": {"message": body[:LARGEST_PEEK].decode("utf-8", "replace")}}
-    return _refused_for_size(fields, status)
-
-
-def _refused_for_size(fields: Any, status: int | None) -> dict[str, Any] | None:
-    """An error, or an event of a stream, where it says that the request was too large."""
-    error = read_error(fields)
-    if error is None:
-        return None
-    found = recognise_overflow(status=status, message=error.message, body=error.body)
-    return dict(fields) if found is not None else None
+def _as_it_came(body: bytes, why: WithoutMemory) -> ShapedRequest:
+    return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why.value)
 
 
 def _is_nearly_full(shaped: ShapedRequest) -> bool:
@@ -630,21 +594,3 @@ def _is_nearly_full(shaped: ShapedRequest) -> bool:
         return False
     report = shaped.context.report
     return report.tokens_after > report.window_tokens * NEARLY_FULL_RATIO
-
-
-def _text(raw: bytes) -> str:
-    """A header's bytes as text that goes out as the same bytes."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
-
-
-async def _send_json(send: Send, status: int, fields: Any) -> None:
-    body = encode(fields)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})

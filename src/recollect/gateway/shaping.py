@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
+from recollect.agent_folders import project_space
 from recollect.boundary import Failure, Part, attempted
 from recollect.config import Settings
 from recollect.engine import Context, Observation
@@ -22,6 +25,7 @@ from recollect.gateway.activity import Handling
 from recollect.gateway.caller import Caller, RequestKind
 from recollect.gateway.replies import KeptReply
 from recollect.gateway.spaces import OpenSpaces, SpaceMemory
+from recollect.transfer.transcripts import stored_name
 from recollect.values.model import FormatName
 
 ResultT = TypeVar("ResultT")
@@ -29,6 +33,10 @@ GivenT = ParamSpec("GivenT")
 
 OBSERVED_SECONDS: Final = 5.0
 """How long a turn waits for the reading of the session's last reply."""
+TURNS_AT_ONCE: Final = 8
+SLOT_SECONDS: Final = 0.25
+"""So many turns are shaped at once, and the others in the order they came: side by side all would
+take as long as the last. One that waits, such as for a summary, holds up the others this long."""
 LARGE_BYTES: Final = 65_536
 """More than this is read in a thread, where that takes longer than the way there."""
 
@@ -40,6 +48,16 @@ async def aside_if_large(
     if size_bytes <= LARGE_BYTES:
         return work(*given, **named)
     return await asyncio.to_thread(work, *given, **named)
+
+
+class WithoutMemory(Enum):
+    """Why a request was shaped without its memory; the value is what people read."""
+
+    LATE = "memory took too long"
+    STUCK = "the thread of the memories does not answer"
+    FAILED = "memory failed"
+    NOT_OPENED = "its memory cannot be opened"
+    TOO_LARGE = "it was too large for the provider"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +81,12 @@ class Shaper:
         self._settings = settings
         self._spaces = spaces
         self._part = Part("gateway's memory")
+        self._slots = asyncio.Semaphore(TURNS_AT_ONCE)
         summarizes = settings.gateway.summaries != "off" or settings.models.provider is not None
         self._seconds = 2 * settings.turn.deadline_seconds + (
             settings.compaction.deadline_seconds if summarizes else 0.0
         )
-        """The longest that a request waits for memory."""
+        """The longest that a request waits for one answer of memory."""
 
     async def shape(self, caller: Caller, format_name: FormatName, body: bytes) -> ShapedRequest:
         """The view of a turn; never raises for what memory does."""
@@ -75,15 +94,16 @@ class Shaper:
         memory = await self._spaces.get(space)
         if memory is None:
             return await self.without_memory(
-                caller, format_name, body, why="its memory cannot be opened"
+                caller, format_name, body, why=WithoutMemory.NOT_OPENED
             )
-        done = await attempted(self._turn(memory, caller, format_name, body))
+        async with self._slot():
+            done = await attempted(self._turn(memory, caller, format_name, body))
         if isinstance(done, Failure):
             if issubclass(done.error, FormatError):
                 return ShapedRequest(body=body, handling=Handling.PASSED, why=done.said)
             self._part.away(done.said, whose=space)
             late = issubclass(done.error, TimeoutError)
-            why = "memory took too long" if late else "memory failed"
+            why = WithoutMemory.LATE if late else WithoutMemory.FAILED
             return await self.without_memory(caller, format_name, body, why=why)
         self._part.back(whose=space)
         session, context = done
@@ -97,20 +117,43 @@ class Shaper:
             session=session,
         )
 
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        """Wait until few others are being shaped; not longer than a turn may take."""
+        try:
+            await asyncio.wait_for(self._slots.acquire(), self._settings.turn.deadline_seconds)
+        except TimeoutError:
+            yield
+            return
+        taken = [self._slots]
+
+        def give_back() -> None:
+            while taken:
+                taken.pop().release()
+
+        timer = asyncio.get_running_loop().call_later(SLOT_SECONDS, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
+
     async def _turn(
         self, memory: SpaceMemory, caller: Caller, format_name: FormatName, body: bytes
     ) -> tuple[str, Context]:
         """The session, and its view; once more where another turn of it overtook this one."""
-        session = caller.session or await self._recognised(memory, format_name, body)
+        session = await self._name(memory, caller)
+        session = session or await self._recognised(memory, format_name, body)
         memory.use(session)
-        await self._observed(memory, session)
-        prepare = partial(
-            memory.engine.prepare, session, body, format=format_name, betas=caller.betas
-        )
-        try:
-            return session, await self._within(prepare())
-        except StaleSession:
-            return session, await self._within(prepare())
+        with memory.in_use(session):
+            await self._observed(memory, session)
+            prepare = partial(
+                memory.engine.prepare, session, body, format=format_name, betas=caller.betas
+            )
+            try:
+                return session, await self._within(prepare())
+            except StaleSession:
+                return session, await self._within(prepare())
 
     async def shape_beside(
         self, caller: Caller, format_name: FormatName, body: bytes
@@ -120,12 +163,13 @@ class Shaper:
         memory = await self._spaces.get(space)
         if memory is None or caller.session is None:
             return ShapedRequest(body=body, handling=Handling.PASSED)
-        memory.use(caller.session)
-        await self._observed(memory, caller.session)
+        session = await self._name(memory, caller) or caller.session
+        memory.use(session)
+        await self._observed(memory, session)
         context = await attempted(
             self._within(
                 memory.engine.preview(
-                    caller.session,
+                    session,
                     body,
                     format=format_name,
                     betas=caller.betas,
@@ -135,14 +179,16 @@ class Shaper:
         )
         if isinstance(context, Failure):
             self._part.away(context.said, whose=space)
-            return ShapedRequest(body=body, handling=Handling.PASSED, why="memory failed")
+            return ShapedRequest(
+                body=body, handling=Handling.PASSED, why=WithoutMemory.FAILED.value
+            )
         same = context.request == body
         return ShapedRequest(
             body=context.request,
             handling=Handling.PASSED if same else Handling.SHAPED,
             context=context,
             space=space,
-            session=caller.session,
+            session=session,
         )
 
     async def without_memory(
@@ -151,7 +197,7 @@ class Shaper:
         format_name: FormatName,
         body: bytes,
         *,
-        why: str,
+        why: WithoutMemory,
         error: Any = None,
         tries: int = 0,
     ) -> ShapedRequest:
@@ -173,9 +219,9 @@ class Shaper:
         context = await attempted(self._within(view()))
         engine.end(name)
         if isinstance(context, Failure):  # then the provider decides
-            return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why)
+            return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why.value)
         return ShapedRequest(
-            body=context.request, handling=Handling.WITHOUT_MEMORY, why=why, context=context
+            body=context.request, handling=Handling.WITHOUT_MEMORY, why=why.value, context=context
         )
 
     async def shape_again(
@@ -196,11 +242,14 @@ class Shaper:
             engine = shaped.memory.engine
             learned = await attempted(self._within(engine.observe(shaped.session, error)))
             if not isinstance(learned, Failure):
-                return await self.shape(caller, format_name, body)
-        why = shaped.why or "it was too large for the provider"
-        return await self.without_memory(
-            caller, format_name, body, why=why, error=error, tries=tries
+                again = await self.shape(caller, format_name, body)
+                if len(again.body) < len(shaped.body):
+                    return again
+                # What it must keep is more than the provider takes: then less is kept, this once.
+        made = await self.without_memory(
+            caller, format_name, body, why=WithoutMemory.TOO_LARGE, error=error, tries=tries
         )
+        return replace(made, why=shaped.why or made.why)
 
     def space_of(self, caller: Caller) -> str:
         """The space that a request belongs to: named, by its folder, or the default."""
@@ -208,27 +257,22 @@ class Shaper:
         if caller.space:
             return caller.space
         if settings.by_folder and caller.folder:
-            return caller.folder  # as the terminal agent and the hooks name it
+            return project_space(caller.folder)  # as the hooks name it
         return settings.space
 
-    def observe_later(
-        self, shaped: ShapedRequest, reply: KeptReply
-    ) -> asyncio.Task[Observation | Failure] | None:
-        """Read a reply that has gone to the client, beside what comes next."""
+    async def observe(self, shaped: ShapedRequest, reply: KeptReply) -> Observation | Failure:
+        """Read a reply that has gone to the client; the session's next turn waits for that."""
         memory, session = shaped.memory, shaped.session
-        if memory is None or session is None:
-            return None
-        assert shaped.context is not None
-        work = self._observe(memory, session, reply, shaped.context.report.turn)
-        task = asyncio.create_task(attempted(work))
+        assert memory is not None and session is not None and shaped.context is not None
+        task = asyncio.current_task()
+        assert task is not None
         memory.observing[session] = task
-
-        def forget(done: asyncio.Task[Observation | Failure]) -> None:
-            if memory.observing.get(session) is done:
+        try:
+            turn = shaped.context.report.turn
+            return await attempted(self._observe(memory, session, reply, turn))
+        finally:
+            if memory.observing.get(session) is task:
                 del memory.observing[session]
-
-        task.add_done_callback(forget)
-        return task
 
     async def _observe(
         self, memory: SpaceMemory, session: str, reply: KeptReply, turn: int
@@ -236,20 +280,35 @@ class Shaper:
         read = reply.read() if reply.is_short else await asyncio.to_thread(reply.read)
         return await memory.engine.observe(session, read, turn=turn, wait=False)
 
+    async def _name(self, memory: SpaceMemory, caller: Caller) -> str | None:
+        """What the session is called that a client names; looked up once."""
+        if caller.session is None:
+            return None
+        if caller.session not in memory.names:
+            work = partial(stored_name, session=caller.session, client=caller.client)
+            found = await attempted(self._within(memory.engine.look_up(work)))
+            if isinstance(found, Failure):
+                return caller.session  # asked again with the next request: the store may be back
+            memory.names[caller.session] = found
+        return memory.names[caller.session]
+
     async def _recognised(self, memory: SpaceMemory, format_name: FormatName, body: bytes) -> str:
         """The session of a request that names none: as it goes on, here or in the store."""
         recognition = memory.recognition
         history = await aside_if_large(len(body), recognition.history, format_name, body)
         async with recognition.naming:
             name = recognition.continued(format_name, history)
-            if name is None:
-                names = recognition.candidates(format_name, history)
-                name = names[-1]
-                for candidate in names:
-                    known = await self._within(memory.engine.last_messages(candidate))
-                    if not known or history.goes_on_with(known):
-                        name = candidate
-                        break
+            if name is not None:
+                # another gateway of the same store may have gone on with it for somebody else
+                known = await self._within(memory.engine.last_messages(name))
+                is_ours = not known or recognition.is_last(name, known)
+                name = name if is_ours or history.goes_on_with(known) else None
+            for candidate in recognition.candidates(format_name, history) if name is None else ():
+                known = await self._within(memory.engine.last_messages(candidate))
+                if not known or history.goes_on_with(known):
+                    name = candidate
+                    break
+            name = name or recognition.new_name(format_name, history)
             recognition.remember(format_name, name, history)
         return name
 

@@ -2,29 +2,34 @@
 
 Key and model are those of the request that crosses the gateway while the window is full; they are
 held in memory, for that request and what it starts, and nowhere else. What is asked for in a day
-is bounded.
+is bounded, for all gateways of this user together.
 """
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
-from recollect.errors import ModelRefused, ModelUnavailable
+from recollect.config.places import data_home
+from recollect.errors import FormatError, ModelRefused, ModelUnavailable, TranscriptError
 from recollect.formats.json_text import decode, encode
 from recollect.formats.replies import read_usage
 from recollect.gateway.replies import decoded
 from recollect.gateway.upstream import Family, Headers, OutgoingRequest, Upstreams
+from recollect.session.files import held, private_folder, replace_file
 from recollect.values.model import Answer, FormatName, Prompt, StopReason
 
 _KEPT_HEADERS: Final = frozenset(
     {"x-api-key", "authorization", "api-key", "anthropic-version", "anthropic-beta"}
     | {"openai-organization", "openai-project", "user-agent", "chatgpt-account-id"}
 )
-_DAY_SECONDS: Final = 86_400
+LOCK_SECONDS: Final = 2.0
+"""How long a gateway waits for another one that writes down what it spent."""
 _PATHS: Final[dict[FormatName, tuple[Family, str]]] = {
     "anthropic": ("anthropic", "/v1/messages"),
     "openai-chat": ("openai", "/v1/chat/completions"),
@@ -55,6 +60,48 @@ def crossing_of(
     return CrossingRequest(format=format_name, model=model, headers=kept)
 
 
+class DaySpending:
+    """Tokens that summaries took today, in a file that all gateways of a user share.
+
+    Where the file cannot be used, each process counts for itself.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path or data_home() / "gateway" / "summary_spending.json"
+        self._day, self._own = "", 0
+        """What this process knows to be spent."""
+
+    def charge(self, tokens: int, *, most: int | None = None) -> bool:
+        """Add to what was spent today; False, and nothing added, where that were over `most`."""
+        today = datetime.now(UTC).date().isoformat()
+        if today != self._day:
+            self._day, self._own = today, 0
+        try:
+            private_folder(self._path.parent)
+            with held(self._path.with_suffix(".lock"), seconds=LOCK_SECONDS):
+                self._own = self._read()
+                fits = self._add(tokens, most)
+                if fits:
+                    replace_file(self._path, encode({"day": today, "tokens": self._own}))
+        except (OSError, TranscriptError):
+            return self._add(tokens, most)
+        return fits
+
+    def _add(self, tokens: int, most: int | None) -> bool:
+        fits = most is None or self._own + tokens <= most
+        self._own = max(0, self._own + tokens) if fits else self._own
+        return fits
+
+    def _read(self) -> int:
+        """What the file says of today."""
+        try:
+            kept = decode(self._path.read_bytes())
+        except (FileNotFoundError, FormatError):
+            return 0
+        known = isinstance(kept, dict) and kept.get("day") == self._day
+        return int(kept["tokens"]) if known and isinstance(kept.get("tokens"), int) else 0
+
+
 class ClientModel:
     """A `Model`: whichever the crossing request talks to."""
 
@@ -64,14 +111,32 @@ class ClientModel:
     def __init__(self, upstreams: Upstreams, *, day_tokens: int) -> None:
         self._upstreams = upstreams
         self._day_tokens = day_tokens
-        self._day, self._spent = 0, 0
+        self._spending = DaySpending()
 
     async def ask(self, prompt: Prompt) -> Answer:
         """The answer of the client's model to one prompt of ours."""
         request = crossing.get()
         if request is None:
             raise ModelUnavailable("no request crosses the gateway whose model could be asked")
-        charged = self._charge(prompt)
+        charged = len(prompt.text) // 4 + prompt.max_output_tokens
+        # before it is asked: others may be asked meanwhile
+        if not await asyncio.to_thread(self._spending.charge, charged, most=self._day_tokens):
+            raise ModelUnavailable(
+                f"summaries may take {self._day_tokens:,} tokens a day, and today's are spent: "
+                "raise gateway.summary_day_tokens"
+            )
+        used = 0  # whoever does not answer bills nothing
+        try:
+            fields = await self._answered(request, prompt)
+            text, stop = _READERS[request.format](fields if isinstance(fields, dict) else {})
+            usage = read_usage(fields)
+            used = charged if usage is None else usage.input_tokens + usage.output_tokens
+        finally:
+            await asyncio.to_thread(self._spending.charge, used - charged)
+        return Answer(text=text, stop=stop, usage=usage)
+
+    async def _answered(self, request: CrossingRequest, prompt: Prompt) -> Any:
+        """The provider's answer; ModelUnavailable or ModelRefused where it gives none."""
         family, path = _PATHS[request.format]
         body = encode(_fields(request, prompt))
         headers = [*request.headers, ("content-type", "application/json")]
@@ -86,31 +151,18 @@ class ClientModel:
             raise ModelUnavailable(f"the client's model answered {reply.status}")
         if reply.status >= 400:
             raise ModelRefused(f"the client's model refused the summary ({reply.status})")
-        return self._answer(request.format, decode(raw), charged)
+        return decode(raw)
+
+    async def open(self) -> None:
+        """Make ready to ask, in the event loop that will."""
+        await self._upstreams.__aenter__()
+
+    async def disconnect(self) -> None:
+        """Let go of the connections."""
+        await self._upstreams.__aexit__(None, None, None)
 
     async def close(self) -> None:
-        """The connections are the gateway's."""
-
-    def _charge(self, prompt: Prompt) -> int:
-        """Charge what a prompt may take, before it is asked: others may be asked meanwhile."""
-        today = int(time.time()) // _DAY_SECONDS
-        if today != self._day:
-            self._day, self._spent = today, 0
-        expected = len(prompt.text) // 4 + prompt.max_output_tokens
-        if self._spent + expected > self._day_tokens:
-            raise ModelUnavailable(
-                f"summaries may take {self._day_tokens:,} tokens a day, and today's are spent: "
-                "raise gateway.summary_day_tokens"
-            )
-        self._spent += expected
-        return expected
-
-    def _answer(self, format_name: FormatName, reply: Any, charged: int) -> Answer:
-        text, stop = _READERS[format_name](reply if isinstance(reply, dict) else {})
-        usage = read_usage(reply)
-        if usage is not None:
-            self._spent += usage.input_tokens + usage.output_tokens - charged
-        return Answer(text=text, stop=stop, usage=usage)
+        """An engine lets go of it; others may ask on."""
 
 
 def _fields(request: CrossingRequest, prompt: Prompt) -> dict[str, Any]:

@@ -7,9 +7,13 @@ the configured base URLs and to nobody else.
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -35,8 +39,24 @@ _ADDED_BY_CLIENT: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Ag
 """Headers that aiohttp would add of itself where the agent sent none."""
 STALE_SECONDS: Final = 1.0
 """An idle connection that was closed shows within this; later the request may have been heard."""
+CHECK_SECONDS: Final = 1.0
+"""How long it is tried whether a provider is there at all."""
 READ_BYTES: Final = 65_536
 """What is read ahead of a client that takes its time; twice that, and reading pauses."""
+
+_AWAY: Final = "the provider at {said}: requests are answered with 502 until it is back"
+LOG: Final = logging.getLogger(__name__)
+
+
+class AwayCause(Enum):
+    """Why a provider gave no answer; the value is what people read."""
+
+    NAME = "its name is not found"
+    CERTIFICATE = "its certificate is not trusted"
+    TLS = "no secure connection comes about"
+    LATE = "no answer in time"
+    CLOSED = "it closed the connection"
+    PROXY = "the proxy cannot be reached"
 
 
 def forwarded(headers: Iterable[tuple[str, str]], *, without: Sequence[str] = ()) -> Headers:
@@ -94,7 +114,7 @@ class UpstreamReply:
                 yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UpstreamUnreachable(
-                f"the provider's reply broke off ({_named(error)})"
+                f"the provider's reply broke off ({why_away(error)})"
             ) from error
 
     async def whole(self) -> bytes:
@@ -107,10 +127,20 @@ class UpstreamReply:
 
 
 class Upstreams:
-    """Connections to the providers; open it in the event loop that uses it."""
+    """Connections to the providers; open it in the event loop that uses it.
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    That a provider cannot be reached is told once, and once that it is back: agents try again for
+    minutes without a word.
+    """
+
+    def __init__(
+        self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None
+    ) -> None:
+        """`tell` is given what a person should know, a sentence at a time; else it is logged."""
         self._settings = settings
+        self._tell = tell or LOG.warning
+        self._away: set[str] = set()
+        """Providers that gave no answer when they were last asked."""
         given = {"anthropic": settings.upstream.anthropic, "openai": settings.upstream.openai}
         self._bases: dict[str, str] = {
             family: _checked(family, url) for family, url in given.items() if url
@@ -196,16 +226,61 @@ class Upstreams:
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 raise self._unreachable(request.family, error) from error
             else:
+                host = self._host(request.family)
+                if host in self._away:
+                    self._away.discard(host)
+                    self._tell(f"the provider at {host} is back")
                 return UpstreamReply(response)
 
+    def check(self, family: Family) -> str:
+        """What to tell a person where nobody answers, tried for a second; else empty.
+
+        Blocks: not for the event loop.
+        """
+        if not self.serves(family):
+            return ""
+        proxy = self._proxies[family]
+        parts = urlsplit(proxy or self._bases[family])
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            socket.create_connection((parts.hostname or "", port), CHECK_SECONDS).close()
+        except OSError as error:
+            why = AwayCause.PROXY.value if proxy else why_away(error)
+            return _AWAY.format(said=f"{self._host(family)} cannot be reached ({why})")
+        return ""
+
+    def _host(self, family: Family) -> str:
+        return urlsplit(self._bases[family]).netloc.rpartition("@")[2]
+
     def _unreachable(self, family: Family, error: BaseException) -> UpstreamUnreachable:
-        host = urlsplit(self._bases[family]).netloc.rpartition("@")[2]
-        return UpstreamUnreachable(f"{host} cannot be reached ({_named(error)})")
+        host = self._host(family)
+        said = f"{host} cannot be reached ({why_away(error)})"
+        if host not in self._away:
+            self._away.add(host)
+            self._tell(_AWAY.format(said=said))
+        return UpstreamUnreachable(said)
 
 
-def _named(error: BaseException) -> str:
-    """An error by its kind: its text may quote an address with a key in it."""
-    return type(error).__name__
+def why_away(error: BaseException) -> str:
+    """Why no answer came, in words; not the error's own, which may quote an address with a key."""
+    import aiohttp
+
+    match error:
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            return AwayCause.PROXY.value
+        case aiohttp.ClientConnectorDNSError() | socket.gaierror():
+            return AwayCause.NAME.value
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
+            return AwayCause.CERTIFICATE.value
+        case aiohttp.ClientSSLError():
+            return AwayCause.TLS.value
+        case TimeoutError():
+            return AwayCause.LATE.value
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
+            return AwayCause.CLOSED.value
+        case OSError(errno=int(number)):
+            return os.strerror(number).lower()
+    return f"no reason that is known: {type(error).__name__}"
 
 
 def _proxy(url: str) -> str | None:

@@ -210,7 +210,7 @@ class HttpChatModel(ABC):
                 if event.data.strip() == _END:
                     return
                 fields = self._object(event.data.encode("utf-8", "surrogatepass"), event.name)
-                if fields.get("type") in self.wire.error_events:
+                if str(fields.get("type")) in self.wire.error_events:
                     raise classify(read_error_object(fields), who=self._address.shown)
                 yield fields
             if piece is None:

@@ -176,7 +176,7 @@ def _parse_responses(reply: Mapping[str, Any]) -> ParsedReply | None:
     calls = tuple(
         (responses_call_id(item), str(item.get("name", "")))
         for item in items
-        if item.get("type") in RESPONSES_CALLS
+        if str(item.get("type")) in RESPONSES_CALLS
     )
     reason = as_mapping(reply.get("incomplete_details")).get("reason")
     status = reply.get("status")

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recollect.config import FALLBACK_WINDOW_TOKENS, Settings
+from recollect.rules.price import is_uncached
+from recollect.values.history import SessionState
 from recollect.values.reason import Cause, Reason
 from recollect.values.report import BatchMoment, WindowSource
 
@@ -27,7 +29,8 @@ TALK_SHARE = 3
 could answer it."""
 BLOCKS_SHARE = 4
 BLOCKS_CAP = 2.5
-"""All blocks of a view together are at most a quarter of the window, and so many hard caps."""
+"""All blocks of a view together are at most a quarter of the window, and so many hard caps, where
+the settings do not say otherwise."""
 FLUSH_SHARE = 20
 """The soft threshold is at most a twentieth of the window."""
 KEEP_SHARE = 0.4
@@ -124,6 +127,9 @@ def limits_of(
         reserve = max(reserve, output_tokens)
     hard_cap = min(settings.recall.hard_cap_tokens, window_tokens // BLOCK_SHARE)
     talk_cap = min(settings.recall.hard_cap_tokens, window_tokens // TALK_SHARE)
+    blocks = settings.recall.blocks_tokens
+    if blocks is None:
+        blocks = min(int(BLOCKS_CAP * talk_cap), window_tokens // BLOCKS_SHARE)
     available = window_tokens - reserve
     limit = available - hard_cap if settings.turn.trim_first else available
     compact_at = available
@@ -142,30 +148,67 @@ def limits_of(
         hard_cap_tokens=hard_cap,
         talk_cap_tokens=talk_cap,
         block_tokens=min(settings.recall.block_tokens, hard_cap),
-        blocks_tokens=max(talk_cap, min(int(BLOCKS_CAP * talk_cap), window_tokens // BLOCKS_SHARE)),
+        blocks_tokens=max(talk_cap, blocks),
         keep_recent_tokens=min(compaction.keep_recent_tokens, int(available * KEEP_SHARE)),
         flush_tokens=flush_at,
         compact_tokens=compact_at,
     )
 
 
+PROMPT_ROOM_SHARE = 2
+
+
+def limits_beside(
+    fixed_tokens: int, window_tokens: int, settings: Settings, *, output_tokens: int | None = None
+) -> tuple[WindowLimits, int]:
+    """The thresholds where system prompt and tools alone fill a window, and the room they leave.
+
+    No view can fit then. That the window is so small is somebody's guess while the provider has
+    refused nothing: half of it is left to the conversation beside the prompt, so that what is
+    recalled has a place, and the cache is not broken with every turn in vain.
+    """
+    room = window_tokens // PROMPT_ROOM_SHARE
+    reserve = limits_of(window_tokens, settings, output_tokens=output_tokens).reserve_tokens
+    whole = fixed_tokens + reserve + room
+    return limits_of(whole, settings, output_tokens=output_tokens), room
+
+
 WORTHWHILE_SHARE = 20
 """A ratio alone is a batch moment only if it frees at least a twentieth of the window."""
 
 
+LONG_TTL_SECONDS = 3_600.0
+"""How long a provider keeps what a request marks to be kept for an hour."""
+
+
 def batch_moment(
-    settings: Settings, limits: WindowLimits, *, used_tokens: int, now: float, sent_at: float | None
+    settings: Settings,
+    limits: WindowLimits,
+    state: SessionState,
+    *,
+    used_tokens: int,
+    now: float,
+    kept_an_hour: bool = False,
 ) -> BatchMoment | None:
-    """The batch moment this turn is, if it is one."""
+    """The batch moment this turn is, if it is one.
+
+    The provider's cache has expired when it is older than the setting says, and older than
+    anything that was still read from it; `kept_an_hour`: the request marks it so.
+    """
     if used_tokens > limits.limit_tokens:
         over = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)
         return BatchMoment(kind="over-limit", reason=over)
     pruning = settings.pruning
-    if sent_at is not None and now - sent_at >= pruning.ttl.total_seconds():
-        expired = Reason(Cause.CACHE_EXPIRED, minutes=(now - sent_at) / 60)
+    marked = LONG_TTL_SECONDS if kept_an_hour else 0.0
+    age = 0.0 if state.sent_at is None else now - state.sent_at
+    if age >= max(pruning.ttl.total_seconds(), marked) and age > state.cache.lives_seconds:
+        expired = Reason(Cause.CACHE_EXPIRED, minutes=age / 60)
         return BatchMoment(kind="cache-expired", reason=expired)
-    if pruning.mode in ("adaptive", "aggressive"):
-        share = used_tokens / limits.window_tokens
-        if pruning.mode == "aggressive" or share >= pruning.soft_trim_ratio:
-            return BatchMoment(kind="ratio", reason=Reason(Cause.WINDOW_SHARE, share=share))
+    share = used_tokens / limits.window_tokens
+    if is_uncached(state.cache) and share >= pruning.soft_trim_ratio:
+        none = Reason(Cause.NOT_CACHED, requests=state.cache.misses)
+        return BatchMoment(kind="uncached", reason=none)
+    by_share = pruning.mode == "adaptive" and share >= pruning.soft_trim_ratio
+    if by_share or pruning.mode == "aggressive":
+        return BatchMoment(kind="ratio", reason=Reason(Cause.WINDOW_SHARE, share=share))
     return None

@@ -8,7 +8,8 @@ same "ok" said twice has two keys, and a retried history shares keys up to where
 from __future__ import annotations
 
 import json
-from hashlib import blake2b
+from hashlib import blake2b, sha256
+from hmac import compare_digest
 
 import msgspec
 
@@ -30,6 +31,7 @@ ROOT = EntryKey("")
 """The key before the first message."""
 
 _DIGEST_BYTES = 16
+_SEAL = "seal "
 _MARK_BYTES = 8
 _ENCODER = msgspec.json.Encoder()
 
@@ -55,6 +57,12 @@ def segment_id(session: str, key: EntryKey) -> SegmentId:
     return SegmentId(blake2b(named, digest_size=_DIGEST_BYTES, person=b"recollect-seg").hexdigest())
 
 
+def unnamed_session(format_name: str, first: str) -> str:
+    """What the first session is called that begins with this message, and that nobody named; the
+    same after a restart. Further ones that begin alike have a number behind it."""
+    return f"unnamed:{sha256(f'{format_name}:{first}'.encode()).hexdigest()[:16]}"
+
+
 def identify(message: Message, secret: bytes) -> MessageId:
     """The identity of a message within a space."""
     described: list[str] = [message.role]
@@ -73,10 +81,31 @@ def block_mark(text: str, secret: bytes) -> str:
     return blake2b(said, key=secret, digest_size=_MARK_BYTES, person=b"recollect-block").hexdigest()
 
 
+def sealed(text: str, secret: bytes) -> str:
+    """An answer of a memory tool, with a line before its last that only who knows the space's
+    secret can write: whoever prepares the request in which it comes back knows it by that, another
+    process as well."""
+    head, _, closing = text.rpartition("\n")
+    return f"{head}\n{_SEAL}{block_mark(text, secret)}\n{closing}"
+
+
+def is_sealed(text: str, secret: bytes) -> bool:
+    """Whether a text is an answer that was sealed in this space, to the last letter."""
+    head, _, rest = text.strip().rpartition(f"\n{_SEAL}")
+    mark, _, closing = rest.partition("\n")
+    return bool(head) and compare_digest(block_mark(f"{head}\n{closing}", secret), mark)
+
+
 def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
     """The key of a message with this identity behind `parent`."""
     joined = f"{parent}{identity}".encode("ascii")
     return EntryKey(blake2b(joined, digest_size=_DIGEST_BYTES).hexdigest())
+
+
+def batch_root(batch: str, secret: bytes) -> EntryKey:
+    """The key before the first message of a piece that came by itself."""
+    named = f"batch\0{batch}".encode("utf-8", "surrogatepass")
+    return EntryKey(blake2b(named, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def continued_root(continues_from: str) -> EntryKey:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -29,7 +30,45 @@ _QUEUED = re.compile(r"^\s*\[Queued messages\b[^\]\n]{0,200}\]", re.IGNORECASE)
 
 _DATED = re.compile(
     r"\s*(?:System:\s{0,4})?\[(?:[A-Za-z]{1,20}\s{1,3}){0,2}"
-    r"(?:(?:Sun|Mon|Tue|Wed|Thu|Fri|Sat)[a-z]{0,6}\s{1,3})?\d{4}-\d{2}-\d{2}\s[^\]\n]{0,120}\]\s{0,4}"
+    r"(?:(?:Sun|Mon|Tue|Wed|Thu|Fri|Sat)[a-z]{0,6}\s{1,3})?\d{4}-\d{2}-\d{2}\s\d[^\]\n]{0,120}\]\s{0,4}"
+)
+_CHANNELS = {
+    **{name.lower(): name.lower() for name in ("Feishu", "Lark", "WeChat", "WeCom", "DingTalk")},
+    **{name.lower(): name.lower() for name in ("Telegram", "WhatsApp", "Slack", "Discord")},
+    **{name.lower(): name.lower() for name in ("Signal", "iMessage", "BlueBubbles", "Matrix")},
+    "ms teams": "msteams",
+    "msteams": "msteams",
+    "google chat": "googlechat",
+    "googlechat": "googlechat",
+    "mattermost": "mattermost",
+    "zalo": "zalo",
+    "line": "line",
+    "webchat": "webchat",
+    "irc": "irc",
+    "nostr": "nostr",
+    "飞书": "feishu",
+    "微信": "wechat",
+    "企业微信": "wecom",
+    "钉钉": "dingtalk",
+}
+"""How bridges spell a channel, and how OpenClaw names it to hooks."""
+_ENVELOPE_END = (
+    # A time with its zone, an id, somebody's handle or address, a number, an age, a channel.
+    r"(?:\d{1,2}:\d{2}(?::\d{2})?(?:\s?(?:[AP]M|Z))?(?:\s?[A-Z]{2,5})?(?:\s?[+-]\d{1,2}(?::?\d{2})?)?"
+    r"|id:\S{1,80}|\(?@\w[\w.-]{0,60}\)?|[\w.+-]{1,60}@[\w-]{1,60}\.[\w.-]{1,60}"
+    r"|\+\d[\d ()-]{5,20}|\+\d{1,4}(?:ms|[smhd])|#[^\W\d][\w-]{0,60})"
+)
+_BRIDGED = re.compile(
+    # [WhatsApp +49 170 1234567 12:30], [Telegram Anna (@anna) id:123 +5m 2026-02-10 14:31 UTC].
+    # Without such an end the brackets are their author's: [Line 42], [Signal 9].
+    r"\s*\[(?P<name>" + "|".join(sorted(map(re.escape, _CHANNELS), key=len, reverse=True)) + r")"
+    r"(?:\s[^\[\]\n]{0,160}(?:\[[^\[\]\n]{0,80}\][^\[\]\n]{0,80})?)?\s"
+    + _ENVELOPE_END
+    + r"\s?\]\s{0,4}",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(
+    r"\s*\[?(?P<name>" + "|".join(map(re.escape, _CHANNELS)) + r")\b", re.IGNORECASE
 )
 _CHANNEL = re.compile(
     r"(?:Feishu|Lark|WeChat|WeCom|DingTalk|Telegram|WhatsApp|Slack|Discord|Signal|iMessage"
@@ -41,8 +80,26 @@ _METADATA = re.compile(
     r"\s*(?:Conversation|Sender|Channel)\b[^\n:]{0,60}\(untrusted metadata\):\s{0,4}", re.IGNORECASE
 )
 _FENCE = re.compile(r"```(?:json)?[ \t]{0,4}\r?\n")
-_REMINDER_OPENING = "<system-reminder>"
-_REMINDER_CLOSING = "</system-reminder>"
+_REMINDERS = (
+    *(
+        (f"<{tag}>", f"</{tag}>")
+        for tag in (
+            "system-reminder", "environment_context", "task-notification", "command-name",
+            "command-message", "local-command-caveat", "local-command-stdout",
+            "local-command-stderr", "bash-stdout", "bash-stderr",
+        )
+    ),
+    ("<command-args><", "/command-args>"),  # without arguments: those are the user's words
+)  # fmt: skip
+"""What Claude Code and Codex put into messages of the user."""
+_CONTINUED = "This session is being continued from a previous conversation that ran out of context."
+_GO_ON = re.compile(
+    r"^(?:If you need specific details from before compaction"
+    r"|Continue the conversation from where it left off)",
+    re.MULTILINE,
+)
+"""How Claude Code begins a summary of its own, and tells the model below it to go on."""
+_MOST_INDENT = 64
 # A message carries few prefixes; the bound keeps a text made of nothing else linear.
 _MOST_PREFIXES = 16
 _MOST_METADATA_CHARS = 20_000
@@ -113,7 +170,7 @@ def strip_channel_prefix(text: str) -> str:
         if following == at:
             following = _after_reminder(text, at)
         if following == at:
-            match = _DATED.match(text, at) or _CHANNEL.match(text, at)
+            match = _DATED.match(text, at) or _CHANNEL.match(text, at) or _BRIDGED.match(text, at)
             following = at if match is None else match.end()
         if following == at:
             break
@@ -121,19 +178,42 @@ def strip_channel_prefix(text: str) -> str:
     return text[at:]
 
 
+def channel_of(text: str) -> str | None:
+    """The channel that a bridge says a message came by, as OpenClaw names it; None where it does
+    not begin with a channel's prefix."""
+    if strip_channel_prefix(text) == text:
+        return None
+    named = _NAMED.match(text)
+    return None if named is None else _CHANNELS.get(named["name"].lower())
+
+
 def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Where a coding agent's reminders stand in a message: Claude Code puts them into messages of
-    the user and behind results of tools. One begins a line, and is closed."""
-    spans: list[tuple[int, int]] = []
+    """Where a coding agent's reminders stand in a message: they put them into messages of the user
+    and behind results of tools. One begins a line, and is closed; so is what frames an agent's
+    own summary."""
+    spans = [span for opening, closing in _REMINDERS for span in _enclosed(text, opening, closing)]
+    if text.startswith(_CONTINUED):
+        end = text.find("\n") if "\n" in text else len(_CONTINUED)
+        spans.append((0, end))
+        if goes_on := _GO_ON.search(text, end):
+            spans.append((goes_on.start(), len(text)))
+    kept: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if not kept or start >= kept[-1][1]:  # one that stands in another is a part of it
+            kept.append((start, end))
+    return tuple(kept)
+
+
+def _enclosed(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
     at = 0
-    while (start := text.find(_REMINDER_OPENING, at)) >= 0:
-        end = text.find(_REMINDER_CLOSING, start)
+    while (start := text.find(opening, at)) >= 0:
+        end = text.find(closing, start)
         if end < 0:
-            break
-        at = end + len(_REMINDER_CLOSING)
-        if start == 0 or text[start - 1] == "\n":
-            spans.append((start, at))
-    return tuple(spans)
+            return
+        at = end + len(closing)
+        indent = text[max(0, start - _MOST_INDENT) : start].rpartition("\n")[2]
+        if len(indent) < _MOST_INDENT and not indent.strip():
+            yield start, at
 
 
 def without_reminders(text: str) -> str:
@@ -149,10 +229,11 @@ def without_reminders(text: str) -> str:
 def _after_reminder(text: str, at: int) -> int:
     """Where the text goes on after a reminder; `at` itself when none stands there."""
     start = _past_space(text, at)
-    if not text.startswith(_REMINDER_OPENING, start):
-        return at
-    end = text.find(_REMINDER_CLOSING, start)
-    return at if end < 0 else _past_space(text, end + len(_REMINDER_CLOSING))
+    for opening, closing in _REMINDERS:
+        if text.startswith(opening, start):
+            end = text.find(closing, start)
+            return at if end < 0 else _past_space(text, end + len(closing))
+    return at
 
 
 def _after_metadata(text: str, at: int) -> int:

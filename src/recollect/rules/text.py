@@ -297,6 +297,8 @@ def _written(part: Part, role: Role) -> tuple[str, bool, bool]:
 
 
 def _result(part: ToolResult) -> tuple[str, bool, bool]:
+    if part.recalls is not None:  # what memory told is kept where it was said
+        return "", False, True
     pieces: list[str] = []
     says = recalled = False
     for inner in part.content:

@@ -97,15 +97,19 @@ def score_documents(
     dampings = {length: length_damping(float(length), average_length) for length in set(lengths)}
     gains: dict[tuple[int, int], float] = {}
     scores: list[float] = []
+    place_of = {word: place for place, word in enumerate(worths)}.__getitem__
     for counts, length in zip(counted, lengths, strict=True):
         score = 0.0
-        if counts:
-            for word, worth in worths.items():
-                if count := counts.get(word):
-                    gain = gains.get((count, length))
-                    if gain is None:
-                        gain = gains[count, length] = saturated(float(count), dampings[length])
-                    score += worth * gain
+        # A passage holds few of a long question's words: by what it holds, in the query's order.
+        held = [word for word in counts if word in worths]
+        if len(held) > 1:
+            held.sort(key=place_of)
+        for word in held:
+            if count := counts[word]:
+                gain = gains.get((count, length))
+                if gain is None:
+                    gain = gains[count, length] = saturated(float(count), dampings[length])
+                score += worths[word] * gain
         scores.append(score)
     return scores
 

@@ -76,6 +76,8 @@ def subject(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
 def is_echo(question: Question, candidate: Candidate) -> bool:
     """Whether a passage is an earlier asking of the same: it says nothing that the question does
     not say."""
+    if len(candidate.counts) < int(_ECHO_SHARE * len(question.words)):
+        return False  # nearly all: it is asked of every candidate
     held = [candidate.counts.get(word, 0) for word in question.words]
     if candidate.length == question.length and all(held):
         return True

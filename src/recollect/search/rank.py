@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Final, get_args
 
 from recollect.search.bm25 import score_passages, word_worths
@@ -39,6 +40,11 @@ DATE_POINTS: Final = 0.4
 STANDING_POINTS: Final = 0.4
 STANDING_MOST: Final = 8
 """More of them would fill the block: a memory of years holds many."""
+LAID_DOWN_SHARE: Final = 0.3
+CALL_SHARE: Final = 0.3
+RESULT_SHARE: Final = 0.15
+"""Of the best score, for who searches a session with tools on purpose: what is added to a message
+that lays something down, and taken from a tool's call and from its output (docs/recall.md)."""
 WIDE_SHARE: Final = 0.7
 """A window over more of the candidates than this tells nothing."""
 
@@ -296,6 +302,7 @@ _WHY: Final[Mapping[PartName, str]] = {
     "role": "the user's own words",
     "standing": "an instruction that is to last",
     "age": "it was said some time ago",
+    "kind": "it lays something down, or is a tool's call or output",
 }
 
 
@@ -342,17 +349,33 @@ class Ranking:
             ]
         )
 
+    def by_kind(self, laid_down: Callable[[Candidate], float]) -> Ranking:
+        """The same with what each passage is: how much it lays down, between 0 and 1, lifts a
+        message; a tool's call, or its output, comes later than its words alone would have it."""
+        best = max(self.scores, default=0.0)
+        points = [best * _kind_share(passage, laid_down) for passage in self.passages]
+        parts = [(*held[:-1], more) for held, more in zip(self._parts, points, strict=True)]
+        scores = [
+            round(score + more, _DECIMALS) for score, more in zip(self.scores, points, strict=True)
+        ]
+        order = sorted(range(len(scores)), key=lambda at: (-scores[at], at))
+        return replace(
+            self,
+            passages=tuple(self.passages[at] for at in order),
+            scores=tuple(scores[at] for at in order),
+            _parts=tuple(parts[at] for at in order),
+        )
+
     def without(self, unwanted: Callable[[Candidate], bool]) -> Ranking:
         """Those that are not unwanted."""
         return self._only([not unwanted(passage) for passage in self.passages])
 
     def _only(self, wanted: Sequence[bool]) -> Ranking:
-        kept = [at for at, keep in enumerate(wanted) if keep]
         return replace(
             self,
-            passages=tuple(self.passages[at] for at in kept),
-            scores=tuple(self.scores[at] for at in kept),
-            _parts=tuple(self._parts[at] for at in kept),
+            passages=tuple(compress(self.passages, wanted)),
+            scores=tuple(compress(self.scores, wanted)),
+            _parts=tuple(compress(self._parts, wanted)),
         )
 
     def hits(self, most: int) -> tuple[Hit, ...]:
@@ -385,6 +408,12 @@ class Ranking:
             case "date":
                 return date_points(self._evidence, passage)[1]
         return _WHY[name]
+
+
+def _kind_share(passage: Candidate, laid_down: Callable[[Candidate], float]) -> float:
+    if passage.tool is None:
+        return LAID_DOWN_SHARE * laid_down(passage)
+    return -CALL_SHARE if passage.role == "assistant" else -RESULT_SHARE
 
 
 def seeds(
@@ -452,12 +481,12 @@ def _parts_of(
         standing_points(passages, fused.scores),
     )
     if weighing.decay_per_day >= 1.0:
-        return list(zip(*columns, zeros, strict=True))
+        return list(zip(*columns, zeros, zeros, strict=True))
     ages = [
         _aged(sum(points), passage, weighing)
         for passage, *points in zip(passages, *columns, strict=True)
     ]
-    return list(zip(*columns, ages, strict=True))
+    return list(zip(*columns, ages, zeros, strict=True))
 
 
 def _speaker_points(evidence: SearchEvidence, passage: Candidate) -> float:

@@ -4,7 +4,8 @@ For hosts that keep conversations of their own. Always holds: what a method ackn
 the disk; a file that is not ours is never altered.
 """
 
-from recollect.session.files import new_session_id, sessions_file, sessions_folder, transcript_file
+from recollect.config.places import sessions_folder
+from recollect.session.files import new_session_id, sessions_file, transcript_file
 from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.transcript import (
     SessionTranscript,

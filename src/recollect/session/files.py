@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from recollect.config.places import data_home, file_name
+from recollect.config.places import file_name, sessions_folder
 from recollect.errors import TranscriptError, TranscriptLocked
 from recollect.stores.durable import make_folder, same_file, sync_file, sync_folder
 
@@ -152,11 +152,6 @@ _NAMED: Final = "named-"  # keeps a name that was made safe apart from every UUI
 def new_session_id() -> str:
     """An id for a new transcript."""
     return str(uuid.uuid4())
-
-
-def sessions_folder(space: str) -> Path:
-    """The folder of a space's sessions; the space is what OpenClaw calls an agent."""
-    return data_home() / "agents" / file_name(space) / "sessions"
 
 
 def transcript_file(space: str, session_id: str) -> Path:

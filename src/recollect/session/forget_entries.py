@@ -304,6 +304,10 @@ class EntrySearch:
             return True
         return self._pattern is not None and any(map(self.holds, strings_in(line, keys=True)))
 
+    def text(self, text: str) -> bool:
+        """Whether a text that stands by itself goes."""
+        return self.holds(text) or self._text_goes(text)
+
     def entry(self, entry: PiEntry) -> bool:
         """Whether an entry goes by what it says."""
         strings = list(said_in(entry.value))

@@ -1,4 +1,5 @@
-"""Forgetting in what sessions leave on disk: transcripts, long outputs beside them, daily notes.
+"""Forgetting in what sessions leave on disk: transcripts, long outputs beside them, daily notes,
+what was typed in chats.
 
 Owns which files are looked at and their replacing. Must never touch a file outside the space's
 sessions and the workspace that was named, nor follow a link. Always holds: a file is whole at any
@@ -18,9 +19,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from recollect.config.places import chat_history_file, sessions_folder
 from recollect.errors import TranscriptError, TranscriptLocked
 from recollect.formats.pi_session import read_session
 from recollect.session.files import (
@@ -30,7 +33,6 @@ from recollect.session.files import (
     read_all,
     replace_file,
     rewrite_locked,
-    sessions_folder,
     transcript_file,
 )
 from recollect.session.forget_entries import (
@@ -38,7 +40,9 @@ from recollect.session.forget_entries import (
     EntriesForgotten,
     EntrySearch,
     EntryTargets,
+    comparable,
     forget_entries,
+    said_in,
 )
 from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.workspace import LONG_TERM_NOTES, MOST_BYTES
@@ -267,6 +271,33 @@ def _output_is_meant(path: Path, search: EntrySearch, texts: Sequence[str]) -> b
     return any(path.name in text for text in texts) or search.unread_line(path.read_bytes())
 
 
+# Forgetting in what was typed in chats, which lies beside the transcripts
+
+
+_COMMAND: Final = re.compile(r"\A/\w+\s*")
+
+
+def forget_typed(path: Path, goes: Callable[[str, float], bool], *, only_look: bool) -> int:
+    """Take out what `goes` says goes, by its text and by when it was typed; how many went."""
+
+    def change(text: str) -> tuple[str, int]:
+        pieces = re.split(r"^(?=# )", text, flags=re.MULTILINE)  # each typed line begins with a +
+        left = [piece for piece in pieces if not goes(*_typed(piece))]
+        return "".join(left), len(pieces) - len(left)
+
+    return rewrite_note(path, change, only_look=only_look) if path.exists() else 0
+
+
+def _typed(piece: str) -> tuple[str, float]:
+    """What was typed, and when; of a time that cannot be read, long ago."""
+    head, *lines = piece.split("\n")
+    try:
+        at = datetime.fromisoformat(head.removeprefix("# ")).timestamp()
+    except (ValueError, OverflowError):
+        at = 0.0
+    return "\n".join(line[1:] for line in lines if line.startswith("+")), at
+
+
 DELETED: Final = "transcripts deleted"
 CHANGED: Final = "transcripts changed"
 ENTRIES: Final = "entries of transcripts"
@@ -275,10 +306,11 @@ SUMMARIES: Final = "summaries in transcripts, withdrawn"
 ROWS: Final = "rows of the index of sessions"
 NOTES: Final = "daily notes changed"
 NOTE_LINES: Final = "lines of daily notes"
+TYPED: Final = "inputs typed in chats"
 
 COVERS_TRANSCRIPTS: Final = (
     "transcripts of Recollect's own agent in this space: entries, summaries that stood for them, "
-    "long outputs of commands beside them"
+    "long outputs of commands beside them, what was typed in its chats"
 )
 COVERS_NOTES: Final = "daily notes of the workspace that was named: lines that hold the words"
 _BLOCKS: Final = (
@@ -291,7 +323,7 @@ _NO_WORKSPACE: Final = (
 _OTHER_WORDS: Final = "notes that say it in other words: read the files in memory/ of the workspace"
 STANDING: Final = (_BLOCKS, _OTHER_WORDS)
 """What files have out of reach whatever is forgotten."""
-_LEFT_OVER: Final = re.compile(r"\.(.+\.jsonl)\.\d+\.[0-9a-f]{8}")
+_LEFT_OVER: Final = re.compile(r"\.(.+\.jsonl|chat_history)\.\d+\.[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +384,13 @@ def sessions_named(space: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*names, *(text for text in found if text)]))
 
 
+def _users_words(data: bytes) -> set[str]:
+    """What a transcript's user said, and told commands."""
+    entries = read_session(data).entries
+    said = [entry.value for entry in entries if entry.role in ("user", None)]
+    return {comparable(text) for value in said for text in said_in(value)} - {""}
+
+
 class _Transcripts:
     """One pass through a space's transcripts."""
 
@@ -364,6 +403,7 @@ class _Transcripts:
         self._only_look = only_look
         self._index = SessionIndex.of_space(space)
         self._rows: dict[str, SessionRecord] = {}
+        self._said_in_named: set[str] = set()
         self._again = (
             "then forget once more, with --matching and words of it: its segment is gone by then"
             if files.said and files.order.matching is None
@@ -386,6 +426,7 @@ class _Transcripts:
                 self._visit(path)
             elif path.suffix == OUTPUTS_SUFFIX:
                 self._visit_left_outputs(path.with_suffix(".jsonl"))
+        self._visit_typed()
         self._drop_rows()
         self._note_names(folder)
 
@@ -396,6 +437,8 @@ class _Transcripts:
                 self.cannot.append(f"{path.name} among the transcripts is a link: see to its file")
                 return
             data = path.read_bytes()
+            if self._order.sessions and self._is_named(path, data):
+                self._said_in_named |= _users_words(data)
             left = self._left(path, data)
             if self._only_look or (left is not None and not left.changed):
                 self._note_left(path, left)
@@ -421,6 +464,33 @@ class _Transcripts:
         """Outputs whose transcript is gone: a forgetting was killed between the two."""
         if not transcript.exists():
             self._visit_outputs(transcript, self._meant(transcript, b""))
+
+    def _visit_typed(self) -> None:
+        """What was typed knows no session: of one that is named goes what was said in it."""
+        order = self._order
+        timely = not order.sessions
+        search = EntrySearch(
+            EntryTargets(
+                matching=order.matching,
+                pattern=order.pattern,
+                said=self._said,
+                before=order.said_before if timely else None,
+                after=order.said_after if timely else None,
+            )
+        )
+
+        def goes(text: str, at: float) -> bool:
+            if not text or search.text(text) or search.is_timely(round(at * 1000)):
+                return bool(text)
+            said = comparable(_COMMAND.sub("", text))
+            return said in self._said_in_named and order.said_then(at)
+
+        path = chat_history_file(self._space)
+        try:
+            self.counts[TYPED] += forget_typed(path, goes, only_look=self._only_look)
+        except OSError as error:
+            why = error.strerror or str(error)
+            self.cannot.append(f"{path.name}, what was typed in chats ({why}): delete it")
 
     def _change(self, path: Path) -> None:
         def change(data: bytes) -> bytes | None:

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from recollect.config.places import chat_history_file, sessions_folder
 from recollect.config.settings import Redaction
 from recollect.errors import FormatError, TranscriptError, TranscriptLocked
 from recollect.formats.json_text import decode, encode
 from recollect.formats.pi_session import entry_line, read_session
-from recollect.session.files import OUTPUTS_SUFFIX, replace_file, rewrite_locked, sessions_folder
+from recollect.session.files import OUTPUTS_SUFFIX, replace_file, rewrite_locked
 from recollect.session.forget_files import note_files, rewrite_note
 from recollect.session.workspace import MOST_BYTES
 from recollect.upkeep.certificates import FILES_CANNOT
@@ -140,6 +141,7 @@ def _pairs(changed: Any, original: Any) -> list[tuple[Any, Any]]:
 
 TRANSCRIPTS: Final = "transcripts"
 OUTPUTS: Final = "long outputs of commands"
+TYPED: Final = "files of what was typed in chats"
 NOTES: Final = "daily notes"
 _NO_WORKSPACE: Final = (
     "daily notes of workspaces: none was named, so none was looked at; redact once more with "
@@ -165,7 +167,8 @@ class FilesRedacted:
 def redact_in_files(
     space: str, masks: Masks, *, workspace: Path | None = None, apply: bool
 ) -> FilesRedacted:
-    """Mask secrets in a space's transcripts and outputs, and in the notes of a workspace."""
+    """Mask secrets in a space's transcripts and outputs, in what was typed in its chats, and in
+    the notes of a workspace."""
     work = _Files(masks, apply=apply)
     folder = sessions_folder(space)
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -173,7 +176,8 @@ def redact_in_files(
             work.transcript(path)
         elif path.suffix == OUTPUTS_SUFFIX and path.is_dir() and not path.is_symlink():
             for output in sorted(path.iterdir()):
-                work.output(output)
+                work.text_file(output, OUTPUTS)
+    work.text_file(chat_history_file(space), TYPED)
     if workspace is None:
         work.cannot.append(_NO_WORKSPACE)
     else:
@@ -263,8 +267,8 @@ class _Files:
             self.left += sum(kinds.values())
         self.cannot.append(line)
 
-    def output(self, path: Path) -> None:
-        """What a command printed."""
+    def text_file(self, path: Path, place: str) -> None:
+        """What a command printed, or what was typed."""
         kinds: Mapping[str, int] | None = None
         try:
             if path.is_symlink() or not path.is_file():
@@ -275,11 +279,11 @@ class _Files:
                 replace_file(path, masked.text.encode("utf-8", "surrogateescape"))
         except OSError as error:
             why = error.strerror or type(error).__name__
-            line = f"{path.parent.name}/{path.name}, a long output ({why}): delete it"
+            line = f"{path.parent.name}/{path.name}, of the {place} ({why}): delete it"
             self._leave(kinds, line)
         else:
             if kinds:
-                self._count(OUTPUTS, kinds)
+                self._count(place, kinds)
 
     def notes(self, workspace: Path) -> None:
         """Daily notes; other memory files are the user's, and told."""

@@ -35,6 +35,7 @@ class WorkspaceFile:
 
     name: str
     text: str = field(repr=False)
+    raw: str = field(repr=False)
     raw_chars: int
     """As it lies on the disk."""
     injected_chars: int
@@ -162,6 +163,7 @@ def _fitted(name: str, text: str, max_chars: int) -> WorkspaceFile:
     return WorkspaceFile(
         name=name,
         text=shown,
+        raw=text,
         raw_chars=len(text),
         injected_chars=len(shown),
         truncated=shown != text,
@@ -192,8 +194,19 @@ _FIRST_WORDS: Final = {
 
 ## Session Startup
 
-The notes below survive a session; nothing else does. What must last goes to
-`memory/YYYY-MM-DD.md` (today's notes) or `memory.md` (what stays true).
+Each session begins without the last one. These files are what lasts; what is only meant to be
+remembered is gone. Read the notes of today and yesterday before you ask what was agreed.
+
+## Where things are written down
+
+- Somebody says "remember this": add it to today's notes, `memory/YYYY-MM-DD.md`.
+- The user prefers something, or tells who they are: add it to `USER.md`.
+- You learned how work goes better here: add it to `AGENTS.md`; of a tool, a machine or a
+  command, to `TOOLS.md`.
+- A fact will stay true (a decision, an address, a date that counts): add it to `memory.md`.
+
+Add to these files and keep what they say; correct a line that is no longer true. Write what is
+needed and no more, without passwords or keys. Say in a few words that you wrote it down.
 
 ## Red Lines
 
@@ -206,7 +219,8 @@ Be direct and brief. Say what you do not know.
 """,
     "TOOLS.md": """# Notes on tools
 
-Names of machines, paths and commands that are particular to this place.
+Names of machines, paths and commands that are particular to this place, and what was learned
+about them.
 """,
     "IDENTITY.md": """# Who you are
 

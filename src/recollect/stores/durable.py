@@ -142,7 +142,7 @@ def space_lock(path: Path, *, shared: bool = False, seconds: float | None = None
     seconds = STEP_SECONDS if seconds is None else seconds
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
     try:
-        if not _locked(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, seconds):
+        if not locked_within(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, seconds):
             raise StoreUnavailable(
                 f"the spool is held by another process for more than {seconds:g} s: "
                 f"see who has {path.name} open, and whether it is stopped"
@@ -152,8 +152,9 @@ def space_lock(path: Path, *, shared: bool = False, seconds: float | None = None
         os.close(descriptor)
 
 
-def _locked(descriptor: int, how: int, seconds: float) -> bool:
-    """Ask again and again: a lock that the system waits for cannot be given up."""
+def locked_within(descriptor: int, how: int, seconds: float) -> bool:
+    """Whether the lock could be had in this time. Asks again and again: a lock that the system
+    waits for cannot be given up."""
     until = time.monotonic() + seconds
     while True:
         with contextlib.suppress(BlockingIOError):

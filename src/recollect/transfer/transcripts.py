@@ -9,16 +9,19 @@ live session.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Final, TypeAlias
 
+from recollect.config import Settings
 from recollect.config.settings import Redaction
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
 from recollect.formats.stored_records import join_state, split_state
 from recollect.ports import Store
-from recollect.rules.identity import ROOT, chain, segment_id
+from recollect.rules.identity import ROOT, chain, segment_id, unnamed_session
+from recollect.rules.noise import without_reminders
 from recollect.rules.tokens import Weigher
 from recollect.rules.trust import fetched_calls
 from recollect.turn.align import LastRequest, Reading, align, enter, read
@@ -27,12 +30,21 @@ from recollect.upkeep.chores import EVICT_JOB
 from recollect.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
 from recollect.values.history import SessionState
 from recollect.values.message import CallId, EntryKey, ToolCall
-from recollect.values.segment import SegmentId
+from recollect.values.segment import NewSegment, Segment, SegmentId
 from recollect.values.transcript import RecordedSession, ShownItems
 
 Runs: TypeAlias = tuple[range, ...]
 
+_Said: TypeAlias = tuple[str, str]
+"""Whose, and what."""
 Progress: TypeAlias = Callable[[int, int], None]
+_PAGE_SEGMENTS: Final = 500
+_UNNAMED_KINDS: Final = frozenset({"pi"})
+_UNNAMED_WIRES: Final = ("anthropic", "openai-chat", "openai-responses")
+"""Agents that name their sessions to no provider, or not in every wire format."""
+_SPEAKING: Final = frozenset({"user", "assistant"})
+_MOST_ALIKE: Final = 50
+"""So many sessions of one beginning are looked at."""
 BATCH_SEGMENTS = 200
 """How many messages are written at once; what a kill can make a second run do again."""
 
@@ -212,6 +224,17 @@ class ImportRules:
     facts: bool = False
     """Whether what is imported is read for facts, in the background."""
 
+    @classmethod
+    def of(cls, settings: Settings, *, secret: bytes, now: float) -> ImportRules:
+        """What a memory's settings say of what comes into it; `secret` is its space's."""
+        return cls(
+            secret=secret,
+            redaction=settings.redaction,
+            weigher=Weigher(settings.tokens.counter),
+            now=now,
+            facts=settings.facts.enabled,
+        )
+
     def reading(self, sessions: Iterable[str]) -> tuple[NewJob, ...]:
         """The jobs that read these sessions for facts."""
         if not self.facts:
@@ -233,6 +256,40 @@ class _Recording:
     fetched: frozenset[CallId] = field(repr=False)
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
     """What was masked in it so far."""
+    elsewhere: Counter[_Said] = field(default_factory=Counter, repr=False)
+    """What the session holds under other keys, and how often."""
+
+
+async def stored_name(store: Store, session: str, client: str) -> str:
+    """What a session of an agent's is called in this store.
+
+    That is the agent's own name for it, unless the gateway of an earlier version has kept it under
+    a name with the agent's before it: then it goes on there.
+    """
+    former = f"{client}:{session}"
+    is_new = await store.session(session) is None
+    return former if is_new and await store.session(former) is not None else session
+
+
+async def _stored_name(store: Store, session: str, kind: str, readings: Sequence[Reading]) -> str:
+    """The same of a recording; of an agent that names its sessions to nobody, the session that the
+    gateway recognised by these messages."""
+    name = await stored_name(store, session, kind)
+    if kind not in _UNNAMED_KINDS or await store.session(name) is not None:
+        return name
+    # not tools' output: formats differ in what stands around it
+    ids = [one.id for one in readings if one.message.role in _SPEAKING]
+    for wire in _UNNAMED_WIRES if ids else ():
+        start = unnamed_session(wire, ids[0])
+        for number in range(1, _MOST_ALIKE + 1):
+            candidate = start if number == 1 else f"{start}-{number}"
+            page = await store.page(limit=_PAGE_SEGMENTS, session=candidate)
+            if not page:
+                break
+            said = {one.segment.message_id for one in page if one.segment.role in _SPEAKING}
+            if said <= set(ids):
+                return candidate
+    return name
 
 
 async def import_transcript(
@@ -243,21 +300,29 @@ async def import_transcript(
     file: str,
     file_said_at: float,
     rules: ImportRules,
+    look_again: bool = True,
     progress: Progress | None = None,
 ) -> ImportCounts:
     """Write a recording's messages to the archive as messages of `session`.
 
     `file` names where they stand, for their origin; `file_said_at` is when they were said
-    where the recording holds no times.
+    where the recording holds no times. With `look_again` off, what a session holds that requests
+    brought is not compared by its words: who reads a growing recording has done so before.
     """
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
     readings = read(raws, codec, rules.secret, rules.weigher, LastRequest()).fresh
+    session = await _stored_name(store, session, transcript.kind, readings)
     stored = await store.session(session)
-    lineage = place_items(transcript, readings, _live_state(stored))
+    live = _live_state(stored)
+    lineage = place_items(transcript, readings, live)
     recording = _recording(transcript, readings, lineage, session, file, file_said_at)
     counts = ImportCounts(read=len(readings))
     places = _first_places(recording.ids)
+    if stored is not None and (transcript.compactions or (live is not None and look_again)):
+        known = await store.known(recording.ids)
+        if len(known) < len(places):
+            recording.elsewhere.update(await _kept_elsewhere(store, recording))
     for at in range(0, len(places), BATCH_SEGMENTS):
         counts = counts.plus(
             await _write_stretch(store, recording, places[at : at + BATCH_SEGMENTS], rules)
@@ -315,6 +380,39 @@ def _first_places(ids: Sequence[SegmentId]) -> list[int]:
     return list(first.values())
 
 
+def _said(segment: Segment) -> _Said:
+    """What a message says, whichever way it came: the gateway sees it with the reminders that an
+    agent puts around it, and the agent's transcript holds it without."""
+    return segment.role, without_reminders(segment.text).strip() or segment.message_id
+
+
+async def _kept_elsewhere(store: Store, recording: _Recording) -> Counter[_Said]:
+    """What the session holds under other keys than those of the recording, and how often.
+
+    What an agent keeps behind its own compaction stands in two histories, and which of them a
+    message was first read in depends on when the recording was read; what came by the gateway may
+    differ in more than words.
+    """
+    elsewhere: Counter[_Said] = Counter()
+    ours, after = set(recording.ids), 0
+    while page := await store.page(after=after, limit=_PAGE_SEGMENTS, session=recording.session):
+        after = page[-1].sequence
+        elsewhere.update(_said(one.segment) for one in page if one.segment.id not in ours)
+    return elsewhere
+
+
+def _not_kept_yet(made: Sequence[NewSegment], recording: _Recording) -> list[NewSegment]:
+    """Those of these that the session does not hold under another key."""
+    fresh: list[NewSegment] = []
+    for new in made:
+        said = _said(new.segment)
+        if recording.elsewhere[said] > 0:
+            recording.elsewhere[said] -= 1
+        else:
+            fresh.append(new)
+    return fresh
+
+
 async def _write_stretch(
     store: Store, recording: _Recording, places: Sequence[int], rules: ImportRules
 ) -> ImportCounts:
@@ -335,17 +433,18 @@ async def _write_stretch(
         fetched=recording.fetched,
         secrets=recording.secrets,
     )
+    segments = _not_kept_yet(made.segments, recording)
+    if not segments:
+        return ImportCounts(known=len(known) + len(made.segments), skipped=len(made.skipped))
     jobs = (*made.jobs, evict_job(rules.now), *rules.reading([recording.session]))
-    written = await store.write(Batch(at=rules.now, segments=made.segments, jobs=jobs))
+    written = await store.write(Batch(at=rules.now, segments=tuple(segments), jobs=jobs))
     stored = set(written.stored)
     return ImportCounts(
         stored=len(written.stored),
-        known=len(known) + len(written.known),
+        known=len(known) + len(written.known) + len(made.segments) - len(segments),
         forgotten=len(written.forgotten),
         skipped=len(made.skipped),
-        noise=sum(
-            new.segment.noise is not None and new.segment.id in stored for new in made.segments
-        ),
+        noise=sum(new.segment.noise is not None and new.segment.id in stored for new in segments),
         redacted=made.redacted if stored else 0,
     )
 

@@ -17,15 +17,17 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from recollect.formats.codec import Codec
-from recollect.rules.identity import ROOT, block_mark, chain, identify
+from recollect.rules.identity import ROOT, block_mark, chain, identify, is_sealed
 from recollect.rules.tokens import Weigher
 from recollect.rules.well_formed import call_ids, is_odd, result_ids
 from recollect.turn.apply import LastView
 from recollect.values.history import Composed, Entry, SessionState, Slot
-from recollect.values.message import CallId, EntryKey, Flaw, Message, MessageId, Text
+from recollect.values.message import CallId, EntryKey, Flaw, Message, MessageId, Text, ToolResult
 from recollect.values.reason import Cause, Reason
-from recollect.values.recall import BLOCK_OPENING
+from recollect.values.recall import BLOCK_OPENING, TOOL_OPENING
 
+_ANSWER_SIGN = b"memory-tools"
+"""Stands in the bytes of every answer of a memory tool, however it is escaped."""
 SPARE_ROWS = 256
 """How many composed rows that no view shows any more are kept before they are forgotten."""
 
@@ -85,14 +87,12 @@ def read(
     weigher: Weigher,
     remembered: LastRequest,
     blocks: Collection[str] = (),
+    told: Mapping[str, tuple[MessageId, ...]] | None = None,
 ) -> ReadResult:
     """Read what was not at this place last time; `blocks` are the marks of recalled blocks that
-    were put into the session."""
-    settled = 0
-    for raw, known in zip(raws, remembered.raws, strict=False):
-        if raw != known:
-            break
-        settled += 1
+    were put into the session, and of answers of memory tools that stood in it; `told` those of
+    answers that this engine gave lately, with the messages that they quote."""
+    settled = _settled(raws, remembered)
     fresh: list[Reading] = []
     for raw in raws[settled:]:
         reading = remembered.readings.get(raw)
@@ -100,9 +100,36 @@ def read(
             message = codec.read(raw)
             if blocks and message.role == "user":
                 message = _without_own_blocks(message, blocks, secret)
+            if _ANSWER_SIGN in raw:
+                message = _with_told_results(message, blocks, told or {}, secret)
             reading = _reading_of(message, codec, secret, weigher)
         fresh.append(reading)
     return ReadResult(settled=remembered.entries[:settled], fresh=tuple(fresh))
+
+
+def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
+    """How many messages from the start are those of last time."""
+    settled = 0
+    for raw, known in zip(raws, remembered.raws, strict=False):
+        if raw != known:
+            break
+        settled += 1
+    return settled
+
+
+def answers_in(
+    raws: Sequence[bytes], codec: Codec, secret: bytes, remembered: LastRequest
+) -> tuple[str, ...]:
+    """The marks of the answers of memory tools, whoever gave them, that were not there last
+    time."""
+    fresh = [raw for raw in raws[_settled(raws, remembered) :] if _ANSWER_SIGN in raw]
+    return tuple(
+        block_mark(part.text, secret)
+        for raw in fresh
+        if raw not in remembered.readings
+        for part in codec.read(raw).parts
+        if isinstance(part, ToolResult) and is_sealed(part.text, secret)
+    )
 
 
 def enter(reading: Reading, key: EntryKey) -> Entry:
@@ -171,6 +198,29 @@ def _without_own_blocks(message: Message, blocks: Collection[str], secret: bytes
         and block_mark(part.text, secret) in blocks
     ]
     return replace(message, flaws=(*message.flaws, *own)) if own else message
+
+
+def _with_told_results(
+    message: Message,
+    blocks: Collection[str],
+    told: Mapping[str, tuple[MessageId, ...]],
+    secret: bytes,
+) -> Message:
+    """The message, with every result that a memory tool of ours gave marked as such.
+
+    It is told by the mark or the seal of an answer that was given, and not by what it looks like: a
+    page that was fetched may hold the same tags, and is kept as what it is.
+    """
+    given: dict[int, ToolResult] = {}
+    for at, part in enumerate(message.parts):
+        if isinstance(part, ToolResult) and part.text.startswith(TOOL_OPENING):
+            mark = block_mark(part.text, secret)
+            if mark in told or mark in blocks or is_sealed(part.text, secret):
+                given[at] = replace(part, recalls=told.get(mark, ()))
+    if not given:
+        return message
+    parts = [given.get(at, part) for at, part in enumerate(message.parts)]
+    return replace(message, parts=tuple(parts))
 
 
 def _reading_of(message: Message, codec: Codec, secret: bytes, weigher: Weigher) -> Reading:

@@ -318,12 +318,12 @@ def _without_system(entries: Sequence[Entry]) -> tuple[list[Entry], _Inside]:
 def _with_system(
     rows: Sequence[Arranged], inside: _Inside, *, continued: bool
 ) -> tuple[list[Arranged], list[Repair]]:
-    """The rows with each system message behind the user's message that it stood behind.
+    """The rows with the system messages behind the user's message that they stood behind.
 
     One whose message is not shown leaves with it, but for the first: that describes where the
     agent works, and stands behind whatever begins the history now.
     """
-    behind: dict[int, Entry] = {}
+    behind: dict[int, list[Entry]] = {}
     shown = {key: at for at, row in enumerate(rows) if row.role == "user" for key in keys_of(row)}
     begins = next((at for at, row in enumerate(rows) if row.role == "user"), None)
     repairs: list[Repair] = []
@@ -331,16 +331,14 @@ def _with_system(
         at = shown.get(key) if key is not None else None
         if at is None and count == 0 and not continued:
             at = begins
-        if at is None or at in behind:
+        if at is None:
             reason = Reason(Cause.SYSTEM_ASTRAY)
             repairs.append(Repair(kind="left-out", anchor=entry.key, part=None, reason=reason))
         else:
-            behind[at] = entry
+            behind.setdefault(at, []).append(entry)
     out: list[Arranged] = []
     for at, row in enumerate(rows):
-        out.append(row)
-        if at in behind:
-            out.append(behind[at])
+        out += [row, *behind.get(at, ())]
     return out, repairs
 
 

@@ -6,9 +6,10 @@ room it leaves. Always holds: nothing in here changes; a stage that edits makes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import ceil
 
 from recollect.config import Settings
@@ -58,6 +59,8 @@ class TurnInput:
     """Of the session: makes of a text what may be stored."""
     forgotten: AbstractSet[MessageId] = frozenset()
     """Messages that were forgotten and a client still sends: nothing quotes them."""
+    told: Mapping[str, tuple[MessageId, ...]] = field(default_factory=dict, repr=False)
+    """The marks of what memory tools answered lately, and the messages that each quotes."""
     remembered: LastRequest = field(repr=False)
     """What was worked out in earlier turns; only speed depends on it."""
     may_compact: bool = False
@@ -236,7 +239,7 @@ class Draft:
 
     def _blocks_tokens(self) -> int:
         """What the recalled blocks of the view take, as an estimate."""
-        return sum([self.given.weigher.text(block.text) for block in self.blocks()])
+        return sum([_text_tokens(self.given.weigher, block.text) for block in self.blocks()])
 
     def aligned_state(self, state: SessionState) -> SessionState:
         """The session with this turn's history, before anything is decided about it."""
@@ -247,6 +250,12 @@ class Draft:
             aliases=self.alignment.aliases,
             dormant=self.dormant,
         )
+
+
+@lru_cache(maxsize=512)
+def _text_tokens(weigher: Weigher, text: str) -> int:
+    """What a text takes: that of a block that stands is asked with every turn."""
+    return weigher.text(text)
 
 
 def is_block(edit: Edit) -> bool:

@@ -39,8 +39,18 @@ from recollect.search.statements import STANDING_WORD, is_standing
 from recollect.search.tokenize import tokenize
 from recollect.values.batch import EMBED_JOB, NewJob
 from recollect.values.history import Entry
-from recollect.values.message import CallId, EntryKey, Message, Part, Text, ToolCall, ToolResult
+from recollect.values.message import (
+    CallId,
+    EntryKey,
+    Message,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from recollect.values.reason import Cause, Reason
+from recollect.values.recall import is_memory_tool
 from recollect.values.segment import NewPassage, NewSegment, Segment, Source, Trust
 
 HEAD_PASSAGES = 2
@@ -296,9 +306,19 @@ def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
     if text.removeprefix(ERROR_MARK).startswith(_OWN_NOTE):
         return "own note"
     if written.tool is not None:
-        return None
+        return "memory call" if _only_asks_memory(entry) else None
     verdict = is_noise(text)
     return None if verdict.reason is None else verdict.reason.value
+
+
+def _only_asks_memory(entry: Entry) -> bool:
+    """Whether a message is nothing but calls of memory tools: found again, what was looked for
+    would answer the next search best, and what is stored by one is kept as that."""
+    said = [part for part in entry.parts if not isinstance(part, Thinking)]
+    said = [part for part in said if not (isinstance(part, Text) and not part.text.strip())]
+    return bool(said) and all(
+        isinstance(part, ToolCall) and is_memory_tool(part.name) for part in said
+    )
 
 
 def _has_embeddable(segments: Sequence[NewSegment]) -> bool:

@@ -9,9 +9,8 @@ Never touches what users and assistants said. Running it again changes nothing m
 
 from __future__ import annotations
 
-import re
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -20,7 +19,7 @@ from typing import Final, TypeAlias
 
 from recollect.config.settings import Pruning
 from recollect.rules.tokens import Weigher
-from recollect.search.bm25 import inverse_document_frequency
+from recollect.search.key_lines import KeyLines
 from recollect.search.tokenize import tokenize
 from recollect.turn.ingest import called_tools
 from recollect.values.edit import Edit, Shorten
@@ -35,10 +34,6 @@ SMALL_WINDOW: Final = 16_000
 """Of the window beyond a small one, what cleared results that have a line may take. In a small
 window whole exchanges have to leave, and lines of results would take the place of what was said
 (decision 0043)."""
-_READ_CHARS: Final = 12_000
-"""Of a result, from its end, for its telling line: what was found out stands behind the noise."""
-_RARE: Final = 0.1
-"""Of the lines of all results, so many may hold a word that chooses one of them."""
 _PROSE_CHARS: Final = 4_000
 """Of what was said, for what a tool was called for."""
 
@@ -224,55 +219,24 @@ _CalledFor: TypeAlias = dict[tuple[EntryKey, int], set[str]]
 
 
 class _KeyLines:
-    """The line of each result that bears most on what it was called for, read when asked for.
-
-    Words that few lines of the results hold weigh most, those of the call and of what was said
-    around it alone can choose a line.
-    """
+    """The line of each result that bears most on what it was called for, read when asked for."""
 
     def __init__(
         self, entries: Sequence[Entry], prunables: Sequence[_Prunable], line_chars: int
     ) -> None:
-        self._entries, self._found, self._chars = entries, prunables, line_chars
-        self._pieces = re.compile(
-            rf".{{1,{line_chars}}}(?:(?<=[\s,;}}\])])|$)|.{{1,{line_chars}}}" if line_chars else ""
-        )
+        self._entries, self._found = entries, prunables
+        self._lines = KeyLines(line_chars) if line_chars else None
         self._called_for: _CalledFor | None = None
-        self._held_by: Counter[str] = Counter()
-        self._count = 0
 
     def of(self, item: _Prunable, mask: Callable[[str], str]) -> str:
         """The line, as it may be stored; empty where none bears on it."""
-        if not self._chars:
+        if self._lines is None:
             return ""
         if self._called_for is None:
-            self._read()
-        asked = (self._called_for or {}).get((item.key, item.part), set())
-        asked = {word for word in asked if self._held_by[word] <= max(1, _RARE * self._count)}
-        best, chosen = 0.0, ""
-        for line in self._lines(mask(item.whole)):
-            words = set(tokenize(line))
-            shared = sum([self._worth(word) for word in words & asked])
-            worth = shared + sum(map(self._worth, words)) / max(1, len(words))
-            if shared and worth > best:
-                best, chosen = worth, line
-        return chosen
-
-    def _read(self) -> None:
-        self._called_for = _called_for(self._entries)
-        for item in self._found:
-            for line in self._lines(item.whole):
-                self._held_by.update(set(tokenize(line)))
-                self._count += 1
-
-    def _worth(self, word: str) -> float:
-        return inverse_document_frequency(
-            document_frequency=self._held_by[word], documents=self._count
-        )
-
-    def _lines(self, text: str) -> Iterator[str]:
-        for line in text[-_READ_CHARS:].splitlines():
-            yield from (piece[0].strip() for piece in self._pieces.finditer(" ".join(line.split())))
+            self._called_for = _called_for(self._entries)
+            for each in self._found:
+                self._lines.read(each.whole)
+        return self._lines.of(mask(item.whole), self._called_for.get((item.key, item.part), set()))
 
 
 def _called_for(entries: Sequence[Entry]) -> _CalledFor:

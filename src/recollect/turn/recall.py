@@ -37,6 +37,7 @@ from recollect.search.tokenize import is_unspaced_pair
 from recollect.turn.gate import gate, lost_words_asked
 from recollect.turn.inject import quote
 from recollect.turn.recall_facts import recall_facts, types_asked
+from recollect.turn.standing_block import laid_down
 from recollect.values.history import SessionId
 from recollect.values.message import EntryKey
 from recollect.values.reason import Cause, Reason
@@ -86,6 +87,8 @@ _EXCHANGES: Final = 3
 _EXCHANGE_ENDS: Final = 32
 """Exchanges that the view shows in part whose results are looked at, and messages in each of them
 from which that is done."""
+_WEIGHED_BY_KIND: Final = 300
+"""Of the best messages so many are read for what they lay down, where somebody searches."""
 _KNOWN_IDS: Final = 16_384
 
 
@@ -109,6 +112,11 @@ async def recall(
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     search = _MemorySearch(archive, request, question, asked, settings)
     judged = await search.judged()
+    if request.on_purpose:
+        asked_for = replace(
+            judged.verdict, open=True, reason=Reason(Cause.ASKED_FOR), lost_terms=(), lost_words=()
+        )
+        judged = replace(judged, verdict=asked_for)
     verdict = judged.verdict
     known = await recall_facts(
         request,
@@ -185,7 +193,7 @@ class _MemorySearch:
         )
         candidates = replace(candidates, passages=kept)
         verdict = judge(candidates, shown)
-        if verdict.open:
+        if verdict.open and not request.on_purpose:  # there they lead to what answered them
             answering = await self._without_questions(candidates)
             if answering is not candidates:
                 candidates, verdict = answering, judge(answering, shown)
@@ -296,11 +304,34 @@ class _MemorySearch:
             ranking = ranking.without(lambda candidate: is_echo(question, candidate))
             asking = await self._asking(ranking.passages)
             ranking = ranking.without(lambda candidate: candidate.segment in asking)
-            share = _tail_share(question)
-            ranking = ranking.near_best(share).without_stray_results(share, printed)
+            if request.on_purpose:  # who asks judges by himself what is far from the best
+                ranking = await self._by_kind(ranking)
+            else:
+                share = _tail_share(question)
+                ranking = ranking.near_best(share).without_stray_results(share, printed)
         elif self.settings.min_score is not None:
             ranking = ranking.at_least(self.settings.min_score)
         return ranking, printed
+
+    async def _by_kind(self, ranking: Ranking) -> Ranking:
+        """Where tools were used: what was laid down first, what tools were asked and printed last.
+
+        In such a session a few short messages settle something among pages of output, most of
+        which share a word with any question. In a chat the user's own words are lifted already.
+        """
+        if all(candidate.tool is None for candidate in ranking.passages):
+            return ranking
+        said = [one.segment for one in ranking.passages if one.tool is None]
+        await self._read(list(dict.fromkeys(said))[:_WEIGHED_BY_KIND])
+
+        def worth(candidate: Candidate) -> float:
+            segment = self.segments.get(candidate.segment)
+            if segment is None:
+                return 0.0
+            text = segment.text[candidate.start : candidate.end]
+            return laid_down(text, by_user=segment.role == "user")
+
+        return ranking.by_kind(worth)
 
     async def _ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
         question, request, candidates = self.question, self.request, judged.found
@@ -380,6 +411,11 @@ class _MemorySearch:
             and segments[candidate.segment].message_id not in request.shown_messages
             and not (request.gated and _only_asks(segments[candidate.segment]))
         ]
+        if request.on_purpose:  # the same words again tell nobody anything
+            once: dict[str, RecalledPassage] = {}
+            for passage in ready:
+                once.setdefault(" ".join(passage.text.split()), passage)
+            ready = list(once.values())
         return tuple(
             pack(
                 ready,

@@ -18,6 +18,8 @@ from typing import Final
 
 from recollect.config.settings import Recall
 from recollect.formats.recalled_block import standing_line, write_standing
+from recollect.formats.summaries import is_summary
+from recollect.rules.noise import without_reminders
 from recollect.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
 from recollect.rules.tokens import Weigher
 from recollect.search.identifiers import shapes_in
@@ -248,11 +250,14 @@ def _whole_messages(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iter
 
 
 def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str, str, float]]:
+    if is_summary(entry.role, entry.parts):  # a client's: nobody laid down what it says
+        return
     for part in entry.parts:
         if isinstance(part, Text) and entry.role in ("user", "assistant"):
             if part.text.lstrip().startswith("/"):  # a command was carried out
                 continue
-            text = mask(_first(without_recalled_blocks(part.text, any_spelling=True)))
+            said = part.text if entry.role == "assistant" else without_reminders(part.text)
+            text = mask(_first(without_recalled_blocks(said, any_spelling=True)))
             for sentence, worth in _sentences_worth(text, by_user=entry.role == "user"):
                 yield entry.role, sentence, worth
         elif isinstance(part, ToolResult):
@@ -281,6 +286,12 @@ def _sentences_worth(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]
         worth = _worth(sentence, by_user=by_user)
         if worth >= _LEAST_WORTH:
             yield bounded(sentence, 0, 0, _LINE_CHARS), worth
+
+
+def laid_down(text: str, *, by_user: bool) -> float:
+    """How much a text lays down, between 0 and 1: as its sentence that lays down most."""
+    worths = [worth for _, worth in _sentences_worth(text, by_user=by_user)]
+    return min(1.0, max(worths, default=0.0) / _KIND_WORTH["constraint"])
 
 
 def _lays_down(sentence: str) -> bool:

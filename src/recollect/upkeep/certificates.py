@@ -29,6 +29,8 @@ _ONE_OF: Final[Mapping[str, str]] = {
     "entries of transcripts": "entry of a transcript",
     "facts": "fact",
     "facts by id": "fact by id",
+    "files of what was typed in chats": "file of what was typed in chats",
+    "inputs typed in chats": "input typed in a chat",
     "jobs": "job",
     "ledger pieces": "ledger piece",
     "lines of daily notes": "line of a daily note",
@@ -92,6 +94,7 @@ _LATER: Final[Mapping[str, Any]] = {
     "said_after": None,
     "pattern": False,
     "facts": 0,
+    "whole_space": False,
 }
 """Ways of asking that came later: left out where they were not used."""
 FILES_CANNOT: Final = (
@@ -105,7 +108,7 @@ COVERS: Final = (
     "the ledger: replay marks what was masked",
     "jobs, session states, summaries and receipts",
     "the spool of this machine, and its embedding cache, which is emptied",
-    "transcripts of Recollect's own agent in this space, and long outputs beside them",
+    "transcripts of Recollect's own agent in this space, long outputs, what was typed in its chats",
 )
 IN_SHORT: Final = (
     "Backups, replicas, other machines' spools, providers' logs and the client's own history are "
@@ -349,6 +352,8 @@ def _asked(asked: ForgetScope, plain: Callable[[str], str]) -> str:
         parts.append(f"all said from {_time(asked.said_after)} on")
     if asked.facts:
         parts.append(counted(asked.facts, "facts by id"))
+    if asked.whole_space:
+        parts.append("the whole space")
     if asked.matching:
         parts.append("all that holds a text, which is not repeated here")
     if asked.pattern:

@@ -12,20 +12,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from recollect.boundary import Failure, attempted
-from recollect.ports import Archive, Clock, Embedder, Ledger, Store
+from recollect.ports import Archive, Clock, Embedder, Store
 from recollect.turn.ingest import index
 from recollect.upkeep.jobs import GiveUp
 from recollect.values.batch import EMBED_JOB, Batch, Lease, NewJob
 from recollect.values.fact import FactVector, FactVectorSet
 from recollect.values.reason import Cause, Reason
-from recollect.values.segment import NewPassage, Segment, Vector, VectorSet, vector_problem
+from recollect.values.segment import (
+    NewPassage,
+    Segment,
+    Vector,
+    VectorSet,
+    rounded_vector,
+    vector_problem,
+)
 from recollect.values.upkeep import Stats
 
 EVICT_JOB: Final = "evict"
+IDLE_KEY: Final = "idle"
+"""Of the job that lets the last turns of a space go."""
 LOOK_SECONDS: Final = 30.0
 """How often it is looked whether vectors are missing."""
 PASSAGES: Final = 256
@@ -54,14 +64,22 @@ async def evict(
 
 
 async def expire(
-    lease: Lease, *, store: Ledger, clock: Clock, retention_days: float | None
+    lease: Lease, *, store: Store, clock: Clock, retention_days: float | None
 ) -> Batch:
-    """Remove old turns from the ledger: `ledger.retention_days`, None for ever."""
+    """Remove old turns from the ledger: `ledger.retention_days`, None for ever.
+
+    Where turns are left it comes back when they are old, whether or not anybody speaks by then:
+    under a key of its own, so that the job of the day is not taken for it.
+    """
     del lease
     now = clock.now()
-    if retention_days is not None:
-        await store.expire(before=now - retention_days * _DAY_SECONDS)
-    return Batch(at=now)
+    if retention_days is None:
+        return Batch(at=now)
+    seconds = retention_days * _DAY_SECONDS
+    await store.expire(before=now - seconds)
+    if not (await store.stats()).turns:
+        return Batch(at=now)
+    return Batch(at=now, jobs=(NewJob(kind="expire", key=IDLE_KEY, run_at=now + seconds),))
 
 
 async def embed(
@@ -127,11 +145,14 @@ async def _with_facts(
 
 
 async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
-    """Vectors of these texts; stored, wrong ones would be taken for made and never mended."""
+    """Vectors of these texts; stored, wrong ones would be taken for made and never mended.
+
+    Rounded to what 16 bits hold, as those are that are written with their message.
+    """
     values = await embedder.embed(texts)
     if wrong := vector_problem(values, wanted=len(texts), dimensions=embedder.dimensions):
         raise GiveUp(f"the embedder gave {wrong}")
-    return values
+    return [rounded_vector(value) for value in values]
 
 
 def passages_of(segment: Segment) -> tuple[NewPassage, ...]:
@@ -217,7 +238,7 @@ class VectorUpkeep:
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        self._task = asyncio.get_running_loop().create_task(self._looked())
+        self._task = asyncio.get_running_loop().create_task(self._looked(), context=Context())
 
     async def _looked(self) -> None:
         outcome = await attempted(self.look())

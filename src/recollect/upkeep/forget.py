@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from recollect.errors import FormatError, RecollectError
 from recollect.formats.stored_records import with_texts
@@ -46,6 +46,7 @@ from recollect.values.upkeep import (
     Forgotten,
     NewBody,
     RewriteOrder,
+    Stats,
     StoredBody,
 )
 
@@ -82,6 +83,14 @@ CANNOT: Final = (
     "spools of other machines, until they drain: the store refuses what it has forgotten",
     "what model providers logged or cached",
     "the client's own history and files",
+)
+
+COVERS_SPACE: Final = (
+    "the archive: segments, passages, the index of words, vectors, facts and digests",
+    "sessions, summaries, receipts, the ledger, jobs, tombstones and counts",
+)
+UNTIL_REWRITTEN: Final = (
+    "pages of the database's files, until they are used again or `recollect memory scrub` ran"
 )
 
 
@@ -252,6 +261,45 @@ async def forget(
             identities_digest=digest_of(gone.message_ids),
             covers=COVERS,
             cannot=tuple(dict.fromkeys(lines)),
+        )
+    )
+
+
+@runtime_checkable
+class DeletesItself(Protocol):
+    """A store that can remove its whole space."""
+
+    @property
+    def space(self) -> str:
+        """The space's name."""
+
+    async def stats(self) -> Stats:
+        """What the space holds."""
+
+    async def delete(self) -> Mapping[str, int]:
+        """Remove everything; how many rows, by what they are."""
+
+
+async def delete_space(store: DeletesItself, *, named: str, now: float) -> Certificate:
+    """Remove a space with all that it holds, which its people call `named`."""
+    engine = (await store.stats()).engine
+    return certify_deletion(named, await store.delete(), engine=engine, now=now)
+
+
+def certify_deletion(
+    named: str, counts: Mapping[str, int], *, engine: str, now: float, in_database: bool = True
+) -> Certificate:
+    """The certificate of a space that is gone; a database's files keep its pages for a while."""
+    return seal(
+        Certificate(
+            at=now,
+            space=named,
+            engine=engine,
+            version=_version(),
+            asked=ForgetScope(whole_space=True),
+            counts=dict(counts),
+            covers=COVERS_SPACE,
+            cannot=(UNTIL_REWRITTEN, *CANNOT) if in_database else CANNOT,
         )
     )
 

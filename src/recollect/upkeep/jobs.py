@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -321,6 +323,8 @@ class BackgroundJobs:
         self._woken = asyncio.Event()
         self._stop = asyncio.Event()
         self._resting = asyncio.Event()
+        self._look_at = float("-inf")
+        """When the queue is looked at next, by the monotonic clock."""
         self._closed = False
 
     @property
@@ -329,8 +333,11 @@ class BackgroundJobs:
         task, loop = self._task, self._loop
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
-    def wake(self) -> None:
-        """There may be something to do; returns at once."""
+    def wake(self, seconds: float = 0.0) -> None:
+        """There is something to do in `seconds`, or may be now; returns at once.
+
+        The queue is not asked before that, except once at the beginning, for what others left.
+        """
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -338,10 +345,13 @@ class BackgroundJobs:
             self._loop, self._task = loop, None
             self._woken, self._stop = asyncio.Event(), asyncio.Event()
             self._resting = asyncio.Event()
+            self._look_at = float("-inf")
+        self._look_at = min(self._look_at, time.monotonic() + seconds)
         self._woken.set()
-        self._resting.clear()  # not a new one: somebody may wait for it
+        if self._look_at <= time.monotonic():
+            self._resting.clear()  # not a new one: somebody may wait for it
         if not self.running:
-            self._task = loop.create_task(self._run())
+            self._task = loop.create_task(self._run(), context=Context())
 
     async def rest(self, seconds: float) -> bool:
         """Wait until all that is due was done, but no longer than this; whether it was."""
@@ -367,20 +377,33 @@ class BackgroundJobs:
             await asyncio.wait({task}, timeout=GIVE_BACK_SECONDS)
 
     async def _run(self) -> None:
-        # a store that is away, or jobs that fail, must never end in the event loop
-        done = await attempted(self._work(self._woken, self._stop))
-        self._heard("all", done if isinstance(done, Failure) else None)
+        woken, stop = self._woken, self._stop
+        runner: JobRunner | None = None
+        while await self._is_due(woken, stop):
+            self._look_at = float("inf")  # what is written from here on may be overlooked below
+            # a store that is away, or jobs that fail, must never end in the event loop
+            done = await attempted(self._look(runner, stop))
+            runner = None if isinstance(done, Failure) else done
+            self._heard("all", done if isinstance(done, Failure) else None)
+            if isinstance(done, Failure):  # what is due is still: look again
+                self._look_at = min(self._look_at, time.monotonic() + self._idle_seconds)
         self._resting.set()
 
-    async def _work(self, woken: asyncio.Event, stop: asyncio.Event) -> None:
-        runner = await self._open_runner()
-        while not stop.is_set():
-            woken.clear()
-            await runner.run_due(stop=stop)
-            wait = await runner.next_due_seconds(idle_seconds=self._idle_seconds)
-            if woken.is_set():
-                continue
+    async def _is_due(self, woken: asyncio.Event, stop: asyncio.Event) -> bool:
+        """Wait until the queue is to be looked at; False where that is never, or at the end."""
+        while not stop.is_set() and (wait := self._look_at - time.monotonic()) > 0:
             self._resting.set()
-            if wait is None:
-                return
+            if wait == float("inf"):
+                return False
+            woken.clear()
             await until(woken, wait)
+        return not stop.is_set()
+
+    async def _look(self, runner: JobRunner | None, stop: asyncio.Event) -> JobRunner:
+        """Do all that is due, and note when to look again."""
+        runner = runner or await self._open_runner()
+        await runner.run_due(stop=stop)
+        next_due = await runner.next_due_seconds(idle_seconds=self._idle_seconds)
+        if next_due is not None:
+            self._look_at = min(self._look_at, time.monotonic() + next_due)
+        return runner

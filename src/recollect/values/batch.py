@@ -20,7 +20,9 @@ from recollect.values.segment import NewSegment, SegmentId, VectorSet
 
 PieceHash = NewType("PieceHash", str)
 """32 hexadecimal digits over kind and body."""
-PieceKind: TypeAlias = Literal["system", "tools", "row", "edits", "report", "rest"]
+PieceKind: TypeAlias = Literal["system", "tools", "row", "edits", "report", "rest", "told"]
+"""What it is of a request; "told" says whom the answer of a memory tool
+quotes, and no turn names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,3 +250,5 @@ class WriteResult:
     session_cleaned: bool = False
     """The session's state quoted a forgotten message: it was stored without its quotes, or not at
     all. What is in memory has to be loaded again."""
+    due_at: float | None = None
+    """When the first of the jobs is due that were enqueued; None where none were."""

@@ -85,6 +85,8 @@ class Summarized:
     chunks: int = 1
     notes: tuple[str, ...] = ()
     """What had to be done differently: smaller chunks, a simpler prompt, an audit not passed."""
+    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What a hook that supplied it says besides."""
     oversized: int = 0
     """Messages too large to be read by the model; noted in the summary."""
 

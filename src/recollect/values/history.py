@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from recollect.values.edit import Cut, Edit, Repair
 from recollect.values.message import CallId, EntryKey, Message, MessageId, Part, Role, ToolCall
+from recollect.values.model import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,37 @@ class Composed:
 Row: TypeAlias = Entry | Composed
 
 
+_LEAST_CACHED_TOKENS = 4_096
+"""Providers cache no shorter request than this, some longer ones only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheUse:
+    """What a provider reported of its prompt cache, for one session."""
+
+    misses: int = 0
+    """Requests in a row for which nothing was read from a cache and nothing written to one."""
+    lives_seconds: float = 0.0
+    """The longest pause after which most of a request was still read from it."""
+    held_tokens: int | None = None
+    """What the cache holds of the last request; None where nothing was reported."""
+
+    def learn(self, usage: Usage, *, pause_seconds: float | None, went_on: bool) -> CacheUse:
+        """What is known after one more report. `went_on`: the request began as the one before."""
+        if not usage.reports_cache or usage.input_tokens < _LEAST_CACHED_TOKENS:
+            return self
+        read, written = usage.cache_read_tokens, usage.cache_write_tokens
+        if not read and not written:
+            misses = self.misses + 1 if went_on else self.misses
+            return CacheUse(misses=misses, lives_seconds=self.lives_seconds)
+        lives = self.lives_seconds
+        if pause_seconds is not None and 2 * read > usage.input_tokens:
+            lives = max(lives, pause_seconds)
+        # where writing costs nothing extra it is not reported, and the whole request is held
+        held = read + written if written else usage.input_tokens
+        return CacheUse(lives_seconds=lives, held_tokens=held)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """The messages chosen for one request."""
@@ -210,6 +242,9 @@ class SessionState:
     calibration: TokenCalibration = field(default_factory=TokenCalibration)
     sent_at: float | None = None
     """When the last request was prepared; the provider's cache is as old as this."""
+    pause_seconds: float | None = None
+    """Between the last request and the one before; None where that began otherwise."""
+    cache: CacheUse = field(default_factory=CacheUse)
     sent_estimate_tokens: int | None = None
     """What the last request was estimated at, before calibration."""
     sent_model: str | None = None

@@ -89,6 +89,9 @@ class ToolResult:
     is_error: bool = False
     alternative: CallId | None = None
     """The id of another kind of call that it may answer, where no call of `call_id` waits."""
+    recalls: tuple[MessageId, ...] | None = None
+    """A memory tool of this engine answered it: the messages that it quotes, as far as they are
+    known. It is not kept again, nor read for facts. None: any other result."""
 
     @property
     def text(self) -> str:

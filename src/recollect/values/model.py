@@ -52,6 +52,19 @@ class Usage:
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    reports_cache: bool = dataclasses.field(default=False, compare=False)
+    """Whether the provider says anything of a cache; else no reads may mean that nobody told."""
+
+
+def added(one: Usage, other: Usage) -> Usage:
+    """What two exchanges took together."""
+    return Usage(
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cache_read_tokens=one.cache_read_tokens + other.cache_read_tokens,
+        cache_write_tokens=one.cache_write_tokens + other.cache_write_tokens,
+        reports_cache=one.reports_cache or other.reports_cache,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

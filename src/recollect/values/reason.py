@@ -21,7 +21,7 @@ class Cause(Enum):
 
     ERROR = "{error}"
     """An error of ours, which says what to do."""
-    RAISED = "{error}: the stage was left out of this turn"
+    RAISED = "an unforeseen error ({error}): the stage was left out of this turn"
     LATE = "no answer within {seconds:.3g} s"
     NOT_RUN = "it was not run"
 
@@ -46,6 +46,10 @@ class Cause(Enum):
     EDITS_REST = "{edits} {edits:edit rests|edits rest}: their messages are not in this history"
     SAYS_NOTHING = "no message says anything: sent as it came"
     SENT = "{messages} {messages:message|messages}"
+    PROMPT_FILLS = (
+        "system prompt and tools alone take {tokens:,} tokens of a window of {window:,}: {room:,} "
+        "more are given to the conversation; set window_tokens (--window) to what the model takes"
+    )
     STILL_OVER = "still {tokens:,} {tokens:token|tokens} over the limit: what is left is protected"
     STILL_OVER_NOT_DURABLE = (
         "still {tokens:,} {tokens:token|tokens} over the limit: what is left is not durable yet, "
@@ -154,7 +158,16 @@ class Cause(Enum):
     NO_OLD_RESULT = "no old tool result to shorten"
     PRUNED = "{results} of {found} old tool results shortened"
     RESULTS_SHORT = "old tool results are short already"
-    FREES_TOO_LITTLE = "it would free too little to break the cache"
+    NOT_CACHED = "the provider keeps no cache of this session ({requests} requests in a row)"
+    FREES_TOO_LITTLE = "it would free too little"
+    PAYS_TOO_LITTLE = (
+        "it would not pay: over {requests} {requests:request|requests} it saves {saves:,} tokens, "
+        "and breaks {breaks:,} of the cache"
+    )
+    PAYS = (
+        "over {requests} {requests:request|requests} it saves {saves:,} tokens, and breaks "
+        "{breaks:,} of the cache"
+    )
     LONG_RESULT = "a long tool result, {moment}"
     OLD_RESULT = "an old tool result, {moment}"
     VIEW_FITS = "the view fits its limit"
@@ -176,7 +189,7 @@ class Cause(Enum):
     PREVIEWED = "this is a preview: nothing is compacted for it"
     NO_MODEL = (
         "no model is set that could summarise: set models.provider and models.main, "
-        "or give `model=`"
+        "give `model=`, or, behind the gateway, set gateway.summaries (--summaries)"
     )
     DUE_OVER = "{tokens:,} tokens are over the limit of {limit:,}"
     DUE_HELD_BACK = "{tokens:,} tokens are over the limit of {limit:,}, but {why}"
@@ -188,10 +201,10 @@ class Cause(Enum):
     # where the past may be cut
     ALL_FITS = "all that is shown fits the {tokens:,} tokens that are kept"
     ONE_EXCHANGE = "the newest exchange is all there is: no cut can part it"
-    EXCHANGE_TOO_LARGE = (
-        "the newest exchange alone is larger than what may be kept: a cut before it "
-        "frees {tokens:,} tokens, less than a summary takes"
+    FREES_LITTLE = (
+        "a cut before the newest exchange would free {tokens:,} tokens, less than a summary takes"
     )
+    NOTHING_SAID = "nothing was said yet"
     NOTHING_BEFORE = "there is nothing before the newest exchange"
     ALL_FORGOTTEN = "all that could be summarised was forgotten"
     CUT_BETWEEN = (
@@ -225,6 +238,7 @@ class Cause(Enum):
     SMALLER_CHUNKS = "smaller chunks were used: {why}"
     HISTORY_THINNED = "there was more than can be read: {messages} messages by beginning and end"
     SECOND_FAILED = "the second version of the summary failed: {why}"
+    SECOND_SPARED = "no second version was asked for: the summary before lacks the same headings"
     SUMMARY_LACKS = "the summary lacks: {missing}"
     PROBES_UNCHECKED = "{questions} of the questions to memory could not be checked: {errors}"
     PROBES_UNASKED = "{probes} probes were not asked of memory: there were too many"
@@ -271,7 +285,7 @@ class Cause(Enum):
     STANDING_FOUND = "{facts} {facts:fact stands|facts stand} in every request"
     NOTHING_STANDS = "nothing that left the view has to stand"
     STANDING_BLOCK = (
-        "{facts} {facts:fact|facts} and {lines} {lines:sentence|sentences} of what left the view "
+        "of what left the view {lines} {lines:sentence|sentences} and {facts} {facts:fact|facts} "
         "stand at its head"
     )
     NOTHING_FITS = "nothing fits into {tokens} tokens"

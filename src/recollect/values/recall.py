@@ -7,6 +7,7 @@ hit's parts add up to its score.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
@@ -168,11 +169,11 @@ class FactCandidates:
 
 
 PartName: TypeAlias = Literal[
-    "words", "vector", "neighbours", "stretch", "speaker", "role", "date", "standing", "age"
+    "words", "vector", "neighbours", "stretch", "speaker", "role", "date", "standing", "age", "kind"
 ]
 """What a score is made of: words it shares with the question; nearness in meaning; what stands
 beside it; the stretch of conversation it stands in; who said it; when; that it is an instruction
-that is to last; how long ago."""
+that is to last; how long ago; that it lays something down, or is a tool's call or output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +222,18 @@ RecallScope: TypeAlias = Literal["session", "space"]
 BLOCK_OPENING = '<recalled-context source="memory-context">'
 BLOCK_CLOSING = "</recalled-context>"
 """A recalled block's tags: OpenClaw's literals, which other readers know."""
+TOOL_OPENING: Final = '<recalled-context source="memory-tools">'
+"""How the answer of a memory tool begins; whether it is one is told by its mark alone."""
+MEMORY_TOOLS: Final = frozenset(
+    {"memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"}
+)
+"""The names of the memory tools (`recollect.tools`): their calls say nothing that is not kept."""
+
+
+def is_memory_tool(name: str) -> bool:
+    """Whether a tool is one of them, also as clients of an MCP server name it: behind the server's
+    name, as in `mcp__recollect__memory_search`."""
+    return re.split(r"__|[./:]", name)[-1].removeprefix("recollect_") in MEMORY_TOOLS
 
 
 _OF = ":"
@@ -351,6 +364,9 @@ class RecallRequest:
     """Tokens of a text, as the budget counts them."""
     gated: bool = True
     """Stay silent unless something that left the view is meant."""
+    on_purpose: bool = False
+    """Memory is asked on purpose, as by a tool: what is found is chosen as for a turn that asks,
+    and shown however uncertain it is; where tools were used, what was laid down comes first."""
     said_after: float | None = None
     said_before: float | None = None
     cold: bool = False

@@ -7,9 +7,9 @@ Always holds: every incoming message has exactly one fate, and every fate a reas
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten, StageName
 from recollect.values.history import Composed, Entry, SessionId, View, behind_cut, newest_cut
@@ -18,8 +18,14 @@ from recollect.values.model import FormatName
 from recollect.values.reason import Cause, Reason, joined_reasons
 
 MomentKind: TypeAlias = Literal[
-    "over-limit", "room", "cache-expired", "compaction", "ratio", "every-turn"
+    "over-limit", "room", "cache-expired", "uncached", "compaction", "ratio", "every-turn"
 ]
+_WORTH_TELLING: Final = frozenset({Cause.MODELS_ASKED, Cause.PROMPT_FILLS})
+_WHY_NOW: Final[Mapping[MomentKind, str]] = {
+    "cache-expired": "it costs nothing extra",
+    "uncached": "it costs nothing extra",
+    "ratio": "it pays for itself",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +35,16 @@ class BatchMoment:
     kind: MomentKind
     reason: Reason
 
+    @property
+    def price(self) -> str:
+        """Why an edit is worth breaking the provider's cache now, for people."""
+        return _WHY_NOW.get(self.kind, "it was needed")
+
 
 Outcome: TypeAlias = Literal["done", "nothing", "failed", "late", "skipped"]
+AGENTS_OWN_WINDOW_TOKENS: Final = 100_000_000
+"""The window of a session whose agent keeps it itself: hooks trim and compact nothing for it, and
+how large it really is nobody here knows."""
 WindowSource: TypeAlias = Literal["settings", "model", "provider", "assumed"]
 FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarised", "inserted"]
 
@@ -157,6 +171,7 @@ class Report:
         if self.tokens_before != self.tokens_after:
             sent += f" ({self.tokens_before:,} came in)"
         done = self.done() or ["nothing, it goes out as it came"]
+        done += [text] if (text := self.not_recalled()) else []
         failed = joined_lines(self.failures)
         failures = f"Failed: {failed}" if failed else "Nothing failed"
         return "\n".join((sent, f"Done: {', '.join(done)}", failures))
@@ -168,17 +183,26 @@ class Report:
         left, behind = counts["left out"], counts["summarised"]
         changed = {fate.key for fate in fates if fate.fate == "changed"}
         shortened = {edit.anchor for edit in self.edits if isinstance(edit, Shorten)} & changed
-        blocks = [edit.reason for edit in self.new_edits if isinstance(edit, Insert)]
+        blocks = [edit for edit in self.new_edits if isinstance(edit, Insert)]
+        moment = self.moment
+        edited = any(not isinstance(edit, Insert) for edit in self.new_edits)
         compacted = any(line.stage == "compact" and line.outcome == "done" for line in self.lines)
         return [
             *([f"{_many(left, 'message')} left out"] if left else []),
             *([f"{_many(len(shortened), 'message')} shortened"] if shortened else []),
             *([f"{_many(behind, 'message')} shown as a summary"] if behind else []),
             *(["compacted just now"] if compacted else []),
-            *(f"recalled: {reason}" for reason in blocks),
-            *(line.said for line in self.lines if line.cause is Cause.NOT_RECALLED),
-            *([_many(len(self.repairs), "repair")] if self.repairs else []),
+            *([f"edited now: {moment.reason}; {moment.price}"] if moment and edited else []),
+            *(str(edit.reason) for edit in blocks if edit.stage == "stand"),
+            *(str(edit.reason) for edit in blocks if edit.stage != "stand"),
+            *(line.said for line in self.lines if line.cause in _WORTH_TELLING),
+            *([f"mended for the provider: {_counted(self.repairs)}"] if self.repairs else []),
         ]
+
+    def not_recalled(self) -> str:
+        """Why memory, which was asked, had nothing for this request; empty where it had."""
+        lines = (line for line in self.lines if line.cause is Cause.NOT_RECALLED)
+        return next((str(line.reasons[0]) for line in lines), "")
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON, under these names: all that was done, nothing that was said."""
@@ -193,7 +217,7 @@ class Report:
             "messages": len(self.view.rows),
             "moment": None
             if moment is None
-            else {"kind": moment.kind, **_reason_dict(moment.reason)},
+            else {"kind": moment.kind, "price": moment.price, **_reason_dict(moment.reason)},
             "lines": [line.to_dict() for line in self.lines],
             "failed": [line.stage for line in self.failures],
             "fates": [fate.to_dict() for fate in self.fates()],
@@ -326,6 +350,12 @@ _OWN = {
 
 def _own_reason(note: str) -> Reason:
     return Reason(_OWN[note]) if note in _OWN else Reason(Cause.OWN_ROW, note=note)
+
+
+def _counted(repairs: Sequence[Repair]) -> str:
+    """Each kind of repair, and how often."""
+    counts = Counter(repair.kind for repair in repairs)
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
 
 def _many(count: int, what: str) -> str:

@@ -59,7 +59,8 @@ class Segment:
     origin: str | None = None
     """Where it stands in what it was imported from: file and line, or the file's own id."""
     foreign: str | None = field(default=None, repr=False)
-    """The line it was imported as, where an export has to give it back byte for byte."""
+    """The line it was imported as, where an export has to give it back byte for byte; of a note
+    that stands for an item of a framework's store, that item as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +128,19 @@ class PassageText:
 
 
 _FLOAT_BYTES: Final = 4
+
+
+def rounded_vector(values: bytes) -> bytes:
+    """The vector in numbers of 16 bits, spelled in 32; as it is where one does not fit them.
+
+    That changes a cosine by some 0.00002, and a store may keep it in half the room.
+    """
+    count = len(values) // _FLOAT_BYTES
+    try:
+        halves = struct.pack(f"<{count}e", *struct.unpack(f"<{count}f", values))
+    except OverflowError:
+        return values
+    return struct.pack(f"<{count}f", *struct.unpack(f"<{count}e", halves))
 
 
 def vector_problem(vectors: Sequence[bytes], *, wanted: int, dimensions: int) -> str:

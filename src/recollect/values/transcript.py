@@ -13,7 +13,15 @@ from typing import Literal, TypeAlias, overload
 from recollect.values.model import FormatName, Usage
 
 TranscriptKind: TypeAlias = Literal[
-    "pi", "claude-code", "codex", "flat", "request", "messages", "tau-bench"
+    "pi",
+    "claude-code",
+    "codex",
+    "opencode",
+    "aider",
+    "flat",
+    "request",
+    "messages",
+    "tau-bench",
 ]
 
 
@@ -123,5 +131,7 @@ class RecordedSession:
     tools: str | None = None
     """JSON of the tool schemas, where the recording holds them."""
     compactions: int = 0
+    current: Sequence[int] = ()
+    """What the model would be shown next, where the reader knows: indexes into `items`."""
     passed_over: tuple[str, ...] = ()
     """Lines that could not be read, one sentence each."""

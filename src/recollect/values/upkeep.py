@@ -30,6 +30,23 @@ class SessionSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceSummary:
+    """A space at a glance."""
+
+    space: str | None
+    """Its name; None where it stands in a file that cannot be read."""
+    sessions: int = 0
+    segments: int = 0
+    last_said_at: float | None = None
+    bytes_on_disk: int | None = None
+    """None on a server, whose tables hold all spaces."""
+    file: str | None = None
+    """The file that holds it, where it is one."""
+    unread: str = ""
+    """Why nothing but its size is known; else empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
     """What a space holds."""
 
@@ -218,6 +235,8 @@ class ForgetScope:
     """Whether a pattern was searched for; it is not repeated here."""
     facts: int = 0
     """How many facts were named one by one."""
+    whole_space: bool = False
+    """Whether the space went with all that it held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

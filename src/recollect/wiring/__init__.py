@@ -16,3 +16,4 @@ from recollect.wiring.stores import open_store as open_store
 from recollect.wiring.stores import scrub_store as scrub_store
 from recollect.wiring.stores import spool_state as spool_state
 from recollect.wiring.stores import sqlite_path as sqlite_path
+from recollect.wiring.stores import stored_spaces as stored_spaces

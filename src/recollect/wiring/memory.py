@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from recollect.ports import Clock, Embedder, Model, Recaller, Store, TokenCounte
 from recollect.values.batch import Batch
 from recollect.values.history import SpaceId
 from recollect.wiring.stores import (
+    SECRET_VARIABLE,
     deployment_secret,
     is_server,
     is_stored,
@@ -49,6 +50,7 @@ def open_memory(
     extraction_model: OwnModel | None = None,
     compact_in_background: bool = True,
     off_the_loop: bool = False,
+    open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Engine:
@@ -66,7 +68,8 @@ def open_memory(
     nothing is compacted, only trimmed. `extraction_model` reads for facts beside the turns, as the
     one that `models.extraction` names does; without either only rules read, whatever `model` is:
     give the same model twice to have both done by it. A host that compacts between its turns by
-    itself says `compact_in_background=False`.
+    itself says `compact_in_background=False`. One that holds a database open for many spaces gives
+    `open_space`: the store is had from it, and nothing waits in a spool while it is away.
     """
     from recollect.boundary import SystemClock
     from recollect.engine import Engine
@@ -91,10 +94,10 @@ def open_memory(
     keeps = chosen.ingest.enabled
     url = str(store) if store is not None else chosen.store.url
     if keeps or (chosen.recall.enabled and is_stored(url, space)):
-        archive = open_archive(chosen, space, url)
+        archive = open_archive(chosen, space, url, open_space)
         if embedders is not None:
             vectors = Embedders(used=tuple(embedders))
-        elif chosen.recall.enabled and recaller is None:
+        elif recaller is None:  # memory tools search, whether or not a turn recalls by itself
             vectors = choose_embedders(chosen)
     if keeps and archive is not None:
         jobs = _background_jobs(archive, chosen, space, url, clock, vectors, reader, beside)
@@ -104,17 +107,16 @@ def open_memory(
             space=space,
             workspace=None if workspace is None else Path(workspace),
             clock=clock or SystemClock(),
-            jobs=jobs,
             embedders=[embedder.name for embedder in vectors.used],
         )
-    if archive is not None and chosen.recall.enabled and recaller is None:
+    if archive is not None and recaller is None:
         recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
     return Engine(
         chosen,
         space=space,
         clock=clock,
         recaller=recaller,
-        embedders=tuple(embedder.name for embedder in vectors.used),
+        embedders=vectors.used,
         counter=counter,
         recognise_overflow=recognise_overflow,
         archive=archive,
@@ -136,6 +138,21 @@ def open_blocking_memory(**arguments: Any) -> BlockingEngine:
     from recollect.blocking import BlockingEngine
 
     return BlockingEngine(open_memory(**arguments))
+
+
+def variables_beside(
+    settings: Settings, url: str | None, environment: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Of an environment, what opening a memory reads beside its settings: the secret, where models
+    lie, keys of those who are asked, and of a server's store what its driver reads."""
+    named = {SECRET_VARIABLE, "RECOLLECT_MODELS"}
+    if settings.models.provider is not None or settings.recall.embedder == "remote":
+        keys = (settings.models.key_variable, settings.recall.remote.key_variable)
+        named |= {name for name in keys if name}
+        named |= {name for name in environment if name.endswith("_API_KEY")}
+    if is_server(url or settings.store.url):
+        named |= {name for name in environment if name.startswith("PG")}
+    return {name: environment[name] for name in named if name in environment}
 
 
 def _settings(
@@ -220,7 +237,6 @@ def follow_files(
     space: SpaceId,
     workspace: Path | None,
     clock: Clock,
-    jobs: BackgroundJobs | None,
     embedders: Sequence[str],
 ) -> Following | None:
     """The files of a workspace and the settings' extra paths; None where there are none.
@@ -246,8 +262,6 @@ def follow_files(
         kept = await archive.write(batch)
         if kept.where == "nowhere":
             raise StoreUnavailable(kept.said)
-        if kept.where == "store" and jobs is not None:
-            jobs.wake()
 
     files = MemoryFiles(
         workspace or Path(),

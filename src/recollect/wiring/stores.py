@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.config import Settings
-from recollect.config.places import space_file, spool_folder
-from recollect.errors import MissingExtra, SettingsError
+from recollect.config.places import space_file, spaces_folder, spool_folder
+from recollect.errors import MissingExtra, SettingsError, StoreError
 from recollect.ports import Store
 from recollect.values.history import SpaceId
-from recollect.values.upkeep import ScrubResult, SpoolState
+from recollect.values.upkeep import ScrubResult, SpaceSummary, SpoolState
 
 if TYPE_CHECKING:
     from recollect.engine.archive import DurableArchive
@@ -37,16 +38,24 @@ def deployment_secret() -> bytes:
 
 
 async def open_store(
-    url: str | None, *, space: SpaceId, create: bool = True, key: str | None = None
+    url: str | None,
+    *,
+    space: SpaceId,
+    create: bool = True,
+    key: str | None = None,
+    pool_size: int = 8,
 ) -> Store:
     """The store of a space by its URL.
 
     None is the space's own file in the data folder; a path or `sqlite:///PATH` another file;
-    `postgresql://…` a server. `key` says where the key of an encrypted file comes from.
+    `postgresql://…` a server, of which all stores of this process share `pool_size` connections.
+    `key` says where the key of an encrypted file comes from.
     """
     if url is not None and url.startswith(POSTGRES_SCHEMES):
         postgres = await asyncio.to_thread(import_module, "recollect.stores.postgres.store")
-        store: Store = await postgres.PostgresStore.open(url, space=space)
+        store: Store = await postgres.PostgresStore.open_shared(
+            url, space=space, pool_size=pool_size
+        )
         return store
     from recollect.stores.sqlite import SQLiteStore
     from recollect.stores.sqlite.connection import read_key
@@ -59,15 +68,20 @@ async def open_store(
     )
 
 
-async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubResult:
+async def scrub_store(
+    store: Store, *, admin_url: str | None = None, everything: bool = False
+) -> ScrubResult:
     """Scrub a store; on PostgreSQL as the owner of its tables, where a URL is given."""
-    if admin_url is None:
+    if admin_url is None and not everything:
         return await store.scrub()
     from recollect.stores.postgres import PostgresStore
 
     if not isinstance(store, PostgresStore):
-        raise SettingsError("--admin-url is for PostgreSQL; a file needs no owner: leave it out")
-    return await store.scrub(admin_url)
+        raise SettingsError(
+            "--admin-url and --everything are for PostgreSQL: a file needs no owner and is always "
+            "scrubbed whole; leave them out"
+        )
+    return await store.scrub(admin_url, everything=everything)
 
 
 async def open_fleet(url: str) -> PostgresFleet:
@@ -75,6 +89,49 @@ async def open_fleet(url: str) -> PostgresFleet:
     from recollect.stores.postgres import PostgresFleet
 
     return await PostgresFleet.open(url)
+
+
+async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:
+    """The spaces that there are, those used last at the end.
+
+    Without a URL those of the data folder; of a server all that it holds; else that of the file.
+    """
+    if url is not None and is_server(url):
+        found = await _spaces_of_server(url)
+    else:
+        paths = sorted(spaces_folder().glob("*.db")) if url is None else [sqlite_path(url, "")]
+        if url is not None and not paths[0].is_file():
+            raise StoreError(f"there is no memory at {paths[0]}: check the path")
+        found = await asyncio.to_thread(_spaces_in, paths, key)
+    return tuple(sorted(found, key=lambda one: (one.last_said_at or 0.0, one.space or "")))
+
+
+def _spaces_in(paths: Sequence[Path], key: str | None) -> list[SpaceSummary]:
+    from recollect.stores.sqlite.check import glance_at
+    from recollect.stores.sqlite.connection import read_key
+
+    given = None if key is None else read_key(key)
+    return [glance_at(path, key=given) for path in paths]
+
+
+async def _spaces_of_server(url: str) -> list[SpaceSummary]:
+    fleet = await open_fleet(url)
+    found: list[SpaceSummary] = []
+    try:
+        for name in await fleet.spaces():
+            sessions = await (await fleet.space(name)).sessions()
+            said = [one.last_said_at for one in sessions if one.last_said_at is not None]
+            found.append(
+                SpaceSummary(
+                    space=name,
+                    sessions=len(sessions),
+                    segments=sum(one.segments for one in sessions),
+                    last_said_at=max(said, default=None),
+                )
+            )
+    finally:
+        await fleet.close()
+    return found
 
 
 async def open_spool(
@@ -152,10 +209,18 @@ def is_stored(url: str | None, space: SpaceId) -> bool:
     return is_server(url) or sqlite_path(url, space).exists()
 
 
-def open_archive(settings: Settings, space: SpaceId, url: str | None) -> DurableArchive:
-    """The way to a space's store; it is opened with the first request."""
+def open_archive(
+    settings: Settings,
+    space: SpaceId,
+    url: str | None,
+    open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
+) -> DurableArchive:
+    """The way to a space's store; it is opened with the first request, by `open_space` where one
+    is given, and then without a spool."""
     from recollect.engine.archive import DurableArchive
 
+    if open_space is not None:
+        return DurableArchive(lambda: open_space(space), None, settings.store)
     key = settings.store.key
     # Drivers and keys are looked for, and wrong URLs told, now and not in the middle of a turn.
     if url is not None and url.startswith(POSTGRES_SCHEMES):
@@ -170,7 +235,7 @@ def open_archive(settings: Settings, space: SpaceId, url: str | None) -> Durable
         check_encryption()
         read_key(key)
     return DurableArchive(
-        lambda: open_store(url, space=space, key=key),
+        lambda: open_store(url, space=space, key=key, pool_size=settings.store.pool_size),
         lambda: open_spool(url, space=space, key=key),
         settings.store,
     )

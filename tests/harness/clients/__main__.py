@@ -16,14 +16,24 @@ from pathlib import Path
 
 from tests.harness.clients.for_ever import (
     BARE_BELOW_TOKENS,
+    SDK_WINDOWS,
     WINDOWS,
     LongTalk,
+    Talking,
     as_line,
+    by_claude_code,
+    by_sdk,
     long_talk,
 )
 from tests.harness.clients.lab import Lab, LabError
 from tests.harness.clients.scenarios import SCENARIOS
-from tests.harness.clients.sdks import SDKS, python_with_sdks, sdk_faults
+from tests.harness.clients.sdks import (
+    SDKS,
+    TALKING_SDKS,
+    python_to_talk,
+    python_with_sdks,
+    sdk_faults,
+)
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
@@ -35,6 +45,13 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
         "--for-ever",
         action="store_true",
         help="Claude Code talks 300,000 tokens at windows of 16k, 32k and 200k",
+    )
+    parser.add_argument(
+        "--sdk",
+        action="append",
+        nargs="?",
+        choices=TALKING_SDKS,
+        help="with --for-ever: a loop on this SDK, or on each, at 16k and 200k talks instead",
     )
     parser.add_argument(
         "--sdks", action="store_true", help="programs on official SDKs, direct and through it"
@@ -52,30 +69,48 @@ def main(arguments: Sequence[str]) -> int:
     options = options_of(arguments)
     lab = Lab(folder=options.folder or Path(tempfile.gettempdir()) / "recollect-agents")
     chosen = options.only or list(SCENARIOS)
-    needed = ["claude"] if options.for_ever else [SCENARIOS[name][0] for name in chosen]
+    needed = [SCENARIOS[name][0] for name in chosen]
     try:
         if options.sdks:
             return _sdks(python_with_sdks(lab.folder), options)
-        lab.install(dict.fromkeys(needed))
+        if options.for_ever and options.sdk:
+            return _for_ever(_sdk_talks(python_to_talk(lab.folder), options), options)
+        lab.install(["claude"] if options.for_ever else dict.fromkeys(needed))
     except LabError as missing:
         sys.stderr.write(f"{missing}\n")
         return 2
-    return _for_ever(lab, options) if options.for_ever else _scenarios(lab, chosen, options)
+    if options.for_ever:
+        return _for_ever(_claude_talks(lab, options), options)
+    return _scenarios(lab, chosen, options)
 
 
-def _for_ever(lab: Lab, options: argparse.Namespace) -> int:
+def _claude_talks(lab: Lab, options: argparse.Namespace) -> Iterator[tuple[str, int, Talking]]:
+    """Claude Code at each window: its name, the window, and how it is started."""
+    for window in options.window or WINDOWS:
+        yield "claude", window, by_claude_code(lab, bare=window < BARE_BELOW_TOKENS)
+
+
+def _sdk_talks(python: Path, options: argparse.Namespace) -> Iterator[tuple[str, int, Talking]]:
+    """The same for SDKs."""
+    named = [sdk for sdk in options.sdk if sdk is not None]
+    for sdk in named or TALKING_SDKS:
+        for window in options.window or SDK_WINDOWS:
+            yield sdk, window, by_sdk(python, sdk)
+
+
+def _for_ever(clients: Iterator[tuple[str, int, Talking]], options: argparse.Namespace) -> int:
     """Long conversations, without summaries and with those of a weak model."""
     talks: list[LongTalk] = []
-    for window in options.window or WINDOWS:
+    for client, window, talking in clients:
         for summaries in (False, True):
             with tempfile.TemporaryDirectory(prefix="recollect-clients-") as folder:
                 talk = long_talk(
-                    lab,
+                    talking,
                     Path(folder),
+                    client=client,
                     window_tokens=window,
                     summaries=summaries,
                     tokens=options.tokens,
-                    bare=window < BARE_BELOW_TOKENS,
                 )
             talks.append(talk)
             if not options.json:

@@ -137,6 +137,8 @@ class ClaudeTalk:
         )
         self.events: list[dict[str, Any]] = []
         self.session: str | None = None
+        self.confirms = False
+        """What the person says to a server's form that asks for a yes."""
         self._results: Queue[dict[str, Any]] = Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -181,8 +183,24 @@ class ClaudeTalk:
                 continue
             self.events.append(event)
             self.session = event.get("session_id") or self.session
+            if event.get("type") == "control_request":
+                self._fill_in(event)
             if event.get("type") == "result":
                 self._results.put(event)
+
+    def _fill_in(self, event: Mapping[str, Any]) -> None:
+        """Answer a form as the person would."""
+        names = event["request"].get("requested_schema", {}).get("properties", {})
+        said = {"action": "accept", "content": dict.fromkeys(names, True)}
+        response = {
+            "subtype": "success",
+            "request_id": event["request_id"],
+            "response": said if self.confirms else {"action": "decline"},
+        }
+        assert self._process.stdin is not None
+        row = {"type": "control_response", "response": response}
+        self._process.stdin.write(json.dumps(row) + "\n")
+        self._process.stdin.flush()
 
 
 class Codex(AgentHome):
@@ -217,7 +235,7 @@ class Codex(AgentHome):
     def fork_command(self, words: str) -> list[str | Path]:
         kept = max(self.home.rglob("rollout-*.jsonl"), key=lambda path: path.stat().st_mtime)
         thread = kept.stem[-36:]
-        options = ("--json", "--skip-git-repo-check")
+        options = ("--json", "--skip-git-repo-check", *self.extra)
         return [self.lab.program("codex"), "exec", "fork", *options, thread, words]
 
 
@@ -314,6 +332,30 @@ class OpenCode(AgentHome):
 
     def fork_command(self, words: str) -> list[str | Path]:
         return [self.lab.program("opencode"), "run", "-c", "--fork", words]
+
+
+class OpenClaw(AgentHome):
+    """OpenClaw on Messages, without its gateway."""
+
+    def _configure(self) -> None:
+        workspace = self.home / ".openclaw" / "workspace"
+        workspace.mkdir(parents=True, exist_ok=True)
+        free = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
+        model = {"id": "scripted", "name": "S", "reasoning": False, "input": ["text"]}
+        model |= {"cost": free, "contextWindow": 100_000, "maxTokens": 8_000}
+        provider = {"baseUrl": self.url, "apiKey": KEY, "api": "anthropic-messages"}
+        defaults = {"model": {"primary": "lab/scripted"}, "workspace": str(workspace)}
+        config = {
+            "models": {"mode": "merge", "providers": {"lab": {**provider, "models": [model]}}},
+            "agents": {"defaults": defaults},
+        }
+        path = workspace.parent / "openclaw.json"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        self.environment |= {"OPENCLAW_DISABLE_UPDATE_CHECK": "1"}
+
+    def command(self, words: str, *, resume: bool = False) -> list[str | Path]:
+        options = ("--local", "--agent", "main", "--json")
+        return [self.lab.program("openclaw"), "agent", *options, "--message", words, *self.extra]
 
 
 def until(condition: Any, *, seconds: float) -> bool:

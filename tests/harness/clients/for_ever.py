@@ -1,26 +1,46 @@
-"""Claude Code talks far beyond its provider's window, and never hears of it.
+"""A client talks far beyond its provider's window, and never hears of it.
 
-Some 300,000 tokens of chatter and tool results go through the gateway to a provider that refuses
-what is over its window. Facts are told along the way and asked for much later: counted is how many
-stand in the request that reaches the provider when they are asked for.
+Some 300,000 tokens of words and tool results go through the gateway, from Claude Code or from a
+loop on an official SDK, to a provider that refuses what is over its window. Facts are told in the
+first fifth and asked for at the end, when more than the window lies between: counted is how many
+stand in the request that reaches the provider, and how many of them only because memory put them
+there.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias
 
 from tests.harness.clients.agents import ClaudeCode, ClaudeTalk
+from tests.harness.clients.checks import WIRES
 from tests.harness.clients.lab import Lab, Stage, staged
+from tests.harness.clients.sdks import SdkTalk
+
+from recollect.formats.summaries import PI_CLOSING, PI_OPENING
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+from recollect_bench.live.feed import folded, holds
+from recollect_bench.live.sessions import Need
 
 FACTS: Final = 40
-WANTED: Final = 34
+WANTED_SHARE: Final = 0.85
+"""So many of them have to stand in the requests that ask for them: 34."""
+LEFT_SHARE: Final = 0.5
+"""At least so many must have left the view by then. A view that is cut keeps what has to do with
+the question at hand, so that some stay."""
+TOLD_SHARE: Final = 0.2
+"""The first of the talk, in which facts are told."""
+TOOL_EVERY: Final = 6
+"""So often a log is read by a tool; else the user pastes it, since words cannot be shortened."""
 WINDOWS: Final = (16_000, 32_000, 200_000)
+SDK_WINDOWS: Final = (16_000, 200_000)
 BARE_BELOW_TOKENS: Final = 20_000
 """Claude Code's usual prompt and tools take 14,000 tokens; below this it runs with `--bare`."""
 _SUBJECTS: Final = (
@@ -50,7 +70,9 @@ _CHATTER: Final = (
     "Check whether {0} closes its files, there was a warning in the log of {1} this morning.",
 )
 _NAMES: Final = ("loader", "parser", "router", "worker", "cache", "ledger", "index", "queue")
-_FILE_LINES: Final = 150
+_FILE_LINES: Final = 100
+_BLOCK: Final = re.compile(f"{re.escape(BLOCK_OPENING)}.*?{re.escape(BLOCK_CLOSING)}", re.DOTALL)
+_SUMMARY: Final = re.compile(f"{re.escape(PI_OPENING)}.*?{re.escape(PI_CLOSING)}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +93,28 @@ class PlantedFact:
         return f"What is {self.subject}?"
 
 
+class Talker(Protocol):
+    """A client that holds a conversation and has a shell."""
+
+    project: Path
+    """Where its shell runs."""
+
+    def turn(self, words: str) -> str | None:
+        """One turn with its tools, to the end; the error that the client saw."""
+        ...
+
+
+Talking: TypeAlias = Callable[[Stage], AbstractContextManager[Talker]]
+"""Starts a client at a stage."""
+
+
 @dataclass(slots=True, kw_only=True)
 class LongTalk:
     """What a long conversation showed."""
 
+    client: str
     window_tokens: int
+    facts: int = FACTS
     summaries: str
     turns: int = 0
     tokens_sent: int = 0
@@ -91,6 +130,10 @@ class LongTalk:
     summaries_asked: int = 0
     facts_asked: int = 0
     facts_there: int = 0
+    facts_in_view_by_recall: int = 0
+    """Of those, such as stand in a recalled block and nowhere else: they had left the view."""
+    facts_in_summary: int = 0
+    """Such as had left the view, too, and were carried along beside a summary."""
     missing: list[str] = field(default_factory=list)
     compacted_by_client: int = 0
     seconds: float = 0.0
@@ -100,8 +143,16 @@ class LongTalk:
         """What is not as it must be."""
         yield from self.errors
         yield from (f"refused: {rule}" for rule in dict.fromkeys(self.refused))
-        if self.facts_there * FACTS < WANTED * self.facts_asked:
+        if self.facts_asked < max(1, self.facts):
+            yield f"only {self.facts_asked} of {self.facts} facts were asked for"
+        if self.facts_there < WANTED_SHARE * self.facts:
             yield f"{self.facts_there} of {self.facts_asked} facts stand in the request"
+        brought = self.facts_in_view_by_recall + self.facts_in_summary
+        left = self.facts_asked - (self.facts_there - brought)
+        if left < LEFT_SHARE * self.facts:
+            yield f"only {left} of {self.facts_asked} facts had left the view: they show nothing"
+        if brought < WANTED_SHARE * left:
+            yield f"of {left} facts that had left the view memory brought {brought}"
         if self.compacted_by_client:
             yield f"the client compacted {self.compacted_by_client} times by itself"
 
@@ -110,10 +161,10 @@ class LongTalk:
         return asdict(self)
 
 
-def planted(rng: random.Random) -> list[PlantedFact]:
+def planted(rng: random.Random, count: int) -> list[PlantedFact]:
     """Facts with values that nothing else holds."""
     facts = []
-    for at in range(FACTS):
+    for at in range(count):
         kind, form = _KINDS[at % len(_KINDS)]
         letters = "".join(rng.choices(_LETTERS, k=2))
         value = form.format(letters, rng.randrange(1_000, 9_999))
@@ -122,91 +173,135 @@ def planted(rng: random.Random) -> list[PlantedFact]:
 
 
 def long_talk(
-    lab: Lab,
+    talking: Talking,
     folder: Path,
     *,
+    client: str,
     window_tokens: int,
     summaries: bool = False,
     tokens: int = 300_000,
+    facts: int = FACTS,
     seed: int = 7,
-    bare: bool = False,
     **settings: Any,
 ) -> LongTalk:
-    """Run one conversation and count; `bare`: with the smallest prompt that Claude Code has."""
-    found = LongTalk(window_tokens=window_tokens, summaries="weak" if summaries else "none")
+    """Run one conversation and count."""
+    weak = "weak" if summaries else "none"
+    found = LongTalk(client=client, window_tokens=window_tokens, facts=facts, summaries=weak)
     if summaries:
         settings["gateway.summaries"] = "client"
     rng = random.Random(seed)
     began = time.monotonic()
     server = {"window_tokens": window_tokens}
     with staged(folder, server=server, window_tokens=window_tokens, **settings) as stage:
-        home = ClaudeCode(lab=lab, folder=folder / "claude", url=stage.url)
-        with home.talk(*(("--bare",) if bare else ())) as talk:
-            _converse(stage, home, talk, rng, found, tokens)
+        with talking(stage) as talker:
+            _converse(stage, talker, rng, found, tokens)
         _count(stage, found)
-        found.refused = list(stage.provider.refused)
     found.seconds = round(time.monotonic() - began, 1)
     return found
 
 
+def by_claude_code(lab: Lab, *, bare: bool = False) -> Talking:
+    """Claude Code; `bare`: with the smallest prompt that it has."""
+
+    @contextmanager
+    def talking(stage: Stage) -> Iterator[Talker]:
+        home = ClaudeCode(lab=lab, folder=stage.folder / "claude", url=stage.url)
+        with home.talk(*(("--bare",) if bare else ())) as talk:
+            yield _ClaudeTalker(home.project, talk)
+
+    return talking
+
+
+def by_sdk(python: Path, sdk: str) -> Talking:
+    """A loop on an official SDK, which this interpreter has."""
+
+    def talking(stage: Stage) -> SdkTalk:
+        return SdkTalk(python, sdk, stage.url, stage.folder / "sdk")
+
+    return talking
+
+
+@dataclass(slots=True)
+class _ClaudeTalker:
+    project: Path
+    talk: ClaudeTalk
+
+    def turn(self, words: str) -> str | None:
+        ended = self.talk.say(words)
+        return str(ended.get("result"))[:160] if ended.get("is_error") else None
+
+
 def _converse(
-    stage: Stage,
-    home: ClaudeCode,
-    talk: ClaudeTalk,
-    rng: random.Random,
-    found: LongTalk,
-    tokens: int,
+    stage: Stage, talker: Talker, rng: random.Random, found: LongTalk, tokens: int
 ) -> None:
-    """Work, with facts told on the way; those told longest ago are asked for from the middle on."""
-    facts = planted(rng)
-    untold, told = list(facts), list[tuple[int, PlantedFact]]()
+    """Work, with facts told in its first part; when all is said they are asked for, one a turn."""
+    untold, told = planted(rng, found.facts), list[PlantedFact]()
     said = 0
     while said < tokens or told or untold:
         found.turns += 1
-        words = _work(home, rng, found.turns)
-        if untold and found.turns % 2:
-            fact = untold.pop(0)
-            told.append((said, fact))
-            words = f"{fact.told} {words}"
-        _say(stage, talk, words, found)
+        words = _work(talker, rng, found.turns)
+        # a view keeps the conversation's first message, so that no fact is told there
+        if untold and found.turns > 1 and said >= len(told) / found.facts * TOLD_SHARE * tokens:
+            told.append(untold.pop(0))
+            words = f"{told[-1].told} {words}"
+        _say(talker, words, found)
         said = len(_newest(stage)) // 4
-        due = told and (said - told[0][0] > tokens / 4 or said >= tokens)
-        if due:
-            _ask(stage, talk, told.pop(0)[1], found)
+        if told and not untold and said >= tokens:
+            _ask(stage, talker, told.pop(0), found)
         if found.turns % 20 == 0:
-            at = f"{found.turns} turns, {said:,} tokens, {found.facts_there}/{found.facts_asked}"
-            sys.stderr.write(f"{found.window_tokens:,}: {at} facts\n")
+            facts = f"{found.facts_there}/{found.facts_asked} facts"
+            at = f"{found.turns} turns, {said:,} tokens, {facts}"
+            sys.stderr.write(f"{found.client} {found.window_tokens:,}: {at}\n")
         if len(found.errors) > 5:
             return
 
 
-def _work(home: ClaudeCode, rng: random.Random, turn: int) -> str:
-    """Chatter, and a file to read that is large enough to fill windows."""
+def _work(talker: Talker, rng: random.Random, turn: int) -> str:
+    """Chatter, and a log that is large enough to fill windows, pasted or to be read."""
     names = rng.sample(_NAMES, 2)
     lines = [
         f"{rng.choice(_NAMES)}.{rng.choice(_NAMES)}: step {line} took {rng.randrange(9_999)} ms"
         for line in range(rng.randrange(_FILE_LINES // 2, 2 * _FILE_LINES))
     ]
-    (home.project / f"log{turn}.txt").write_text("\n".join(lines), encoding="utf-8")
+    log = "\n".join(lines)
     chatter = " ".join(rng.sample(_CHATTER, 2)).format(*names)
+    if turn % TOOL_EVERY:
+        return f"{chatter} This is the log:\n{log}"
+    (talker.project / f"log{turn}.txt").write_text(log, encoding="utf-8")
     return f"{chatter} Then read the log. TOOL:cat log{turn}.txt"
 
 
-def _say(stage: Stage, talk: ClaudeTalk, words: str, found: LongTalk) -> None:
-    ended = talk.say(words)
-    if ended.get("is_error"):
-        found.errors.append(f"turn {found.turns}: {str(ended.get('result'))[:160]}")
+def _say(talker: Talker, words: str, found: LongTalk) -> None:
+    error = talker.turn(words)
+    if error is not None:
+        found.errors.append(f"turn {found.turns}: {error}")
 
 
-def _ask(stage: Stage, talk: ClaudeTalk, fact: PlantedFact, found: LongTalk) -> None:
-    """Ask for a fact; whether it stands in what the provider then got."""
-    _say(stage, talk, fact.asked, found)
+def _ask(stage: Stage, talker: Talker, fact: PlantedFact, found: LongTalk) -> None:
+    """Ask for a fact; whether it stands in what the provider then got, and by whom."""
+    _say(talker, fact.asked, found)
     found.facts_asked += 1
     asked = [one for one in stage.server.asked if fact.asked.encode() in one.content]
-    if asked and fact.value.encode() in asked[-1].content:
-        found.facts_there += 1
-    else:
+    said = "\n".join(_texts(asked[-1].body)) if asked else ""
+    need = Need(texts=(fact.value,))
+    if not holds(folded(said), need):
         found.missing.append(f"turn {found.turns}: {fact.subject}")
+        return
+    found.facts_there += 1
+    without_blocks = _BLOCK.sub("", said)
+    if not holds(folded(without_blocks), need):
+        found.facts_in_view_by_recall += 1
+    elif not holds(folded(_SUMMARY.sub("", without_blocks)), need):
+        found.facts_in_summary += 1
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a request, whatever its format."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
 
 
 def _newest(stage: Stage) -> bytes:
@@ -216,25 +311,26 @@ def _newest(stage: Stage) -> bytes:
 
 
 def _count(stage: Stage, found: LongTalk) -> None:
-    sent = [one for one in stage.before.exchanges() if one.path == "/v1/messages"]
+    sent = [one for one in stage.before.exchanges() if one.path in WIRES]
     found.tokens_sent = max((len(one.body) // 4 for one in sent), default=0)
     found.errors += [f"status {one.status}" for one in sent if one.status != 200]
     marks = b"Your task is to create a detailed summary"
     found.compacted_by_client = sum(marks in one.body[-65_536:] for one in sent)
-    answered = stage.behind.exchanges()
-    found.overflows = sum(b"prompt is too long" in one.reply for one in answered)
-    found.largest_seen = max(
-        (len(one.body) // 4 for one in answered if one.status == 200), default=0
-    )
-    found.summaries_asked = sum(b"SUMMARY-MARK" in one.reply for one in answered)
+    answered = [len(one.body) // 4 for one in stage.behind.exchanges() if one.status == 200]
+    found.largest_seen = max(answered, default=0)
+    found.overflows = stage.server.overflows
+    found.summaries_asked = stage.provider.summaries
+    found.refused = list(stage.provider.refused)
 
 
 def as_line(found: LongTalk) -> str:
     """One line of a table."""
     return (
-        f"window {found.window_tokens:>7,}  summaries {found.summaries:4}  {found.turns} turns  "
+        f"{found.client:9} window {found.window_tokens:>7,}  summaries {found.summaries:4}  "
+        f"{found.turns} turns  "
         f"{found.tokens_sent:,} tokens sent, at most {found.largest_seen:,} seen  "
         f"{len(found.errors)} errors  {found.overflows} overflows recovered  "
-        f"{found.summaries_asked} summaries  facts {found.facts_there}/{found.facts_asked}  "
+        f"{found.summaries_asked} summaries  facts {found.facts_there}/{found.facts_asked}, "
+        f"{found.facts_in_view_by_recall} by recall, {found.facts_in_summary} by a summary  "
         f"{found.seconds:.0f} s"
     )

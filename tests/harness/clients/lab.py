@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -30,6 +31,7 @@ PACKAGES: Final[Mapping[str, str]] = {
     "codex": "@openai/codex@0.166.0",
     "pi": "@earendil-works/pi-coding-agent@0.87.1",
     "opencode": "opencode-ai@1.18.33",
+    "openclaw": "openclaw@2026.9.6",
 }
 """By npm, each into a folder of its own."""
 AGENTS: Final = ("claude", "pi", "codex", "opencode")
@@ -61,20 +63,34 @@ class Lab:
 
     def install(self, names: Collection[str]) -> None:
         """Install the missing ones; LabError where npm cannot."""
-        npm = shutil.which("npm")
         for name in ("node24", *names):
-            there = self.folder / name / "node_modules"
-            if there.is_dir():
-                continue
-            if npm is None:
-                raise LabError("npm is not installed, so the agents cannot be")
-            command = [npm, "install", "--silent", "--prefix", str(self.folder / name)]
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
-            done = subprocess.run(
-                [*command, PACKAGES[name]], capture_output=True, text=True, timeout=900, check=False
-            )
-            if done.returncode:
-                raise LabError(f"npm could not install {PACKAGES[name]}: {done.stderr[-300:]}")
+            if not (self.folder / name / "node_modules").is_dir():
+                self.install_as(name, PACKAGES[name])
+
+    def install_as(self, name: str, package: str) -> None:
+        """Install a package as npm finds it now, whatever was there; LabError where it cannot."""
+        npm = shutil.which("npm")
+        if npm is None:
+            raise LabError("npm is not installed, so the agents cannot be")
+        (self.folder / name).mkdir(parents=True, exist_ok=True)
+        options = ("--loglevel=error", "--no-fund", "--no-audit", "--prefix")
+        done = subprocess.run(
+            [npm, "install", *options, str(self.folder / name), package],
+            env={**os.environ, "PATH": f"{self.path}:{os.environ.get('PATH', '')}"},
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        if done.returncode:
+            said = (done.stderr or done.stdout)[-300:].strip() or "without a word"
+            raise LabError(f"npm could not install {package}: {said}")
+
+    def version(self, name: str, package: str) -> str:
+        """Which version of a package is installed."""
+        folder = self.folder / name / "node_modules" / package.rpartition("@")[0]
+        found = json.loads((folder / "package.json").read_text(encoding="utf-8"))
+        return str(found["version"])
 
 
 class GatewayProcess:

@@ -26,13 +26,24 @@ from tests.harness.model_wires import error_body
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Fails, Says, ScriptedCall, WireName
 from recollect.values.model import Usage
+from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 SUMMARY = "<summary>\nWhat was said before stands here in short. SUMMARY-MARK\n</summary>"
-_SHELLS: Mapping[str, str] = {"Bash": "command", "bash": "command", "exec_command": "cmd"}
+_SHELLS: Mapping[str, str] = {
+    "Bash": "command",
+    "bash": "command",
+    "exec_command": "cmd",
+    "exec": "command",
+}
 _AGENTS = ("Agent", "Task")
 _SUMMARY_CHARS = 1_500
 """A request for a summary that offers tools is longer than what a user of these scripts says."""
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+_NOT_SAID = re.compile(
+    rf"<system-reminder>.*?</system-reminder>|{BLOCK_OPENING}.*?{BLOCK_CLOSING}"
+    r"|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*",
+    re.DOTALL,
+)
+"""What the client and the gateway put in; marks in it are no commands."""
 _ERRORS = {
     400: "invalid_request_error",
     429: "rate_limit_error",
@@ -44,7 +55,12 @@ _ERRORS = {
 class ScriptedProvider:
     """What a `ModelServer` asks for its steps; keeps what it refused."""
 
-    def __init__(self) -> None:
+    allowed: frozenset[str] = frozenset()
+    """Rules that it does not hold its client to."""
+
+    def __init__(self, *, refuses: bool = True) -> None:
+        self._refuses = refuses
+        """Whether what breaks the provider's rules is refused."""
         self.refused: list[str] = []
         """Rules that requests broke."""
         self.summaries = 0
@@ -63,8 +79,9 @@ class ScriptedProvider:
         assert wire is not None
         body = asked.body
         betas = asked.headers.get("anthropic-beta", "").replace(" ", "").split(",")
-        broken = violations(wire, body, betas=betas)
-        if broken:
+        found = violations(wire, body, betas=betas)
+        broken = [one for one in found if one.rule not in self.allowed]
+        if broken and self._refuses:
             self.refused += [f"{one.rule} at {one.where}" for one in broken]
             text = f"{broken[0].where}: {broken[0].sentence}"
             error = error_body(wire, code="invalid_request_error", message=text)
@@ -111,6 +128,9 @@ class ScriptedProvider:
             if shell == "exec_command":
                 del given["description"]
             yield ScriptedCall(id=f"toolu_{number}_{at}", name=shell, input=given)
+        asked = re.search(r"MCP:(\S+) (\{[^\n]*\})", words)
+        if asked and asked[1] in names:
+            yield ScriptedCall(id=f"toolu_{number}_m", name=asked[1], input=json.loads(asked[2]))
         agent = re.search(r"AGENT:([^\n]+)", words)
         tool = next((name for name in names if name in _AGENTS), None)
         if agent and tool and self._once(f"agent: {words}"):
@@ -133,7 +153,12 @@ def newest(body: Mapping[str, Any]) -> tuple[str, bool]:
     items = body.get("messages") or body.get("input") or []
     if isinstance(items, str):
         return items, False
-    rows = [row for row in items if row.get("role") not in ("system", "developer")]
+    rows = [
+        row
+        for row in items
+        if row.get("role") not in ("system", "developer")
+        and not (row.get("role") == "user" and _is_put_in(row.get("content")))
+    ]
     last = rows[-1] if rows else {}
     kinds = {str(block.get("type")) for block in _blocks(last.get("content"))}
     after_tool = (
@@ -165,7 +190,13 @@ def _words(content: Any) -> str:
     """What the user said, without results and what the client put in."""
     texts = [content] if isinstance(content, str) else []
     texts += [str(b["text"]) for b in _blocks(content) if b.get("type") in ("text", "input_text")]
-    return _REMINDER.sub("", "\n".join(texts)).strip()
+    return _NOT_SAID.sub("", "\n".join(texts)).strip()
+
+
+def _is_put_in(content: Any) -> bool:
+    """Whether a user's message is nothing but what was put in."""
+    kinds = {str(block.get("type")) for block in _blocks(content)} - {"text", "input_text"}
+    return bool(content) and not kinds and not _words(content)
 
 
 def scripted_server(provider: ScriptedProvider, **more: Any) -> ModelServer:

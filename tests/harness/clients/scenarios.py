@@ -33,6 +33,9 @@ from tests.harness.clients.checks import (
 )
 from tests.harness.clients.hop import Crossing
 from tests.harness.clients.lab import Lab, Stage, staged
+from tests.harness.clients.mcp import claude_with_mcp
+from tests.harness.clients.openclaw import openclaw
+from tests.harness.clients.wrapped import CASES, wrapped
 
 Scenario: TypeAlias = Callable[[Lab, Path], Iterator[str]]
 
@@ -122,7 +125,7 @@ def _claude_kept(stage: Stage, session: str) -> Iterator[str]:
     stored = stage.stored()
     sessions = by_session(stored)
     yield from side_requests_kept(stored)
-    main = f"claude-code:{session}"
+    main = session
     expected = {
         "hello, the first turn": [main],
         "after the compaction": [main],
@@ -139,9 +142,9 @@ def _claude_kept(stage: Stage, session: str) -> Iterator[str]:
         yield "claude: the fork is kept in the session it was forked from"
 
 
-def one_shot(kind: type[AgentHome], *, name: str, keyed: str | None = None) -> Scenario:
+def one_shot(kind: type[AgentHome], *, name: str, names_sessions: bool = False) -> Scenario:
     """An agent that is started for each question: tools, errors, resume, fork, its own compaction,
-    cancel; nothing shaped. `keyed`: how its sessions' names begin, where it names them itself.
+    cancel; nothing shaped. `names_sessions`: whether it tells which session a request is of.
     """
 
     def run(lab: Lab, folder: Path) -> Iterator[str]:
@@ -164,7 +167,7 @@ def one_shot(kind: type[AgentHome], *, name: str, keyed: str | None = None) -> S
             yield from cancelled(stage, home)
             yield from transparent(stage)
             yield from keys_in_files(stage)
-            yield from _one_shot_kept(stage, name, keyed)
+            yield from _one_shot_kept(stage, name, names_sessions=names_sessions)
 
     return run
 
@@ -178,7 +181,7 @@ _TURNS: Final = (
 )
 
 
-def _one_shot_kept(stage: Stage, name: str, keyed: str | None) -> Iterator[str]:
+def _one_shot_kept(stage: Stage, name: str, *, names_sessions: bool) -> Iterator[str]:
     stored = stage.stored()
     yield from side_requests_kept(stored)
     sessions = by_session(stored)
@@ -189,10 +192,10 @@ def _one_shot_kept(stage: Stage, name: str, keyed: str | None) -> Iterator[str]:
     main = first[:1]
     if again[:1] != main:
         yield f"{name}: first turn in {first}, resumed one in {again}"
-    if keyed is None:
+    if not names_sessions:
         return  # a fork, and a history that was compacted, cannot be told from others by words
-    if not main or not main[0].startswith(keyed):
-        yield f"{name}: the session is {first}, not {keyed}…"
+    if not main or ":" in main[0]:
+        yield f"{name}: the session is {first}, not called as {name} calls it"
     if compacted[:1] != main:
         yield f"{name}: the turn after compacting is in {compacted}, not in {main}"
     if not forked or forked == main:
@@ -238,15 +241,18 @@ def _turns(home: AgentHome, turns: int) -> Iterator[str]:
 SCENARIOS: Final[Mapping[str, tuple[str, Scenario]]] = {
     "claude": ("claude", claude),
     "claude-small": ("claude", small_window(ClaudeCode, name="claude", window=18_000)),
+    "claude-mcp": ("claude", claude_with_mcp),
     "pi": ("pi", one_shot(Pi, name="pi")),
     "pi-chat": ("pi", one_shot(PiChat, name="pi")),
-    "pi-responses": ("pi", one_shot(PiResponses, name="pi", keyed="pi:")),
+    "pi-responses": ("pi", one_shot(PiResponses, name="pi", names_sessions=True)),
     "pi-small": ("pi", small_window(Pi, name="pi", window=6_000)),
     "pi-chat-small": ("pi", small_window(PiChat, name="pi", window=6_000)),
     "pi-responses-small": ("pi", small_window(PiResponses, name="pi", window=6_000)),
-    "codex": ("codex", one_shot(Codex, name="codex", keyed="codex:")),
+    "codex": ("codex", one_shot(Codex, name="codex", names_sessions=True)),
     "codex-small": ("codex", small_window(Codex, name="codex", window=18_000)),
-    "opencode": ("opencode", one_shot(OpenCode, name="opencode", keyed="opencode:")),
+    "opencode": ("opencode", one_shot(OpenCode, name="opencode", names_sessions=True)),
     "opencode-small": ("opencode", small_window(OpenCode, name="opencode", window=14_000)),
+    "openclaw": ("openclaw", openclaw),
+    **{f"wrap-{name}": (name, wrapped(name)) for name in CASES},
 }
 """By name: the agent that it needs, and the scenario."""

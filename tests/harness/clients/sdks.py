@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from tests.harness.clients.agents import KEY
 from tests.harness.clients.hop import RecordingHop
@@ -27,6 +29,8 @@ PACKAGES: Final = (
     "pydantic-ai-slim[anthropic,openai]",
 )
 SDKS: Final = ("anthropic", "openai", "openai_agents", "pydantic_ai")
+TALKING_SDKS: Final = ("anthropic", "openai")
+"""Those with which `programs/talk.py` holds a conversation."""
 _SETTINGS: Final = {"recall.enabled": False, "recall.embedder": "none"}
 """Without recall: a program that asks the same thing twice would be reminded of the answer."""
 _MODELS: Final = {"object": "list", "data": [{"id": "gpt-x", "object": "model", "created": 1}]}
@@ -61,9 +65,15 @@ def python_with_sdks(folder: Path) -> Path:
     return python
 
 
-def told(python: Path, sdk: str, url: str) -> object:
-    """What a program was answered at this base URL; its error where it ended with one."""
-    environment = {
+def python_to_talk(folder: Path) -> Path:
+    """The interpreter that has what talks are held with: this one, or as above."""
+    here = all(importlib.util.find_spec(sdk) is not None for sdk in TALKING_SDKS)
+    return Path(sys.executable) if here else python_with_sdks(folder)
+
+
+def environment_for(url: str) -> dict[str, str]:
+    """What makes programs on SDKs go to this base URL."""
+    return {
         **{name: value for name, value in os.environ.items() if "proxy" not in name.lower()},
         "ANTHROPIC_BASE_URL": url,
         "OPENAI_BASE_URL": f"{url}/v1",
@@ -71,9 +81,53 @@ def told(python: Path, sdk: str, url: str) -> object:
         "OPENAI_API_KEY": KEY,
         "PYTHONPATH": "",
     }
+
+
+class SdkTalk:
+    """A conversation by a loop on an SDK, in a process of its own."""
+
+    def __init__(self, python: Path, sdk: str, url: str, project: Path) -> None:
+        project.mkdir(parents=True, exist_ok=True)
+        self.project = project
+        self._log = (project / "errors.txt").open("wb")
+        self._process = subprocess.Popen(
+            [str(python), str(PROGRAMS / "talk.py"), sdk],
+            env=environment_for(url),
+            cwd=project,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.communicate()
+        self._log.close()
+
+    def turn(self, words: str) -> str | None:
+        """One turn with its tools, to the end; the error that the program saw."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        ended: str | None = json.loads(line)["error"] if line else "the program ended"
+        return ended
+
+
+def told(python: Path, sdk: str, url: str) -> object:
+    """What a program was answered at this base URL; its error where it ended with one."""
     done = subprocess.run(
         [str(python), str(PROGRAMS / f"with_{sdk}.py")],
-        env=environment,
+        env=environment_for(url),
         capture_output=True,
         text=True,
         timeout=120,

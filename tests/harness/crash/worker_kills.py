@@ -24,9 +24,9 @@ from recollect.values.batch import Batch, NewJob
 MODULE = "tests.harness.crash.worker"
 WORKERS = 2
 JOBS_A_KILL = 12
-DAY_TOKENS = 200
+DAY_TOKENS = 80
 COSTS = (10, 20, 30)
-"""Some ten jobs a day: the budget holds workers up on most days."""
+"""Some four jobs a day, also on a busy machine: the budget holds workers up on most days."""
 KILL_WITHIN_SECONDS = (0.012, 0.012, 0.08)
 """After a worker took a job: mostly while it is at it or writes its effect."""
 PATIENCE_SECONDS = 2.0

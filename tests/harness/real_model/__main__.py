@@ -13,14 +13,21 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.harness.real_model import in_terminal
 from tests.harness.real_model.converse import Run, converse
+from tests.harness.real_model.in_terminal import converse_in_terminal
 from tests.harness.real_model.quality import measure
+from tests.harness.real_model.through_gateway import converse_through_gateway, table
 from tests.harness.real_model.weights import WeightsError, put_together
 
 from recollect_bench.llama_server import WINDOW_TOKENS, LlamaMissingError, LlamaServer
 
 LONG_TOKENS = 30_000
 QUALITY_TOKENS = 6_000
+GATEWAY_TOKENS = 20_000
+CHAT_TURNS = 60
+CHAT_TURN_TOKENS = 160
+CHAT_REPLY_TOKENS = 128
 
 
 def options_of(arguments: Sequence[str]) -> argparse.Namespace:
@@ -35,6 +42,19 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--gguf", type=Path, help="the weights; without it SmolLM2's")
     parser.add_argument("--flush", action="store_true", help="with the flush turn")
+    parser.add_argument(
+        "--gateway",
+        action="store_true",
+        help=f"the openai client through the gateway instead ({GATEWAY_TOKENS:,} tokens)",
+    )
+    parser.add_argument(
+        "--chat",
+        type=int,
+        nargs="?",
+        const=CHAT_TURNS,
+        metavar="TURNS",
+        help=f"`recollect chat` in a terminal instead ({CHAT_TURNS} turns)",
+    )
     parser.add_argument(
         "--quality",
         action="store_true",
@@ -57,7 +77,10 @@ def main(arguments: Sequence[str]) -> int:
         _tell(str(missing))
         return 2
     with server, tempfile.TemporaryDirectory(prefix="recollect-real-") as folder:
-        return (_quality if options.quality else _conversation)(server, Path(folder), options)
+        run = _quality if options.quality else _gateway if options.gateway else _conversation
+        if options.chat is not None:
+            run = _chat
+        return run(server, Path(folder), options)
 
 
 def _conversation(server: LlamaServer, folder: Path, options: argparse.Namespace) -> int:
@@ -71,6 +94,26 @@ def _conversation(server: LlamaServer, folder: Path, options: argparse.Namespace
     outcome = asyncio.run(converse(run))
     _show(json.dumps(outcome.as_json(), indent=2) if options.json else outcome.table())
     return 1 if outcome.faults else 0
+
+
+def _gateway(server: LlamaServer, folder: Path, options: argparse.Namespace) -> int:
+    tokens = options.tokens or GATEWAY_TOKENS
+    talk = converse_through_gateway(server, folder, tokens=tokens, tell=_tell)
+    _show(json.dumps(talk.as_json(), indent=2) if options.json else table(talk))
+    return 1 if talk.faults else 0
+
+
+def _chat(server: LlamaServer, folder: Path, options: argparse.Namespace) -> int:
+    talk = converse_in_terminal(
+        server,
+        folder,
+        turns=options.chat,
+        turn_tokens=CHAT_TURN_TOKENS,
+        reply_tokens=CHAT_REPLY_TOKENS,
+        tell=_tell,
+    )
+    _show(json.dumps(talk.as_json(), indent=2) if options.json else in_terminal.table(talk))
+    return 1 if talk.faults else 0
 
 
 def _quality(server: LlamaServer, folder: Path, options: argparse.Namespace) -> int:

@@ -106,7 +106,10 @@ def test_a_job_that_is_due_later_is_waited_for(on_store: OnStore) -> None:
     on_store(scenario)
 
 
-def test_a_store_that_is_away_is_asked_again_at_the_next_wake(on_store: OnStore) -> None:
+@pytest.mark.parametrize("idle_seconds", [0.2, 60.0])
+def test_a_store_that_is_away_is_asked_again_at_the_next_wake_or_later(
+    on_store: OnStore, idle_seconds: float
+) -> None:
     async def scenario(bench: Bench) -> None:
         away = [True]
 
@@ -116,11 +119,14 @@ def test_a_store_that_is_away_is_asked_again_at_the_next_wake(on_store: OnStore)
                 raise StoreUnavailable("away")
             return bench.runner(nothing_to_write)
 
-        jobs = BackgroundJobs(open_runner)
+        jobs = BackgroundJobs(open_runner, idle_seconds=idle_seconds)
         await bench.enqueue("a")
         jobs.wake()
-        await until(lambda: not jobs.running)
-        jobs.wake()
+        await until(lambda: not away)
+        assert await jobs.rest(5.0)
+        if idle_seconds > 1:
+            assert await bench.store.jobs() != ()
+            jobs.wake()
         await until(lambda: not jobs.running)
         assert await bench.store.jobs() == ()
         await jobs.close()

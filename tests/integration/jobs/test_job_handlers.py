@@ -113,6 +113,11 @@ def test_old_turns_leave_the_ledger(on_store: OnStore) -> None:
         assert await bench.store.turns("s0") == ()
         assert await bench.store.turns("s1") == (2,)
         assert (await bench.store.stats()).segments == 8
+        # nobody speaks any more: the last turn goes all the same, and then no job is left
+        bench.clock.time += 31 * 86_400
+        assert (await runner_of(bench.store, Settings(), bench.clock).run_due()).done == 1
+        assert await bench.store.turns("s1") == ()
+        assert not [job for job in await bench.store.jobs() if job.kind == "expire"]
 
     on_store(scenario)
 

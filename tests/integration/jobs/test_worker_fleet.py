@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,8 @@ SPACES = [f"space {number}" for number in range(6)]
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with PostgresServer(18) as server:
-        yield asyncio.run(server.migrated_database()).app_url
+def url(server: PostgresServer) -> str:
+    return asyncio.run(server.migrated_database()).app_url
 
 
 async def fill(url: str, *, pause: str | None = None) -> None:

@@ -1,20 +1,12 @@
-"""One server for the tests of this folder, and a fresh database where a test asks for one."""
+"""A fresh database where a test asks for one; the contract suite runs on PostgreSQL 16 too."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[PostgresServer]:
-    """PostgreSQL 18; the contract suite runs on 16 too."""
-    with PostgresServer(18) as running:
-        yield running
 
 
 @pytest.fixture

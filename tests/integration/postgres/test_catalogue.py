@@ -10,17 +10,22 @@ import pytest
 
 from recollect_bench.postgres_server import TestDatabase
 
-OF_NO_SPACE = {"schema_versions"}
-"""What has no space: on Citus a reference table."""
+OF_TENANTS = {
+    "api_keys", "tenant_spaces", "idempotency_keys", "tenant_usage", "audit_log",
+}  # fmt: skip
+"""What belongs to a tenant and to none of its spaces: distributed by tenant_id."""
+REFERENCE = {"schema_versions", "tenants", "rewritten"}
+"""What is on every node, or on the coordinator alone."""
+OF_NO_SPACE = OF_TENANTS | REFERENCE
 CONTENT = {
     "segments": {"body", "noise", "tool", "tags", "origin", "foreign_line"},
     "passage_terms": {"terms", "counts"},
     "postings": {"block", "first_term", "last_term"},
-    "vectors": {"v"},
+    "vectors": {"v", "half"},
     "sign_blocks": {"block"},
     "facts": {"content", "context", "words", "foreign_line", "subject", "attribute"},
     "fact_terms": {"term"},
-    "fact_vectors": {"v"},
+    "fact_vectors": {"v", "half"},
     "sessions": {"state"},
     "compactions": {"body"},
     "jobs": {"payload", "key", "reason"},
@@ -59,6 +64,7 @@ def test_every_table_has_a_primary_key_that_its_space_leads(
     with_key = {table for table, primary, _ in rows if primary}
     assert with_key == tables(catalogue)
     assert {first for table, _, first in rows if table not in OF_NO_SPACE} == {"space_id"}
+    assert {first for table, _, first in rows if table in OF_TENANTS} == {"tenant_id"}
 
 
 def test_space_id_is_one_type_and_never_missing(catalogue: psycopg.Connection[Any]) -> None:
@@ -105,20 +111,33 @@ def test_row_security_is_forced_and_asks_only_the_setting(
         " WHERE relnamespace = 'recollect'::regnamespace AND relkind = 'r'"
     ).fetchall()
     for table, enabled, forced in rows:
-        assert (enabled and forced) or table in OF_NO_SPACE, table
+        assert (enabled and forced) or table in {"schema_versions", "rewritten"}, table
     policies = catalogue.execute(
         "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies"
         " WHERE schemaname = 'recollect'"
     ).fetchall()
     own = "(space_id = (NULLIF(current_setting('app.space_id'::text, true), ''::text))::uuid)"
     for table, name, command, using, checking in policies:
+        if name == "operator":  # for who runs the service: names of tenants, and what was done
+            assert table in {"tenants", "audit_log"}
+            assert (command, using) == (
+                "SELECT", "(current_setting('app.operator'::text, true) = 'on'::text)"
+            )  # fmt: skip
+            continue
+        if table in OF_NO_SPACE:
+            whose = own.replace("space_id", "tenant_id")
+            assert (using, checking) == (whose, whose), table
+            continue
         if name == "due_work":  # names of spaces with work, for a worker, without content
             assert (table, command) == ("spaces", "SELECT")
             columns = catalogue.execute("SELECT * FROM recollect.spaces LIMIT 0").description
             assert [column.name for column in columns or ()] == ["space_id", "name", "jobs_due_at"]
         else:
             assert (using, checking) == (own, own), table
-    assert {policy[0] for policy in policies} == tables(catalogue) - OF_NO_SPACE
+    assert {policy[0] for policy in policies} == tables(catalogue) - {
+        "schema_versions",
+        "rewritten",
+    }
 
 
 def test_what_a_search_reads_is_never_compressed_nor_torn_out(
@@ -134,7 +153,7 @@ def test_what_a_search_reads_is_never_compressed_nor_torn_out(
     plain = [("postings", "block"), ("sign_blocks", "block")]
     # These may be larger than a page: unpacked, and in the row up to 8 kB.
     external = [("passage_terms", "terms"), ("passage_terms", "counts"), ("vectors", "v"),
-                ("fact_vectors", "v")]  # fmt: skip
+                ("fact_vectors", "v"), ("vectors", "half"), ("fact_vectors", "half")]  # fmt: skip
     assert [storage[one] for one in plain] == ["p"] * len(plain)
     assert [storage[one] for one in external] == ["e"] * len(external)
     for table in ("passage_terms", "vectors", "fact_vectors"):

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 
@@ -20,9 +21,11 @@ from recollect.stores.postgres.store import space_uuid
 from recollect.testing.store_contract import examples
 from recollect.testing.store_contract.examples import START, segments, session_write
 from recollect.values.batch import Batch
+from recollect.values.recall import AskedVector, CandidateQuery
+from recollect.values.segment import Vector, VectorSet
 from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
-NO_SCHEMA = "run `recollect memory migrate URL`"
+NO_SCHEMA = "run `recollect db migrate URL`"
 
 
 def test_a_server_without_our_schema_is_told_with_the_command_in_log_and_reports(
@@ -93,13 +96,19 @@ def test_a_database_of_version_1_becomes_this_one_in_two_phases(server: Postgres
         await store.close()
 
     async def run() -> None:
-        assert "recollect memory migrate" in await opening(database.admin_url)
+        assert "recollect db migrate" in await opening(database.admin_url)
         ran = await migrate(database.admin_url, phase="pre", app_password=APP_PASSWORD)
-        assert ran == ("002_pre_quotes_and_expiry",)
+        assert ran == (
+            "002_pre_quotes_and_expiry",
+            "003_pre_tenants",
+            "004_pre_upkeep",
+            "005_pre_half_vectors",
+            "006_pre_signs_when_needed",
+        )
         await write("ours")
         await asyncio.to_thread(write_as_first_version, database, "theirs")
         assert await turns("before", "ours", "theirs") == [1, 2, 1]
-        assert await migrate(database.admin_url) == ("002_post_quotes",)
+        assert await migrate(database.admin_url) == ("002_post_quotes", "005_post_half_vectors")
         await write("after")
         assert await turns("before", "ours", "theirs", "after") == [1, 2, 1, 2]
         assert await migrate(database.admin_url) == ()
@@ -142,7 +151,7 @@ async def opening(url: str) -> str:
 
 def test_a_database_without_our_schema_says_what_to_run(server: PostgresServer) -> None:
     said = asyncio.run(opening(server.new_database().admin_url))
-    assert "recollect memory migrate" in said
+    assert "recollect db migrate" in said
 
 
 def test_another_version_is_told_apart(database: TestDatabase) -> None:
@@ -151,11 +160,14 @@ def test_another_version_is_told_apart(database: TestDatabase) -> None:
             connection.execute(statement.encode())
         return await opening(database.app_url)
 
-    newer = f"UPDATE recollect.schema_versions SET version = {VERSION + 1} WHERE phase = 'post'"
+    newer = (
+        "INSERT INTO recollect.schema_versions VALUES"
+        f" ({VERSION + 1}, 'pre', 'next', 0), ({VERSION + 1}, 'post', 'next', 0)"
+    )
     assert asyncio.run(change(newer)).startswith(StoreCorrupt.__name__)
     older = "DELETE FROM recollect.schema_versions"
     said = asyncio.run(change(older))
-    assert "recollect memory migrate" in said
+    assert "recollect db migrate" in said
 
 
 def test_a_database_of_an_earlier_development_version_is_refused_and_left_as_it_is(
@@ -237,3 +249,57 @@ except MissingExtra as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "recollect[postgres]" in done.stdout
+
+
+def test_vectors_of_before_become_halves_but_for_imported_ones(database: TestDatabase) -> None:
+    """What was imported is exported as it came; what an embedder made is rounded, and found."""
+    made = segments(3, session="made")
+    imported = tuple(
+        replace(new, segment=replace(new.segment, origin="file vectors.bin:1"))
+        for new in segments(2, first=50, session="imported")
+    )
+    rough = {
+        new.segment.id: np.linspace(0.1, 0.9, 8) + at for at, new in enumerate(made + imported)
+    }
+
+    def set_of(all_of: Any) -> VectorSet:
+        vectors = tuple(
+            Vector(segment=new.segment.id, ordinal=0,
+                   values=rough[new.segment.id].astype("<f4").tobytes())
+            for new in all_of
+        )  # fmt: skip
+        return VectorSet(embedder="e", dimensions=8, vectors=vectors)
+
+    kept = "SELECT count(v), count(half) FROM recollect.vectors"
+
+    def count(*statements: str) -> Any:
+        with psycopg.connect(database.admin_url, autocommit=True) as connection:
+            done = [connection.execute(statement.encode()) for statement in statements]
+            return done[-1].fetchone() if done[-1].description else None
+
+    async def run() -> None:
+        # as while code of both versions runs: the second phase has not run
+        count(
+            "ALTER TABLE recollect.embedders ALTER COLUMN half SET DEFAULT false",
+            "DELETE FROM recollect.schema_versions WHERE version = 5 AND phase = 'post'",
+        )
+        store = await PostgresStore.open(database.app_url, space="one")
+        every = made + imported
+        await store.write(Batch(at=START, segments=every, vectors=(set_of(every),)))
+        assert count(kept) == (5, 0)
+        assert await migrate(database.admin_url) == ("005_post_half_vectors",)
+        assert count(kept) == (2, 3)
+        for vector in await store.vectors("e"):
+            stored = np.frombuffer(vector.values, "<f4")
+            exact = rough[vector.segment].astype("<f4")
+            alike = np.array_equal(stored, exact)
+            assert alike == (vector.segment in {new.segment.id for new in imported})
+            assert np.allclose(stored, exact, rtol=1e-3)
+        asked = AskedVector(embedder="e", values=rough[made[1].segment.id].astype("<f4").tobytes())
+        found = await store.candidates(CandidateQuery(vectors=(asked,), vector_limit=2))
+        nearest = max(found.passages, key=lambda one: one.similarities[0] or 0.0)
+        assert nearest.similarities[0] == pytest.approx(1.0, abs=1e-6)
+        assert (await store.check()).problems == ()
+        await store.close()
+
+    asyncio.run(run())

@@ -19,6 +19,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.sizes import at_size
 
 from recollect.ports import Store
 from recollect.stores.postgres import PostgresFleet
@@ -29,6 +30,8 @@ from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 CHECKS = checks_of(writing, sessions, searching, jobs, forgetting)
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+OURS = CHECKS if PGBOUNCER is None else at_size(ci=CHECKS[::5], full=CHECKS)
+"""What runs through the pool of our own: all of it where nothing else does."""
 
 
 class Discarding(Pool):
@@ -44,7 +47,7 @@ class Discarding(Pool):
                 await link.run((discard,))
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", OURS, ids=lambda check: check.__name__)
 def test_the_contract_holds_where_connections_forget(shared: TestDatabase, check: Check) -> None:
     async def run() -> None:
         fleet = await PostgresFleet.open(shared.app_url)

@@ -100,7 +100,7 @@ def test_other_reasons_are_told_in_one_line(server: PostgresServer) -> None:
     unread = asyncio.run(look("postgresql://a:hunter2%zz@/x?host=/nowhere", StoreError))
     assert "URL" in unread
     empty = asyncio.run(look(server.new_database().admin_url, StoreError))
-    assert "recollect memory migrate" in empty
+    assert "recollect db migrate" in empty
     for told in (refused, missing, unread, empty):
         assert "hunter2" not in told
         assert "\n" not in told

@@ -60,9 +60,9 @@ def finds_nothing() -> ScriptedModel:
 
 
 async def once_known(agent: Agent, word: str) -> str:
-    """What `/memory search` answers when the jobs have found something."""
+    """What `/facts` answers when the jobs have found something."""
     for waited in range(1, 200):
-        found = told(await collected(agent, f"/memory search {word}"))
+        found = told(await collected(agent, f"/facts {word}"))
         if word in found:
             return found
         await asyncio.sleep(0.05)
@@ -116,6 +116,12 @@ def test_another_value_replaces_and_the_same_is_known(tmp_path: Path) -> None:
     assert "8443" not in shown
     forgotten = told(harness.say(f"/memory forget {id_in(changed)}"))
     assert first in forgotten, "the version before stays, and is named"
+
+
+def test_what_is_added_is_known_in_the_next_session_too(tmp_path: Path) -> None:
+    harness = silent(tmp_path)
+    harness.say(f"/memory add {PORT}", "/new")
+    assert PORT in told(harness.say("/memory show"))
 
 
 def test_the_transcript_keeps_what_was_done_but_no_words_of_a_fact(tmp_path: Path) -> None:
@@ -194,7 +200,7 @@ def test_what_was_said_is_forgotten_by_the_command_that_is_named(
 def test_a_path_is_no_command() -> None:
     assert isinstance(read_command("/memory/notes.md is empty"), NoCommand)
     assert read_command("/memory add x y") == Command(name="memory", argument="add x y")
-    assert recordable("") == "show"
+    assert recordable(Command(name="memory")) == "show"
 
 
 def test_many_facts_are_cut_to_pinned_ones_and_the_newest() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.agent import flush as day_note
-from recollect.agent.commands import Command, NoCommand, read_command
+from recollect.agent.commands import Command, Mistyped, NoCommand, read_command
 from recollect.agent.flush import (
     NO_REPLY,
     DayNote,
@@ -26,9 +26,30 @@ from recollect.agent.flush import (
     shown_of,
 )
 from recollect.agent.loop import reset_due
+from recollect.agent.request import Shape, request_body
 from recollect.config.settings import Redaction, Reset
+from recollect.formats.translate import Speaker, to_wire
 
 BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("window_tokens", "asked", "sent"),
+    [(4_096, None, 1_024), (4_096, 300, 300), (400_000, None, None), (None, None, None)],
+)
+def test_a_reply_on_a_small_window_ends_with_the_room_kept_for_it(
+    window_tokens: int | None, asked: int | None, sent: int | None
+) -> None:
+    """A local server lets a model write until the window is full."""
+    shape = Shape(
+        speaker=Speaker(format="openai-chat", model="local", provider=""),
+        system="",
+        tools=(),
+        window_tokens=window_tokens,
+        max_output_tokens=asked,
+    )
+    history = to_wire([{"role": "user", "content": "hello"}], shape.speaker)
+    assert request_body(history, shape).get("max_completion_tokens") == sent
 
 
 def is_silent(text: str) -> bool:
@@ -125,10 +146,32 @@ def test_idling_ends_a_session_and_never_is_never() -> None:
 
 def test_commands_are_told_from_messages() -> None:
     assert read_command("/compact keep the ids") == Command(name="compact", argument="keep the ids")
-    assert read_command(" /context list ") == Command(name="context", argument="list")
+    assert read_command("/context list ") == Command(name="context", argument="list")
     assert read_command("/compact a\nb") == Command(name="compact", argument="a\nb")
-    for text in ("/etc/hosts is wrong", "/unknown", "compact", "see /compact", "/"):
+    for text in ("/etc/hosts is wrong", "/unknown", "compact", "see /compact", "/", " /status"):
         assert isinstance(read_command(text), NoCommand)
+    for folder in ("bin", "dev", "etc", "home", "opt", "root", "run", "tmp", "usr", "var"):
+        assert isinstance(read_command(f"/{folder} is full"), NoCommand), folder
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("/stauts", "Did you mean /status?"),
+        ("/STATUS", "Did you mean /status?"),
+        ("/ status", "Did you mean /status?"),
+        ("/exitt", "Did you mean /exit?"),
+        ("/exit now please", "/exit is for a terminal, alone on its line."),
+        ("/status foo", "It is /status, and no more."),
+        ("/new foo", "It is /new, and no more."),
+        ("/context foo", "It is /context list|detail, and no more."),
+    ],
+)
+def test_a_mistyped_command_is_asked_about(text: str, answer: str) -> None:
+    read = read_command(text)
+    assert isinstance(read, Mistyped)
+    assert read.answer.startswith(answer)
+    assert isinstance(read_command(f" {text}"), NoCommand), "with a space before it, it is sent"
 
 
 @pytest.mark.parametrize(

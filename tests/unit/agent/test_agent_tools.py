@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from recollect.agent.tools.confine import ToolScope
+from recollect.agent.tools import files
+from recollect.agent.tools.confine import ToolScope, confine
 from recollect.agent.tools.files import MAX_BYTES, MAX_LINES, edit_tool, read_tool, write_tool
 from recollect.agent.tools.outcome import Outputs, Tool, ToolOutcome
 from recollect.agent.tools.shell import bash_tool
@@ -83,25 +84,210 @@ def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
     assert "config.toml" in outcome.text
 
 
-@pytest.mark.parametrize("way", ["../outside.txt", "link.txt", "folder/outside.txt", "/etc/hosts"])
-def test_no_path_leads_out_of_the_workspace(tmp_path: Path, way: str) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    outside = tmp_path / "outside.txt"
-    outside.write_text("theirs")
-    (root / "link.txt").symlink_to(outside)
-    (root / "folder").symlink_to(tmp_path)
-    for make, given in (
-        (read_tool, {}),
-        (write_tool, {"content": "mine"}),
-        (edit_tool, {"oldText": "theirs", "newText": "mine"}),
-    ):
-        outcome = use(make, root, path=way, **given)
+THEIRS = "nobody-may-read-this"
+USES: tuple[tuple[Callable[[ToolScope], Tool], dict[str, Any]], ...] = (
+    (read_tool, {}),
+    (write_tool, {"content": "mine"}),
+    (edit_tool, {"oldText": THEIRS, "newText": "mine"}),
+    (edit_tool, {"oldText": "ours", "newText": "mine"}),
+)
+
+
+@pytest.fixture
+def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace full of links, beside a folder that must be neither read nor changed."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root / "a/b", outside / "a/b", outside / "b", tmp_path / "root-evil"):
+        folder.mkdir(parents=True)
+    (root / "a/b/file.txt").write_text("ours")
+    for place in ("file.txt", "b/file.txt", "a/b/file.txt"):
+        (outside / place).write_text(THEIRS)
+    (tmp_path / "root-evil/file.txt").write_text(THEIRS)
+    links: dict[str, Path | str] = {
+        "link.txt": outside / "file.txt",
+        "relative.txt": "../outside/file.txt",
+        "chain.txt": "link.txt",
+        "dangling.txt": outside / "new.txt",
+        "folder": outside,
+        "up": "..",
+        "a/up": "../..",
+        "a/b/link.txt": "../../link.txt",
+        "loop": "loop",
+        "proc": "/proc/self",
+    }
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    monkeypatch.setenv("HOME", str(outside))
+    monkeypatch.chdir(outside)
+    return root
+
+
+def _kept(root: Path) -> dict[str, str]:
+    """All that stands beside the workspace, under the names that it has."""
+    beside = (root.parent / "outside", root.parent / "root-evil")
+    return {str(one): one.read_text() for top in beside for one in top.rglob("*") if one.is_file()}
+
+
+WAYS_OUT = (
+    "../outside/file.txt",
+    "./../outside/file.txt",
+    "a/../../outside/file.txt",
+    "a/b/../../../outside/file.txt",
+    "a//..//..//outside//file.txt",
+    "missing/../../outside/file.txt",
+    "../root/../outside/file.txt",
+    "../root-evil/file.txt",
+    "../outside/new.txt",
+    "../outside/new/new.txt",
+    "{outside}/file.txt",
+    "/{outside}/file.txt",
+    "{root}/../outside/file.txt",
+    "{root}-evil/file.txt",
+    "/proc/self/cwd/file.txt",
+    "/proc/self/root{outside}/file.txt",
+    "proc/cwd/file.txt",
+    "~/file.txt",
+    "~root/file.txt",
+    "~nobody-of-this-name/file.txt",
+    "link.txt",
+    "relative.txt",
+    "chain.txt",
+    "dangling.txt",
+    "a/b/link.txt",
+    "folder/file.txt",
+    "folder/./b/../file.txt",
+    "folder/new/new.txt",
+    "up/outside/file.txt",
+    "a/up/outside/file.txt",
+    "loop",
+    "loop/file.txt",
+    "a/b/file.txt\0/../../../outside/file.txt",
+)
+
+
+@pytest.mark.parametrize("way", WAYS_OUT)
+def test_no_path_leads_out_of_the_workspace(ground: Path, way: str) -> None:
+    before = _kept(ground)
+    path = way.format(root=ground, outside=ground.parent / "outside")
+    for make, given in USES:
+        outcome = use(make, ground, path=path, **given)
         assert outcome.is_error
-        assert "workspace" in outcome.text
-    assert outside.read_text() == "theirs"
-    allowed = ToolScope(root=root, allow_outside=True)
-    assert use(read_tool, root, path="../outside.txt", ground=allowed).text == "theirs"
+        assert THEIRS not in outcome.text
+    assert _kept(ground) == before
+
+
+def test_a_host_may_allow_more_than_the_workspace(ground: Path) -> None:
+    allowed = ToolScope(root=ground, allow_outside=True)
+    assert use(read_tool, ground, path="../outside/file.txt", ground=allowed).text == THEIRS
+    assert not use(write_tool, ground, path="../x/y/z", content="1", ground=allowed).is_error
+    assert (ground.parent / "x/y/z").read_text() == "1"
+
+
+def _take_the_place_of(path: Path, target: Path | str) -> None:
+    path.rename(path.with_name(f"{path.name}_"))
+    path.symlink_to(target)
+
+
+SWAPS: dict[str, Callable[[Path, Path], None]] = {
+    "the file": lambda root, out: _take_the_place_of(root / "a/b/file.txt", out / "file.txt"),
+    "its folder": lambda root, out: _take_the_place_of(root / "a/b", out),
+    "its folder, by a relative link": (
+        lambda root, out: _take_the_place_of(root / "a/b", "../../outside")
+    ),
+    "its folder, by a link to a link": (
+        lambda root, out: _take_the_place_of(root / "a/b", "../folder")
+    ),
+    "the folder above": lambda root, out: _take_the_place_of(root / "a", out),
+    "the workspace": lambda root, out: _take_the_place_of(root, out),
+}
+
+
+@pytest.mark.parametrize("opened", range(4))
+@pytest.mark.parametrize("what", SWAPS)
+def test_no_link_that_takes_a_place_meanwhile_leads_out(
+    ground: Path, monkeypatch: pytest.MonkeyPatch, what: str, opened: int
+) -> None:
+    """The path was found to be inside; when so much of the way is open, a link is there."""
+    outside, real_open = ground.parent / "outside", os.open
+    for make, given in USES:
+        before, left = _kept(ground), opened
+
+        def swap() -> None:
+            nonlocal left
+            if left == 0:
+                SWAPS[what](ground, outside)
+            left -= 1
+
+        def confining(*given: Any, **named: Any) -> Any:
+            placed = confine(*given, **named)
+            swap()
+            return placed
+
+        def opening(*given: Any, **named: Any) -> int:
+            handle = real_open(*given, **named)
+            swap()
+            return handle
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "confine", confining)
+            patch.setattr(os, "open", opening)
+            outcome = use(make, ground, path="a/b/file.txt", **given)
+        assert left < 0, "nothing was swapped"
+        assert THEIRS not in outcome.text
+        assert _kept(ground) == before
+        for name in (ground, ground / "a", ground / "a/b", ground / "a/b/file.txt"):
+            swapped = name.with_name(f"{name.name}_")
+            if swapped.exists():
+                name.unlink()
+                swapped.rename(name)
+        (ground / "a/b/file.txt").write_text("ours")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "recollect.toml",
+        "RECOLLECT.toml",
+        "openclaw.json",
+        "a/recollect.toml",
+        "settings-link",
+        "a/kept.toml",
+        "a/named.toml",
+    ],
+)
+def test_settings_are_read_and_never_written(ground: Path, way: str) -> None:
+    """They say which server is sent a key; recollect.toml may be a link to where they are."""
+    for name in ("a/kept.toml", "a/named.toml", "a/recollect.toml", "openclaw.json"):
+        (ground / name).write_text("ours")
+    (ground / "recollect.toml").symlink_to("a/kept.toml")
+    (ground / "settings-link").symlink_to("openclaw.json")
+    scope = ToolScope(root=ground, settings_file=ground / "a/named.toml")
+    for make, given in USES[1:]:
+        outcome = use(make, ground, path=way, ground=scope, **given)
+        assert outcome.is_error
+        assert "only the user" in outcome.text
+    if way != "RECOLLECT.toml":  # another file than recollect.toml on most systems
+        assert use(read_tool, ground, path=way, ground=scope).text == "ours"
+
+
+@pytest.mark.parametrize("way", ["data/spaces/other.jsonl", "a/data/spaces/other.jsonl"])
+def test_a_workspace_around_the_data_folder_shows_no_other_space(
+    ground: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(ground / "data"))
+    transcript = ground / "data/spaces/other.jsonl"
+    transcript.parent.mkdir(parents=True)
+    transcript.write_text(THEIRS)
+    (ground / "a/data").symlink_to("../data")
+    (ground / "data/outputs").mkdir()
+    (ground / "data/outputs/1.log").write_text("printed")
+    for make, given in USES:
+        outcome = use(make, ground, path=way, **given)
+        assert outcome.is_error
+        assert THEIRS not in outcome.text
+    assert transcript.read_text() == THEIRS
+    scope = ToolScope(root=ground, outputs=Outputs(folder=ground / "data/outputs"))
+    assert use(read_tool, ground, path="data/outputs/1.log", ground=scope).text == "printed"
 
 
 def test_writing_makes_folders_and_keeps_the_rights_of_a_file(tmp_path: Path) -> None:

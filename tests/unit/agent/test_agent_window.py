@@ -55,7 +55,8 @@ def test_an_overflow_is_compacted_and_tried_once_more(tmp_path: Path, wire: Wire
     assert of(events, Withdrawn)
     assert of(events, Compacted)[0].result.compacted, of(events, Compacted)[0].result.reason
     refused, again = model.requests[-2:]
-    assert len(encode(again)) < 0.6 * len(encode(refused))
+    before, after = (len(encode({**request, "tools": None})) for request in (refused, again))
+    assert after < 0.6 * before, "what was said is less by far; tools are sent as they are"
     assert violations(wire, again) == []
     assert harness.messages()[-2]["stopReason"] == "error"
     compaction = next(one for one in harness.entries() if one["type"] == "compaction")
@@ -159,7 +160,7 @@ def test_notes_are_written_before_the_compaction_on_the_same_prefix(
     assert "Decided" not in str(later)  # the notes themselves are in the system prompt now
     assert TALK[0] not in str(later)
     customs = [one["customType"] for one in harness.entries() if one["type"] == "custom"]
-    assert customs == ["recollect.flush"]
+    assert customs == ["recollect.flush", "recollect.spent", "recollect.spent"]
 
 
 def test_notes_are_written_once_a_cycle(tmp_path: Path) -> None:
@@ -302,9 +303,10 @@ def test_status_and_context_tell_sizes(tmp_path: Path) -> None:
     status, listed, detail = (one.text for one in of(events, Told))
     assert "session-1" in status
     assert "2 messages" in status
-    assert "AGENTS.md: raw 5000, injected" in listed
-    assert "tool bash" in detail
-    assert "tool bash" not in listed
+    assert "AGENTS.md: raw 954, injected" in listed
+    assert "1 shortened" in listed
+    assert "bash: raw" in detail
+    assert "bash: raw" not in listed
 
 
 def test_a_command_needs_no_model(tmp_path: Path) -> None:

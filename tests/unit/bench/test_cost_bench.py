@@ -29,6 +29,7 @@ from recollect_bench.cost.data import (
     load_conversations,
 )
 from recollect_bench.cost.draw import plot
+from recollect_bench.cost.gateway import as_served, replay_gateway
 from recollect_bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, misses, summed_up
 from recollect_bench.cost.strategies import (
     MOST_NAMES,
@@ -225,6 +226,16 @@ def test_the_engine_is_replayed_through_its_store_the_same_each_time() -> None:
     assert once.most_tokens <= 12_000
     plain = replay_plain(held, 16_000)
     assert once.retention >= plain.retention
+
+
+def test_through_the_gateway_the_same_is_sent_and_billed() -> None:
+    held = as_served(_long_talk(30))
+    offline = asyncio.run(replay_engine(held, 8_000))
+    through = asyncio.run(replay_gateway(held, 8_000))
+    assert offline.summaries >= 1
+    assert (through.requests, through.summaries) == (offline.requests, offline.summaries)
+    assert through.cost == pytest.approx(offline.cost, rel=0.02)
+    assert through.retention == pytest.approx(offline.retention, abs=0.02)
 
 
 def test_settings_of_the_bench_are_nobodys_own(monkeypatch: pytest.MonkeyPatch) -> None:

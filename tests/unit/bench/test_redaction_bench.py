@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.sizes import only_in_full
 
 from recollect_bench import redaction
 from recollect_bench.data import DataNotFoundError
@@ -52,6 +53,7 @@ def test_our_rules_reach_the_targets() -> None:
 
 
 @needs_data
+@only_in_full
 def test_the_figure_without_the_sample_list_is_told() -> None:
     corpora = load_corpora()
     more = redaction._more_figures(corpora, redaction._secret_marks(corpora.examples))

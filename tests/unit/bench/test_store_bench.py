@@ -10,6 +10,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests.sizes import only_in_full
 
 from recollect.errors import RecollectError
 from recollect.search.bm25 import Bm25Index
@@ -17,7 +18,6 @@ from recollect.search.passages import WHOLE_MAX_CHARS
 from recollect.values.segment import NewSegment
 from recollect_bench import store
 from recollect_bench.command import bench
-from recollect_bench.postgres_server import PostgresServer
 from recollect_bench.store_data import Corpus, Turns, vector_batches
 from recollect_bench.store_measure import Baseline, Paired, milliseconds
 from recollect_bench.store_postgres_baseline import PostgresBaseline
@@ -69,12 +69,6 @@ def test_a_throughput_above_and_a_time_below_one_mean_that_the_store_is_faster()
     assert faster.time_ratio == 0.5
     assert milliseconds([0.003, 0.001, 0.002]) == 2.0
     assert milliseconds([0.003, 0.001, 0.002], share=0.99) == 3.0
-
-
-@pytest.fixture(scope="module")
-def server():
-    with PostgresServer(18) as running:
-        yield running
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -140,7 +134,7 @@ def _matrix(corpus: Corpus, segments: list[NewSegment]) -> np.ndarray:
     return np.frombuffer(b"".join(values), "<f4").reshape(len(values), -1)
 
 
-@pytest.mark.parametrize("url", ["sqlite:", "pg18"])
+@pytest.mark.parametrize("url", ["sqlite:", pytest.param("pg18", marks=only_in_full)])
 def test_a_quick_run_gives_every_figure_and_both_sides_agree(url: str) -> None:
     done = CliRunner().invoke(
         bench, ["store", "--store", url, "--quick", "--json"], catch_exceptions=False

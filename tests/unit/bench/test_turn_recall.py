@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests.sizes import only_in_full
 
 from recollect.rules.identity import segment_id
 from recollect.stores.sqlite import SQLiteStore
@@ -108,6 +109,7 @@ def test_nothing_is_written_down_once_it_is_over(tmp_path: Path) -> None:
     assert len(issued.products) == held
 
 
+@only_in_full
 def test_the_command_prints_the_figures_of_recall() -> None:
     ran = CliRunner().invoke(bench, ["turn", "--recall", "--quick", "--json"])
     assert ran.exit_code == 0, ran.output

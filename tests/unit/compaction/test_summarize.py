@@ -266,6 +266,22 @@ class TestAudited:
         assert "The parser streams" in done.text
         assert any("second version" in note for note in done.notes)
 
+    def test_a_model_that_does_not_write_headings_is_not_paid_twice_each_time(self) -> None:
+        plain = "The parser streams, readers wait. FIRST"
+        model = ScriptedModel([plain.replace("FIRST", "NEXT")])
+        done = run(plan_of(long_history(6)), model, previous_summary=plain)
+        model.check()
+        assert "NEXT" in done.text
+        assert any("no second version" in note for note in done.notes)
+        assert any("the summary lacks" in note for note in done.notes)
+
+    def test_a_heading_that_the_summary_before_had_is_asked_for(self) -> None:
+        lacking = good_summary().replace("## Open TODOs\n- tests\n\n", "")
+        model = ScriptedModel([lacking, good_summary("second")])
+        done = run(plan_of(long_history(6)), model, previous_summary=good_summary("old"))
+        model.check()
+        assert "A second that streams" in done.text
+
     def test_off_nothing_is_asked_again(self) -> None:
         model = ScriptedModel(["The parser streams."])
         assert run(plan_of(long_history(6)), model, settings=compaction(audit=False)).notes == ()

@@ -14,7 +14,7 @@ from recollect.agent.opening import open_agent
 from recollect.config import active_keys
 from recollect.testing.scripted_model import ScriptedModel
 
-AGENT_GROUPS = ("workspace.", "session.")
+AGENT_GROUPS = ("workspace.", "session.", "models.max_output_tokens")
 ACTS: dict[str, Callable[[Path], None]] = {}
 HOUR = 3600.0
 NOON = 1_773_230_400.0  # 2026-03-11 12:00 UTC
@@ -68,6 +68,12 @@ def _(workspace: Path) -> None:
     assert not (workspace / "AGENTS.md").exists()
     second_request(workspace, {})
     assert (workspace / "AGENTS.md").exists()
+
+
+@acts("models.max_output_tokens")
+def _(workspace: Path) -> None:
+    assert "'max_tokens': 777" not in second_request(workspace, {})
+    assert "'max_tokens': 777" in second_request(workspace, {"models.max_output_tokens": 777})
 
 
 @acts("session.reset.mode")

@@ -23,7 +23,6 @@ from tests.integration.long_talk import (
     shown,
 )
 from tests.unit.agent.agent_harness import AgentHarness, filling
-from tests.unit.providers.conftest import _no_network  # noqa: F401 - a fixture
 
 from recollect import open_memory
 from recollect.agent.opening import open_agent
@@ -34,7 +33,9 @@ from recollect.values.compaction import CompactionResult
 from recollect.values.model import Prompt
 
 COMPACTION_GROUPS = ("compaction.", "models.")
-IN_TEST_SETTINGS_ACT = {"compaction.reserve_tokens", "compaction.reserve_tokens_floor"}
+IN_TEST_SETTINGS_ACT = {
+    *("compaction.reserve_tokens", "compaction.reserve_tokens_floor", "models.prices"),
+}
 """Asked of every request: they are in test_settings_act.py."""
 ACTS: dict[str, Callable[[Path], None]] = {}
 DECISION = "We decided that the ferry waits because the tide is late."
@@ -268,6 +269,14 @@ def _(tmp: Path) -> None:
     assert "Nobody hears" not in _flush_request(tmp, {})
 
 
+@acts("compaction.flush.files")
+def _(tmp: Path) -> None:
+    assert "- USER.md: " in _flush_request(tmp, {})
+    only = _flush_request(tmp, {"compaction.flush.files": ["daily", "TOOLS.md"]})
+    assert "- TOOLS.md: " in only
+    assert "- USER.md: " not in only
+
+
 def _by_settings(tmp: Path, models: dict[str, Any], step: Any = None) -> tuple[Any, list[Asked]]:
     """A compaction by the model that the settings name, on a server of this machine."""
     place = tmp / f"{len(list(tmp.iterdir()))}.db"
@@ -414,7 +423,7 @@ def test_the_key_changes_what_it_says(
 
 def test_no_active_key_of_compaction_is_without_a_test() -> None:
     wanted = {key for key in active_keys() if key.startswith(COMPACTION_GROUPS)}
-    assert set(ACTS) == wanted - IN_TEST_SETTINGS_ACT
+    assert set(ACTS) == wanted - IN_TEST_SETTINGS_ACT - {"models.max_output_tokens"}
 
 
 def test_what_is_shown_is_what_was_made(tmp_path: Path) -> None:

@@ -256,6 +256,30 @@ def _(tmp: Path) -> None:
     assert recalled(0.2) < 1.0 < recalled(1.2) < 2.5
 
 
+@acts("store.pool_size")
+def _(tmp: Path) -> None:
+    """So many transactions go on at a time, whichever memory of the process they are of."""
+    from recollect.stores.postgres.store import PostgresStore
+    from recollect.wiring.stores import open_archive
+
+    sizes: list[int] = []
+
+    async def opened(url: str, *, space: str, pool_size: int) -> PostgresStore:
+        sizes.append(pool_size)
+        raise StoreUnavailable("no server here")
+
+    async def run() -> None:
+        for size in (2, 5):
+            archive = open_archive(build({"store.pool_size": size}), "s", "postgresql://h/d")
+            with pytest.raises(StoreUnavailable):
+                await archive.store()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PostgresStore, "open_shared", opened)
+        asyncio.run(run())
+    assert sizes == [2, 5]
+
+
 @acts("store.undurable_seconds")
 def _(tmp: Path) -> None:
     """Neither store nor spool takes anything: the view keeps what was said this long."""
@@ -283,7 +307,11 @@ def _(tmp: Path) -> None:
         file = tmp / f"{in_process}.db"
 
         async def run() -> None:
-            settings = {"jobs.in_process": in_process, "facts.enabled": False}  # it waits for idle
+            settings = {
+                "jobs.in_process": in_process,
+                "facts.enabled": False,  # their job waits until the session is idle
+                "ledger.retention_days": None,  # and this one for the day that turns expire
+            }
             memory = open_memory(store=file, settings=settings)
             await memory.prepare("s", said("the lighthouse keeps its lamp lit"))
             await memory.observe("s", {"role": "assistant", "content": []})

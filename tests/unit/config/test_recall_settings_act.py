@@ -19,11 +19,10 @@ import numpy as np
 import pytest
 from tests.unit.embedders.onnx_files import WORDS as MODEL_WORDS
 from tests.unit.embedders.onnx_files import graph, write_model
-from tests.unit.embedders.provider_server import (  # noqa: F401 - a fixture comes by import
+from tests.unit.embedders.provider_server import (
     Answer,
     Asked,
     Server,
-    _no_network,
     serve,
 )
 
@@ -45,6 +44,7 @@ ELSEWHERE = {
     "recall.sticky",
     "recall.hard_cap_tokens",
     "recall.block_tokens",
+    "recall.blocks_tokens",
     "recall.standing_tokens",
     "recall.deadline_seconds",
 }

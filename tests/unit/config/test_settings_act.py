@@ -22,9 +22,12 @@ from tests.unit.config.test_recall_settings_act import ELSEWHERE, RECALL_GROUPS
 
 from recollect.config import active_keys, build, load_settings
 from recollect.engine import Context, Engine, Session
+from recollect.errors import SettingsError
+from recollect.rules.price import model_price, read_prices
 from recollect.rules.tokens import count_text, count_text_openclaw
 from recollect.turn.prune import LINE_OF_IT
 from recollect.values.edit import Insert, LeaveOut, Shorten
+from recollect.values.model import Usage
 from recollect.values.reason import Cause
 from recollect.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
 
@@ -449,6 +452,23 @@ def _() -> None:
     assert count_text(block(asks)) > 1_000, "a question may take the hard cap"
 
 
+@acts("recall.blocks_tokens")
+def _() -> None:
+    """Six questions, each with a block of nearly the hard cap: older blocks go, or all stand."""
+    for tokens, standing in ((None, 2), (20_000, 6)):
+        settings = {"recall.hard_cap_tokens": 1_000, "recall.blocks_tokens": tokens}
+        engine = Engine(build(settings), recaller=Memory(900))
+        session = Session("s")
+        talk: list[Any] = []
+        for number in range(6):
+            asked = f"which crane of harbour {number} is green?"
+            talk.append({"role": "user", "content": asked})
+            asyncio.run(engine.prepare(session, {"messages": talk}))
+            talk.append({"role": "assistant", "content": "that one"})
+        assert session.state is not None
+        assert sum(isinstance(edit, Insert) for edit in session.state.edits) == standing
+
+
 @pytest.mark.parametrize(
     ("before", "asked", "least", "most"),
     [
@@ -501,6 +521,19 @@ def _() -> None:
     assert lower.report.limit_tokens == 200_000 - 16_384
 
 
+@acts("models.prices")
+def _() -> None:
+    used = Usage(input_tokens=1_000_000, output_tokens=1_000_000, cache_read_tokens=500_000)
+    assert model_price("mine-large") is None
+    given = load_settings(arguments={"models.prices": ["mine 2 4", "mine-large 3 15 0.3"]})
+    price = model_price("mine-large", read_prices(given.settings.models.prices))
+    assert price is not None
+    assert price.of(used) == pytest.approx(0.5 * 3 + 0.5 * 0.3 + 15)
+    for wrong in ("mine two", "mine", "mine 1 2 3 4 5"):
+        with pytest.raises(SettingsError, match=r"models\.prices"):
+            read_prices([wrong])
+
+
 @pytest.mark.parametrize("key", sorted(ACTS))
 def test_the_key_changes_what_it_says(key: str) -> None:
     ACTS[key]()
@@ -514,7 +547,9 @@ def test_no_active_key_is_without_a_test() -> None:
         *AGENT_GROUPS,
         *FACTS_GROUPS,
         "gateway.",
+        "serve.",
+        "daemon.",
     )
-    # those of the gateway act in tests/integration/test_gateway.py
+    # those act in tests/integration/test_gateway.py, test_daemon.py and service/
     elsewhere = {key for key in active_keys() if key.startswith(groups)}
     assert set(ACTS) == set(active_keys()) - (elsewhere - ELSEWHERE - IN_TEST_SETTINGS_ACT)

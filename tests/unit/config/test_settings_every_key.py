@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def another(key: Key) -> tuple[Any, str, Any]:
     if isinstance(shape, TextValue):
         return "other words", "other words", "other words"
     assert isinstance(shape, ListOf)
-    item = "memory" if isinstance(shape.item, Choice) else "one*"
+    item = shape.item.options[-1] if isinstance(shape.item, Choice) else "one*"
     return [item], item, (item,)
 
 
@@ -87,7 +88,24 @@ def misfits(key: Key) -> list[Any]:
 ROOT = Path(__file__).parents[3]
 
 spellings = pytest.mark.parametrize("spelling", [snake_case, camel_case])
-every_key = pytest.mark.parametrize("path", EVERY_KEY)
+
+
+def every_key(check: Callable[..., None]) -> Callable[..., None]:
+    """One test over all keys: there are many, and each takes no time. A failure names its key."""
+
+    def over_all(**given: Any) -> None:
+        for path in EVERY_KEY:
+            try:
+                check(path=path, **given)
+            except BaseException as failed:
+                failed.add_note(f"the key {path}")
+                raise
+
+    asked = inspect.signature(check)
+    others = [one for name, one in asked.parameters.items() if name != "path"]
+    over_all.__signature__ = asked.replace(parameters=others)  # type: ignore[attr-defined]
+    over_all.__name__ = check.__name__
+    return over_all
 
 
 @pytest.fixture(autouse=True)

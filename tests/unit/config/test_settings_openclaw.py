@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sizes import at_size
 
 from recollect.config import LoadedSettings, Settings, known_keys, load_settings, value_of
 from recollect.config.keys import camel_case, snake_case
@@ -459,7 +460,9 @@ ANYTHING = st.recursive(
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=at_size(ci=100, full=300),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(path=st.sampled_from(sorted({path for path, _, _ in KEYS})), value=ANYTHING)
 def test_whatever_a_file_holds_it_is_read_or_refused_by_name(path: str, value: Any) -> None:
@@ -472,7 +475,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused_by_name(path: str, value: A
         assert all(known_keys()[key] for key in changed(loaded))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=at_size(ci=100, full=300), deadline=None)
 @given(path=st.sampled_from(list(known_keys())), value=ANYTHING)
 def test_whatever_an_argument_holds_it_is_taken_or_refused_by_name(path: str, value: Any) -> None:
     try:

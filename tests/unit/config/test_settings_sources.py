@@ -253,3 +253,73 @@ def test_settings_made_by_hand_are_checked_and_take_no_aliases() -> None:
         Pruning(ttl="5m")  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
         Settings().window_tokens = 3  # type: ignore[misc]
+
+
+def test_what_is_said_of_one_agent_goes_before_what_is_said_of_all(tmp_path: Path) -> None:
+    text = """
+window_tokens = 1000
+[compaction]
+reserve_tokens = 10
+keep_recent_tokens = 20
+[agents.night]
+window_tokens = 2000
+[agents.night.compaction]
+reserve_tokens = 30
+[agents.day.compaction]
+reserve_tokens = 40
+"""
+
+    def of(agent: str | None) -> tuple[int | None, int, int]:
+        settings = load_file(tmp_path, text, agent=agent).settings
+        compaction = settings.compaction
+        return settings.window_tokens, compaction.reserve_tokens, compaction.keep_recent_tokens
+
+    assert of(None) == (1000, 10, 20)
+    assert of("night") == (2000, 30, 20)
+    assert of("day") == (1000, 40, 20)
+    with pytest.raises(SettingsError, match="no agent 'noon'; it names day, night"):
+        of("noon")
+    with pytest.raises(SettingsError, match="not a setting"):
+        load_file(tmp_path, "[agents.night]\nwidnow_tokens = 2")
+    (tmp_path / "recollect.toml").write_text(text)
+    named = load_settings(environment={"RECOLLECT_AGENT": "night"}).settings
+    assert named.window_tokens == 2000
+
+
+def test_an_openclaw_file_is_taken_wherever_a_settings_file_is(tmp_path: Path) -> None:
+    file = tmp_path / "openclaw.json"
+    file.write_text(
+        "{agents: {defaults: {contextTokens: 1001, compaction: {reserveTokens: 7}},"
+        " list: [{id: 'night', contextTokens: 2002, name: 'N'}, {id: 'day'}]}}"
+    )
+    for loaded in (
+        load_settings(environment={}, file=file),
+        load_settings(environment={}, openclaw=file),
+    ):
+        settings = loaded.settings
+        assert (settings.window_tokens, settings.compaction.reserve_tokens) == (1001, 7)
+    by_variable = load_settings(environment={"RECOLLECT_CONFIG": str(file)}).settings
+    assert by_variable.window_tokens == 1001
+    night = load_settings(environment={}, file=file, agent="night").settings
+    assert (night.window_tokens, night.compaction.reserve_tokens) == (2002, 7)
+    with pytest.raises(SettingsError, match="no agent 'noon'"):
+        load_settings(environment={}, file=file, agent="noon")
+
+
+@pytest.mark.parametrize("group", ["models", "recall.remote"])
+def test_no_key_goes_to_a_server_that_a_found_file_names(tmp_path: Path, group: str) -> None:
+    """Whoever writes into the folder, an agent at work there too, could name one of theirs."""
+    file, prefix = tmp_path / "recollect.toml", f"RECOLLECT_{group.replace('.', '__').upper()}__"
+    server, key = 'base_url = "http://evil.test/v1"\n', 'key_variable = "ANTHROPIC_API_KEY"\n'
+    key_set = {f"{prefix}KEY_VARIABLE": "ANTHROPIC_API_KEY"}
+    for text, environment in ((server + key, {}), (server, key_set)):
+        file.write_text(f"[{group}]\n{text}")
+        with pytest.raises(SettingsError, match=r"RECOLLECT_CONFIG=recollect\.toml"):
+            load_settings(environment=environment)
+        load_settings(environment={**environment, "RECOLLECT_CONFIG": "recollect.toml"})
+        load_settings(environment=environment, file=file)
+        own = {**environment, f"{prefix}BASE_URL": "http://mine.test/v1"}
+        load_settings(environment=own)
+    for text in (server, key):
+        file.write_text(f"[{group}]\n{text}")
+        load_settings(environment={})

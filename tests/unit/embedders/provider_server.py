@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -11,23 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-
-import pytest
-
-_REACH = socket.socket.connect
-
-
-@pytest.fixture
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but this machine is reached; import it to take the place of the stricter one."""
-
-    def local_only(self: socket.socket, address: Any) -> None:
-        assert isinstance(address, str | bytes) or address[0] in {"127.0.0.1", "::1"}, address
-        _REACH(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", local_only)
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @dataclass

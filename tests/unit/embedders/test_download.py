@@ -21,11 +21,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.unit.embedders.provider_server import (  # noqa: F401 - a fixture comes by import
+from tests.unit.embedders.provider_server import (
     Answer,
     Asked,
     Server,
-    _no_network,
     serve,
 )
 

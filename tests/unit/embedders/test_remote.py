@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from tests.unit.embedders.provider_server import (  # noqa: F401 - a fixture comes by import
+from tests.unit.embedders.provider_server import (
     Answer,
     Asked,
-    _no_network,
     serve,
 )
 

@@ -523,7 +523,7 @@ def test_reprs_never_show_what_was_said() -> None:
 
 class TestBlocking:
     def test_it_offers_what_the_engine_offers(self) -> None:
-        mine = {n for n in vars(BlockingEngine) if not n.startswith("_")} - {"engine"}
+        mine = {n for n in vars(BlockingEngine) if not n.startswith("_")} - {"engine", "submit"}
         theirs = {n for n in vars(Engine) if not n.startswith("_")}
         assert mine == theirs
         for name in theirs:

@@ -13,7 +13,7 @@ import pytest
 
 from recollect import BlockingEngine, Engine, SessionState, open_memory
 
-REQUEST = {"model": "claude-x", "messages": [{"role": "user", "content": "hello"}]}
+REQUEST: dict[str, Any] = {"model": "claude-x", "messages": [{"role": "user", "content": "hello"}]}
 REPLY = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
 
 
@@ -43,6 +43,22 @@ def test_a_closed_memory_says_so(name: str, tmp_path: Any) -> None:
         with pytest.raises(RuntimeError, match="closed: call `open_memory` again"):
             await CALLS[name](memory)
         await memory.close()
+
+    asyncio.run(used())
+
+
+def test_a_memory_file_is_no_session(tmp_path: Any) -> None:
+    """Every session of a space may read memory files: nothing that is said gets in there."""
+
+    async def used() -> None:
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            said = [json.dumps(message).encode() for message in REQUEST["messages"]]
+            for call in (
+                lambda: memory.ingest("file:MEMORY.md", said),
+                lambda: memory.prepare("file:MEMORY.md", REQUEST),
+            ):
+                with pytest.raises(ValueError, match="names a memory file; name the session"):
+                    await call()
 
     asyncio.run(used())
 

@@ -67,7 +67,7 @@ def test_a_model_that_fails_later_leaves_what_it_found_and_that_is_told() -> Non
     assert [draft.content for draft in found.drafts if draft.made_by == "model"] == [STATED]
     assert found.spent_tokens > 0
     assert "the model read 2 of " in found.reason
-    assert "ModelUnavailable" in found.left_out
+    assert "the rest was left to the rules: it failed (away)" in found.left_out
     with pytest.raises(ModelUnavailable):
         read(ScriptedModel([ModelUnavailable("away")]))
 

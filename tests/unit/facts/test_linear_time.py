@@ -17,13 +17,14 @@ from types import FrameType
 from typing import Any, Final
 
 import pytest
+from tests.sizes import at_size
 
 from recollect.facts.sameness import named
 from recollect.values.fact import EvidenceSpan, Fact, FactDraft, fact_id
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.segment import Segment, SegmentId
 
-CHARS: Final = 16_000
+CHARS: Final = at_size(ci=8_000, full=16_000)
 MOST_SECONDS: Final = 0.6
 """For all of it; the slowest takes a tenth."""
 MOST_RATIO: Final = 8.0

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations.strategies import valid_bodies
+from tests.sizes import at_size
 from tests.unit.compaction.histories import entries_of
 
 from recollect.compaction.cut import bound_spans
@@ -292,7 +293,7 @@ _UNKNOWN = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("format_name", ["anthropic", "openai-responses"])
 def test_a_type_that_nobody_knows_passes_as_it_came(format_name: FormatName) -> None:
-    @settings(max_examples=150)
+    @settings(max_examples=at_size(ci=60, full=150))
     @given(valid_bodies(format_name), st.lists(st.tuples(_UNKNOWN, st.integers(0, 99)), min_size=1))
     def check(body: dict[str, Any], unknown: list[tuple[dict[str, Any], int]]) -> None:
         field = "input" if format_name == "openai-responses" else "messages"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import at_size
 
 from recollect.formats.json_text import stringify
 from recollect.formats.openclaw_files import (
@@ -83,7 +84,7 @@ def test_values_are_spelled_as_javascript_does(value: object, spelled: str) -> N
     assert stringify(value) == spelled
 
 
-@settings(max_examples=12)
+@settings(max_examples=at_size(ci=6, full=12))
 @given(
     st.lists(
         st.dictionaries(
@@ -214,3 +215,6 @@ def test_an_export_names_a_segment_by_its_files_own_id() -> None:
     assert exported_id(SEGMENT) == SEGMENT.id
     assert exported_id(replace(SEGMENT, foreign='{"id":"文-1","content":"x"}\n')) == "文-1"
     assert exported_id(replace(SEGMENT, foreign="{torn")) == SEGMENT.id
+    item = replace(SEGMENT, source="note", foreign='{"id":"of an item, no line"}')
+    assert exported_id(item) == SEGMENT.id
+    assert write_segment_line(item) == write_segment_line(SEGMENT)

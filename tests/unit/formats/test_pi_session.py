@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import at_size
 from tests.unit.session.node_pi import assert_node_agrees, node_reads, session_bytes
 
 from recollect.formats.pi_session import (
@@ -444,7 +445,7 @@ def sessions(draw: st.DrawFn) -> bytes:
     return file_of(HEADER, *values)
 
 
-@settings(max_examples=25)
+@settings(max_examples=at_size(ci=12, full=25))
 @given(sessions())
 def test_node_spells_and_shows_any_session_as_we_do(data: bytes) -> None:
     session = read_session(data)

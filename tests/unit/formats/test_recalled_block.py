@@ -11,8 +11,11 @@ from recollect.formats.recalled_block import (
     REFERENCE_NOTE,
     fact_line,
     passage_line,
+    recalled_items,
     sitting_line,
+    without_items,
     write_block,
+    write_standing,
 )
 from recollect.values.recall import (
     BLOCK_CLOSING,
@@ -143,3 +146,44 @@ def test_other_markup_stays_as_it_was() -> None:
     assert passage_line(passage(code)) == f"user: {code}"
     assert fact_line(fact(code)) == f"- [decision] (assistant) {code}"
     assert sitting_line(passage()) == "[2026-02-10 14:31]"
+
+
+SPEAKERS = ("user", "Bash said", "call of Bash", "memory file", "Jane Doe", "")
+
+
+@pytest.mark.parametrize("speaker", SPEAKERS)
+def test_a_block_is_read_as_it_was_written(speaker: str) -> None:
+    """Whoever speaks, and however many lines a message has."""
+    told = [passage("Here is the log:\n\ntrace A", speaker=speaker, source="src/a.md:3")]
+    facts = [fact("we keep SQLite")]
+    block = write_block(facts, told)
+    assert recalled_items(f"{block}\nMore is in memory.") == (
+        fact_line(facts[0]),
+        passage_line(told[0]),
+    )
+    assert without_items(block, ()) == block
+    assert without_items(block, recalled_items(block)) == ""
+    assert without_items(block, [fact_line(facts[0])]) == write_block([], told)
+    assert without_items(block, [passage_line(told[0])]) == write_block(facts, [])
+
+
+def test_messages_that_begin_alike_are_two() -> None:
+    known, new = (passage(f"Here is the log:\ntrace {name}") for name in "AB")
+    assert without_items(write_block([], [new]), [passage_line(known)]) == write_block([], [new])
+    both = write_block([], [known, new])
+    assert without_items(both, [passage_line(known)]) == write_block([], [new])
+
+
+def test_a_sitting_goes_with_its_last_passage() -> None:
+    monday = passage("one\ngoes on", sitting="a", said_at="monday", order=(1.0, 1, 0))
+    tuesday = passage("two", sitting="b", said_at="tuesday", order=(2.0, 2, 0))
+    block = write_block([], [monday, tuesday])
+    assert without_items(block, [passage_line(monday)]) == write_block([], [tuesday])
+    assert without_items(block, [passage_line(tuesday)]) == write_block([], [monday])
+
+
+def test_a_standing_block_is_read_too() -> None:
+    block = write_standing([fact("x")], [("user", "Never on Fridays."), ("assistant", "Noted.")])
+    left = without_items(block, ["user: Never on Fridays."])
+    assert left == write_standing([fact("x")], [("assistant", "Noted.")])
+    assert without_items("a text without a block", ()) == ""

@@ -66,7 +66,7 @@ def full_state() -> SessionState:
 def _something(default: Any, said: str) -> Any:
     if isinstance(default, bool):
         return not default
-    if isinstance(default, int):
+    if isinstance(default, int | float):
         return default + 5
     if default is None:
         return "said" if "str" in said else 3.5 if "float" in said else 4

@@ -68,6 +68,7 @@ def test_what_says_something_is_not_noise(text: str) -> None:
             "restart it",
         ),
         ("<system-reminder>\nbranch: main\n</system-reminder>\nrestart it", "restart it"),
+        ("<environment_context>\n<cwd>/w</cwd>\n</environment_context>\nrestart it", "restart it"),
     ],
 )
 def test_channel_words_are_stripped(text: str, said: str) -> None:
@@ -97,6 +98,27 @@ def test_an_agents_reminders_are_nobodys_words() -> None:
     assert without_reminders(f"say {reminder}") == f"say {reminder}"
     assert is_noise(f"{reminder}\n{reminder}").reason is NoiseReason.EMPTY
     assert not is_noise(f"{reminder}\nrestart the crane")
+    place = "<environment_context>\n  <cwd>/work</cwd>\n</environment_context>"
+    assert is_noise(place).reason is NoiseReason.EMPTY, "Codex's first message"
+    assert without_reminders(f"{place}\n{reminder}\nrestart it") == "\n\nrestart it"
+    command = (
+        "<command-name>/compact</command-name>\n    <command-message>compact</command-message>"
+    )
+    assert is_noise(f"{command}\n    <command-args></command-args>").reason is NoiseReason.EMPTY
+    assert not is_noise(f"{command}\n    <command-args>keep the ports</command-args>")
+    printed = "<local-command-stdout>Compacted PreCompact completed</local-command-stdout>"
+    assert is_noise(printed).reason is NoiseReason.EMPTY
+    nested = reminder.replace("red", f"red\n{place}\n")
+    assert without_reminders(f"{nested}\nrestart it") == "\nrestart it"
+
+
+def test_of_claude_codes_own_summary_the_summary_is_left() -> None:
+    text = (
+        "This session is being continued from a previous conversation that ran out of context. "
+        "The summary below covers the earlier portion.\n\nSummary:\nThe port is 5433.\n\n"
+        "Continue the conversation from where it left off without asking the user anything."
+    )
+    assert without_reminders(text).strip() == "Summary:\nThe port is 5433."
 
 
 @given(st.text())

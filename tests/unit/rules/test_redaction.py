@@ -10,6 +10,7 @@ import uuid
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import at_size
 
 from recollect.rules.redaction import redact
 
@@ -207,14 +208,14 @@ _PIECES = st.sampled_from(
 _TEXTS = st.lists(st.one_of(_PIECES, st.text(max_size=6)), max_size=14).map("".join)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=at_size(ci=400, full=1_500), deadline=None)
 @given(_TEXTS, st.booleans())
 def test_redacting_twice_is_redacting_once(text: str, pii: bool) -> None:
     once = redact(text, pii=pii).text
     assert redact(once, pii=pii).text == once
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=at_size(ci=150, full=500), deadline=None)
 @given(_TEXTS)
 def test_only_the_spans_change(text: str) -> None:
     result = redact(text)
@@ -226,7 +227,7 @@ def test_only_the_spans_change(text: str) -> None:
     assert rebuilt + text[done:] == result.text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=at_size(ci=100, full=300), deadline=None)
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_a_token_between_spaces_never_survives(before: str, after: str) -> None:
     assert GITHUB not in redact(f"{before} {GITHUB} {after}").text
@@ -261,7 +262,8 @@ _ADVERSARIAL = {
 @pytest.mark.parametrize("name", _ADVERSARIAL)
 def test_a_long_text_of_anything_takes_linear_time(name: str) -> None:
     unit = _ADVERSARIAL[name]
-    small, large = (unit * (size // len(unit)) for size in (50_000, 400_000))
+    chars = at_size(ci=100_000, full=400_000)
+    small, large = (unit * (size // len(unit)) for size in (chars // 8, chars))
 
     def seconds(text: str) -> float:
         started = time.process_time()

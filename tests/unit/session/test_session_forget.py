@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import at_size
 from tests.unit.session.node_pi import assert_node_agrees
 
 from recollect.config.settings import Redaction
@@ -21,6 +22,7 @@ from recollect.session import (
 )
 from recollect.session.forget_entries import FORGOTTEN, WITHDRAWN, EntryTargets, forget_entries
 from recollect.session.forget_files import (
+    TYPED,
     FilesForgotten,
     FilesOrder,
     forget_in_files,
@@ -28,6 +30,7 @@ from recollect.session.forget_files import (
     sessions_named,
 )
 from recollect.session.undo import UNDONE_SUMMARY
+from recollect.surfaces.chat.terminal import MaskedHistory
 from recollect.values.upkeep import ForgetOrder
 
 MARKER = "zanzibarquokka"
@@ -436,7 +439,7 @@ _ENTRY = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=at_size(ci=50, full=150), deadline=None)
 @given(st.lists(_ENTRY, max_size=8), st.data())
 def test_whatever_a_transcript_holds(entries: list[dict[str, Any]], data: st.DataObject) -> None:
     lines = [entry_line({"type": "session", "version": 3, "id": "s", "cwd": "/w"})]
@@ -505,6 +508,34 @@ def test_notes_are_left_alone_where_no_workspace_is_named(tmp_path: Path) -> Non
     assert (folder / "2026-02-13.md").read_text() == ""
     gone = forget(matching=MARKER, workspace=tmp_path / "gone")
     assert any("could not be read" in line for line in gone.cannot)
+
+
+@pytest.mark.parametrize("way", ["matching", "said", "sessions", "time", "another session"])
+def test_what_was_typed_in_chats_goes_too(way: str) -> None:
+    typed = MaskedHistory(SPACE)
+    for text in (MARKER, f"two lines,\n{MARKER} in one", "water", f"/memory add {MARKER}"):
+        typed.store_string(text)
+    assert list(MaskedHistory("another").load_history_strings()) == []
+    assert MARKER not in next(iter(typed.load_history_strings())), "no transcript keeps it either"
+    with begun() as transcript:
+        for text in (MARKER, f"two lines,\n{MARKER} in one"):
+            transcript.append_message(user(text))
+    with begun("two") as transcript:
+        transcript.append_message(user("other"))
+    orders: dict[str, dict[str, Any]] = {
+        "matching": {"matching": MARKER.upper()},
+        "said": {"said": (MARKER,)},
+        "sessions": {"sessions": ("one",)},
+        "time": {"said_after": 1.0},
+        "another session": {"sessions": ("two",)},
+    }
+    order = orders[way]
+    gone = {"time": 3, "another session": 0}.get(way, 2)
+    assert forget(only_look=True, **order).counts[TYPED] == gone
+    assert len(list(typed.load_history_strings())) == 3
+    assert forget(**order).counts[TYPED] == gone
+    left = list(MaskedHistory(SPACE).load_history_strings())
+    assert left == ["water", f"two lines,\n{MARKER} in one", MARKER][: 3 - gone]
 
 
 def test_what_the_disk_refuses_is_told_and_the_rest_is_done() -> None:

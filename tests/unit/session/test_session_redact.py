@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from recollect.config.places import chat_history_file
 from recollect.config.settings import Redaction
 from recollect.formats.pi_session import read_session
 from recollect.session import open_transcript, transcript_file
@@ -60,13 +61,19 @@ def test_outputs_and_notes(tmp_path: Path) -> None:
     outputs = outputs_folder(path)
     outputs.mkdir()
     (outputs / "a.log").write_text("badge ACME-9\nrest\n")
+    typed = chat_history_file(SPACE)
+    typed.write_text("\n# 2026-02-13\n+mine is ACME-3\n")
     notes = tmp_path / "memory"
     notes.mkdir()
     (notes / "2026-02-13.md").write_text("- ACME-1\n- water\n")
     (notes / "mine.md").write_text("ACME-2\n")
     masks = Masks(patterns=own_patterns([r"ACME-\d"]))
     done = redact_in_files(SPACE, masks, workspace=tmp_path, apply=True)
-    assert set(done.changed) == {"transcripts", "long outputs of commands", "daily notes"}
+    assert set(done.changed) == {
+        *("transcripts", "long outputs of commands", "daily notes"),
+        "files of what was typed in chats",
+    }
+    assert typed.read_text() == "\n# 2026-02-13\n+mine is [REDACTED:own-pattern-1]\n"
     assert (outputs / "a.log").read_text() == "badge [REDACTED:own-pattern-1]\nrest\n"
     assert (notes / "2026-02-13.md").read_text() == "- [REDACTED:own-pattern-1]\n- water\n"
     assert (notes / "mine.md").read_text() == "ACME-2\n", "the user's own"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -11,7 +14,27 @@ from recollect.surfaces import cli
 def test_without_the_benches_the_package_to_install_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cli, "entry_points", lambda **_: ())
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     result = CliRunner().invoke(cli.main, ["bench", "turn"])
     assert result.exit_code == 2
     assert "install recollect-bench" in result.output
+
+
+def test_the_list_of_commands_tells_them_all_and_imports_none() -> None:
+    code = "from recollect.surfaces.cli import main; main(['--help'])"
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not {"numpy", "msgspec", "rich", "recollect.config"} & set(done.stderr.split())
+    for name in cli.COMMANDS:
+        assert cli.SHORT_HELP[name] in done.stdout
+
+
+def test_the_options_of_a_chat_wait_for_no_other_commands_machinery() -> None:
+    code = "from recollect.surfaces.cli import main; main(['chat', '--window', 'many'])"
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True
+    )
+    loaded = set(done.stderr.split())
+    assert "--window 'many': give a number" in done.stderr
+    assert not {"rich", "numpy", "recollect.surfaces.cli.explain", "recollect.agent.loop"} & loaded

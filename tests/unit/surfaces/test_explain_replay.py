@@ -13,7 +13,6 @@ from recollect.config import Settings
 from recollect.errors import RecollectError
 from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli import explain_replay
-from recollect.surfaces.cli.explain import window_from
 from recollect.surfaces.cli.explain_replay import (
     LAST_TURNS,
     LEAST_LAST_TURNS,
@@ -24,6 +23,7 @@ from recollect.surfaces.cli.explain_replay import (
     replay,
 )
 from recollect.surfaces.cli.explained import apportioned
+from recollect.surfaces.cli.text import window_from
 from recollect.values.model import Usage
 from recollect.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import socket
 import stat
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from click.testing import CliRunner
 
-from recollect.gateway.agents import AGENTS, launched, persist, restore
+from recollect.config import Settings
+from recollect.gateway.agents import AGENTS, OwnUpstream, launched, persist, restore
+from recollect.gateway.upstream import why_away
 from recollect.surfaces.cli import main
-from recollect.surfaces.cli.tail import lines_of
+from recollect.surfaces.cli.gateway import chosen_settings
+from recollect.surfaces.cli.tail import lines_of, sums_of
 
 URL = "http://127.0.0.1:8788"
 CONFIGURATIONS = {
@@ -23,12 +29,20 @@ CONFIGURATIONS = {
     "pi": b'{"providers": {"openai": {"apiKey": "k"}, "own": {"baseUrl": "http://x/v1"}}}\n\n',
     "opencode": b'{ "model": "anthropic/claude", "provider": {"anthropic": {"name": "A"}} }',
 }
+COMMENTED = {
+    "codex": b'# mine\r\nmodel="gpt" # which\r\n\r\n[ analytics ] # a table\nenabled=false',
+    "pi": b'// my models\n{"providers": {/* none */ "own": {"baseUrl": "http://x/v1",},},}',
+    "opencode": '{\n  // größe\n  "model": "anthropic/claude", // mine\n}\n\n\n'.encode(),
+}
+"""As people write them where the agent allows it."""
 
 
 @pytest.fixture(autouse=True)
 def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR", "ANTHROPIC_BASE_URL"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -63,6 +77,27 @@ def test_a_configuration_is_restored_byte_for_byte(name: str) -> None:
     restore(agent)
     assert path.read_bytes() == CONFIGURATIONS[name]
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("name", list(COMMENTED))
+def test_comments_and_odd_spelling_come_back_byte_for_byte(name: str) -> None:
+    path = AGENTS[name].configuration()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(COMMENTED[name])
+    persist(AGENTS[name], URL)
+    text = path.read_text(encoding="utf-8")
+    assert {url.removesuffix("/v1") for url in urls(name, text)} == {URL}
+    restore(AGENTS[name])
+    assert path.read_bytes() == COMMENTED[name]
+
+
+def test_opencodes_file_with_comments_is_the_one_that_it_writes_itself() -> None:
+    usual = AGENTS["opencode"].configuration()
+    usual.parent.mkdir(parents=True)
+    commented = usual.with_name("opencode.jsonc")
+    commented.write_text('{"provider": {"openai": {"options": {"baseURL": "http://own"}}}} // mine')
+    assert AGENTS["opencode"].configuration() == commented
+    assert AGENTS["opencode"].upstreams()["openai"].url == "http://own"
 
 
 @pytest.mark.parametrize("name", list(AGENTS))
@@ -142,14 +177,30 @@ def test_an_agent_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
     assert (result.exit_code, "codex is not installed" in result.output) == (2, True)
 
 
-def test_codex_signed_in_with_chatgpt_goes_where_it_went(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_codex_signed_in_with_chatgpt_goes_where_it_went() -> None:
     home = Path(os.environ["HOME"]) / ".codex"
     home.mkdir(parents=True)
     assert AGENTS["codex"].upstreams() == {}
     (home / "auth.json").write_text('{"OPENAI_API_KEY": null, "tokens": {"access_token": "x"}}')
-    assert AGENTS["codex"].upstreams() == {"openai": "https://chatgpt.com/backend-api/codex"}
+    own = AGENTS["codex"].upstreams()["openai"]
+    assert own.url == "https://chatgpt.com/backend-api/codex"
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("claude", ["anthropic"]), ("codex", []), ("pi", []), ("opencode", ["anthropic", "openai"])],
+)
+def test_a_base_url_in_the_environment_counts_where_the_agent_reads_it(
+    name: str, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
-    assert AGENTS["claude"].upstreams() == {"anthropic": "http://127.0.0.1:1"}
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1")
+    own = AGENTS[name].upstreams()
+    assert list(own) == read
+    for family in own:
+        assert own[family] == OwnUpstream(
+            url="http://127.0.0.1:1", named_by=f"{family.upper()}_BASE_URL"
+        )
 
 
 def test_a_record_says_what_was_done_and_why() -> None:
@@ -161,7 +212,8 @@ def test_a_record_says_what_was_done_and_why() -> None:
         "status": 200,
         "tokens_came": 310_000,
         "tokens_sent": 14_250,
-        "usage": {"cache_read_tokens": 12_000, "output_tokens": 40},
+        "usage": {"input_tokens": 15_000, "cache_read_tokens": 12_000, "output_tokens": 40},
+        "dollars": 0.0131,
         "handling": "shaped",
         "kind": "a turn of the conversation",
         "why": "",
@@ -174,11 +226,16 @@ def test_a_record_says_what_was_done_and_why() -> None:
     }
     numbers, *notes = lines_of(record)
     assert numbers.split()[1:] == [
-        *("…bcdef0123456789", "200", "310k", "→", "14250", "12000", "40", "12m", "803m")
+        *("…bcdef0123456789", "200", "310k", "→", "14250", "80%", "40", "0.0131", "12", "ms"),
+        *("803", "ms"),
     ]
+    assert sums_of([record, {**record, "dollars": None}]) == (
+        "2 requests · 620,000 tokens came, 28,500 went out · 80% of the input read from the cache "
+        "· 80 tokens written · $0.01 (1 of them have a known price)"
+    )
     assert [note.strip() for note in notes] == [
         "41 messages left out",
-        "refused for its size 1 times",
+        "the provider refused it for its size once",
     ]
     away = {**record, "handling": "without memory", "why": "memory failed", "overflows": 0}
     assert "without memory: memory failed" in lines_of(away)[1]
@@ -204,7 +261,51 @@ def test_a_provider_of_ones_own_stays_the_provider(
     path = AGENTS[name].configuration()
     path.parent.mkdir(parents=True)
     path.write_text(configuration)
-    assert AGENTS[name].upstreams() == {family: "http://own"}
+    own = AGENTS[name].upstreams()
+    assert [(key, one.url) for key, one in own.items()] == [(family, "http://own")]
     refused = CliRunner().invoke(main, ["wrap", name, "--persist"])
     assert (refused.exit_code, f"gateway.upstream.{family}" in refused.output) == (2, True)
     assert path.read_text() == configuration
+
+
+def test_the_gateway_summarises_when_it_is_started_so() -> None:
+    assert chosen_settings(None).gateway.summaries == "off"
+    assert chosen_settings(None, summaries="client").gateway.summaries == "client"
+    for command in ("gateway", "wrap"):
+        told = CliRunner().invoke(main, [command, "--help"]).output
+        assert "gateway.summary_day_tokens a day" in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "x"), "connection refused"),
+        (socket.gaierror(socket.EAI_NONAME, "x"), "its name is not found"),
+        (TimeoutError(), "no answer in time"),
+        (aiohttp.ServerDisconnectedError(), "it closed the connection"),
+        (aiohttp.SocketTimeoutError("x"), "no answer in time"),
+        (KeyError("x"), "no reason that is known: KeyError"),
+    ],
+)
+def test_why_a_provider_is_away_is_said_in_words(error: Exception, words: str) -> None:
+    assert why_away(error) == words
+
+
+def test_an_agent_in_a_folder_of_a_project_has_the_projects_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "src").mkdir()
+    monkeypatch.chdir(project / "src")
+    spaces: list[str] = []
+
+    def run(_agent: Any, settings: Settings, _arguments: Any) -> int:
+        spaces.append(settings.gateway.space)
+        return 0
+
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr("recollect.surfaces.cli.wrap.run_wrapped", run)
+    assert CliRunner().invoke(main, ["wrap", "claude"]).exit_code == 0
+    assert CliRunner().invoke(main, ["wrap", "claude", "--space", "mine"]).exit_code == 0
+    assert spaces == [str(project), "mine"]

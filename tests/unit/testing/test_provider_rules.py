@@ -109,7 +109,6 @@ ANTHROPIC_BROKEN: dict[str, list[tuple[str, Body]]] = {
     ],
     "system-not-behind-user": [
         ("messages[2].role", {**SYSTEM_INSIDE, "messages": [HI, assistant(text()), SYSTEM, HI]}),
-        ("messages[2].role", {**SYSTEM_INSIDE, "messages": [HI, SYSTEM, SYSTEM]}),
     ],
     "roles-not-alternating": [("messages[1].role", {"messages": [HI, HI]})],
     "content-empty": [

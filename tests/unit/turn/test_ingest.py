@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations.resends import encoded
 from tests.conversations.strategies import bodies
+from tests.sizes import at_size
 
 from recollect.config.settings import Redaction
 from recollect.formats.codec import CODECS
@@ -390,7 +391,7 @@ def checked(made: NewSegment) -> None:
 
 
 @pytest.mark.parametrize("format_name", FORMAT_NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=at_size(ci=25, full=60), deadline=None)
 @given(data=st.data())
 def test_any_conversation_is_ingested_whole_and_alike(
     format_name: FormatName, data: st.DataObject

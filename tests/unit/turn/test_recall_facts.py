@@ -377,7 +377,10 @@ class TestBesidePassages:
         run(tmp_path, work)
 
 
-@hypothesis_settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=12,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     sizes=st.lists(st.integers(1, 60), max_size=12),
     budget=st.integers(100, 900),

@@ -58,7 +58,11 @@ def test_what_failed_is_on_the_last_line() -> None:
 
     engine = Engine(Settings(window_tokens=4_000), recaller=Broken())
     context = asyncio.run(engine.prepare("work", {"messages": talk(2)}))
-    assert str(context.report).splitlines()[2].startswith("Failed: recall: RuntimeError: ")
+    assert (
+        str(context.report)
+        .splitlines()[2]
+        .startswith("Failed: recall: an unforeseen error (RuntimeError): ")
+    )
 
 
 def test_everything_is_ready_for_json_and_nothing_that_was_said_stands_in_it() -> None:

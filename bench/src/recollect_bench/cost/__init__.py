@@ -21,7 +21,15 @@ from typing import Any, Final
 from recollect_bench.cost.data import Conversation, load_conversations, sliced
 from recollect_bench.cost.draw import draw as draw
 from recollect_bench.cost.draw import plot
-from recollect_bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, summed_up
+from recollect_bench.cost.result import (
+    GATEWAY,
+    OPENCLAW,
+    OURS,
+    PLAIN,
+    CostResult,
+    Replay,
+    summed_up,
+)
 from recollect_bench.cost.strategies import Tally, replay_engine, replay_plain
 from recollect_bench.svg import write_svg
 
@@ -46,6 +54,8 @@ NOTES: Final = (
     "ours and openclaw: the real engine and a SQLite store, a cache that never expires, counts",
     "  not calibrated; ours by words alone (no embedder) and otherwise the defaults, audits of",
     "  summaries included; openclaw is its preset, with its hash vectors",
+    "gateway: ours through `recollect gateway` over HTTP, with usage reported as a provider does",
+    "  (--through-gateway); recordings of pi are then replayed as Anthropic's Messages",
     "summaries are a stand-in's: the 100 most named identifiers in 1,500 tokens; fixed replay:",
     "  nobody pays for reading again what was forgotten; by this stand-in a summary tells nothing",
 )
@@ -67,19 +77,30 @@ def run(
     paths: Sequence[str] = (),
     svg: str | None = None,
     quick: bool = False,
+    through_gateway: bool = False,
 ) -> CostResult:
-    """Replay every recording by every strategy in every window."""
+    """Replay every recording by every strategy in every window.
+
+    With `through_gateway` ours is replayed through a real gateway, too, beside the same wire
+    offline; recordings in a wire that it does not serve are translated for both.
+    """
     progress("reading transcripts")
     conversations = load_conversations([Path(path).expanduser() for path in paths], quick=quick)
     windows = WINDOWS
     if quick:
         conversations = [sliced(conversation, QUICK_ROWS) for conversation in conversations]
         windows = QUICK_WINDOWS
+    strategies: tuple[str, ...] = (PLAIN, OURS, OPENCLAW)
+    if through_gateway:
+        from recollect_bench.cost.gateway import as_served
+
+        conversations = [as_served(conversation) for conversation in conversations]
+        strategies = (PLAIN, OURS, GATEWAY)
     jobs = [
         _Job(conversation=conversation, window_tokens=window, strategy=strategy)
         for conversation in conversations
         for window in windows
-        for strategy in (PLAIN, OURS, OPENCLAW)
+        for strategy in strategies
     ]
     tallies = _in_turn(jobs, progress) if quick else _side_by_side(jobs, progress)
     replays = [
@@ -122,5 +143,9 @@ def _side_by_side(jobs: Sequence[_Job], progress: Any) -> list[Tally]:
 def _replayed(job: _Job) -> Tally:
     if job.strategy == PLAIN:
         return replay_plain(job.conversation, job.window_tokens)
+    if job.strategy == GATEWAY:
+        from recollect_bench.cost.gateway import replay_gateway
+
+        return asyncio.run(replay_gateway(job.conversation, job.window_tokens))
     preset = "openclaw" if job.strategy == OPENCLAW else "recollect"
     return asyncio.run(replay_engine(job.conversation, job.window_tokens, preset=preset))

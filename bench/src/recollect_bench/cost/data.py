@@ -26,7 +26,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -37,7 +37,7 @@ from recollect.formats.codec import CODECS
 from recollect.formats.transcripts import read_transcripts
 from recollect.formats.transcripts.records import unpacked
 from recollect.rules.tokens import Weigher
-from recollect.surfaces.cli.import_ import Recorded, find_sources
+from recollect.surfaces.cli.import_files import Recorded, find_sources
 from recollect.values.message import (
     Message,
     Other,
@@ -437,6 +437,21 @@ def conversation(
         naming=naming,
         relied=ReliedLines([row.text for row in rows], naming),
         held_out=held_out,
+    )
+
+
+def conversation_of(
+    conversation: Conversation, wire: FormatName, raws: Sequence[bytes]
+) -> Conversation:
+    """The same conversation in another wire, whose messages these are."""
+    messages = [CODECS[wire].read(raw) for raw in raws]
+    rows = tuple(_row(message, conversation.naming) for message in messages if _counts(message))
+    return replace(
+        conversation,
+        format=wire,
+        rows=rows,
+        moments=tuple(_moments(rows)),
+        relied=ReliedLines([row.text for row in rows], conversation.naming),
     )
 
 

@@ -37,7 +37,12 @@ _TOP: Final = 62
 _BOTTOM: Final = 44
 _LEFT: Final = 38
 _MOST_COST: Final = 8.0
-_NAMES: Final = {OURS: "recollect", "plain": "plain compaction", "openclaw": "openclaw"}
+_NAMES: Final = {
+    OURS: "recollect",
+    "plain": "plain compaction",
+    "openclaw": "openclaw",
+    "gateway": "through the gateway",
+}
 _STYLE: Final = """
 text { font: 12px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f2430 }
 .title { font-size: 14px; font-weight: 600 }
@@ -45,11 +50,13 @@ text { font: 12px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f
 .grid { stroke: #d5d9e0; stroke-width: 1 }
 .goal { fill: #2fa57b; fill-opacity: 0.12 }
 .recollect { fill: #2f6fe4; stroke: #2f6fe4 } .plain { fill: #8c95a4; stroke: #8c95a4 }
-.openclaw { fill: #d98a16; stroke: #d98a16 } .ring { fill: none; stroke-width: 2.5 }
+.openclaw { fill: #d98a16; stroke: #d98a16 } .gateway { fill: #2f9e6e; stroke: #2f9e6e }
+.ring { fill: none; stroke-width: 2.5 }
 @media (prefers-color-scheme: dark) {
   text { fill: #dee2e9 } .faint { fill: #98a2b3 } .grid { stroke: #343a46 }
   .recollect { fill: #6ea0ff; stroke: #6ea0ff } .plain { fill: #6c7584; stroke: #6c7584 }
-  .openclaw { fill: #e0a040; stroke: #e0a040 } .ring { fill: none }
+  .openclaw { fill: #e0a040; stroke: #e0a040 } .gateway { fill: #5bb98c; stroke: #5bb98c }
+  .ring { fill: none }
 }
 """
 
@@ -60,7 +67,8 @@ def plot(result: CostResult) -> str:
     title = "of what left the window: named again (dot), told about (ring), by cost"
     body = [svg_text(12, 20, title, style="title")]
     x = 12
-    for strategy in STRATEGIES:
+    replayed = {replay.strategy for replay in result.replays}
+    for strategy in (name for name in STRATEGIES if name in replayed):
         body.append(f'<circle class="{strategy}" cx="{x + 5}" cy="38" r="5"/>')
         body.append(svg_text(x + 15, 42, _NAMES[strategy], style="faint"))
         x += 40 + 7 * len(_NAMES[strategy])
@@ -146,6 +154,7 @@ _LONG_NAMES: Final = {
     OURS: "recollect",
     "plain": "plain compaction",
     "openclaw": 'preset = "openclaw"',
+    "gateway": "recollect, through the gateway",
 }
 _MEANT: Final = {
     "cost": "cost (plain = 1)",

@@ -18,7 +18,8 @@ from recollect_bench.result import BenchResult
 OURS: Final = "recollect"
 PLAIN: Final = "plain"
 OPENCLAW: Final = "openclaw"
-STRATEGIES: Final = (OURS, PLAIN, OPENCLAW)
+GATEWAY: Final = "gateway"
+STRATEGIES: Final = (OURS, PLAIN, OPENCLAW, GATEWAY)
 MEASURES: Final = ("cost", "useful", "recovered", "retention")
 
 

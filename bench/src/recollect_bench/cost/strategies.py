@@ -505,7 +505,7 @@ async def _replayed(
     clock: SteadyClock,
     progress: Callable[[int], None],
 ) -> None:
-    head, tail = _frame(conversation)
+    head, tail = frame(conversation)
     raws = [row.raw for row in conversation.rows]
     seen: set[tuple[str, int]] = set()
     blocks = 0
@@ -523,7 +523,7 @@ async def _replayed(
     meter.tally.notes["blocks"] = blocks
 
 
-def _frame(conversation: Conversation) -> tuple[bytes, bytes]:
+def frame(conversation: Conversation) -> tuple[bytes, bytes]:
     """What stands around the messages; tools of the right weight, which every wire has."""
     field = "input" if conversation.format == "openai-responses" else "messages"
     tools = [{"name": "tool", "description": ""}]

@@ -155,12 +155,14 @@ def body_of(messages: list[dict[str, Any]]) -> bytes:
     ).encode()
 
 
-async def fill_memory(home: Path, passages: int, progress: Callable[[str], None]) -> None:
+async def fill_memory(
+    home: Path, passages: int, progress: Callable[[str], None], *, space: str = SPACE
+) -> None:
     """Write a memory of so many passages, with vectors of the embedder that the gateway takes."""
-    file = home / "spaces" / f"{file_name(SPACE)}.db"
+    file = home / "spaces" / f"{file_name(space)}.db"
     file.parent.mkdir(parents=True)
     embedders = choose_embedders(load_settings(arguments={}).settings).used
-    store = await SQLiteStore.open(file, space=SPACE)
+    store = await SQLiteStore.open(file, space=space)
     try:
         for messages, batch in Talk().batches(passages):
             progress(f"writing {passages:,} passages: {messages:,} messages")

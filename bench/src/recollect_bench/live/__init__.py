@@ -36,9 +36,12 @@ AGENT: Final = "agent"
 CODING: Final = "coding"
 SETS: Final = (AGENT, *CHAT_SETS, CODING)
 STRATEGIES: Final[tuple[StrategyName, ...]] = tuple(
-    name for name in get_args(StrategyName) if name != "gateway"
+    name
+    for name in get_args(StrategyName)
+    if name not in ("gateway", "tools", "tools-alone", "both")
 )
-"""Run unless others are named; the gateway is the product again, by another way."""
+"""Run unless others are named: the gateway is the product again, by another way, and memory tools
+need a model that uses them."""
 AGENT_WINDOWS: Final = (16_000, 64_000)
 SUMMARIES: Final[dict[str, Summaries]] = {AGENT: "none"}
 """Who summarises, unless named; chats have a junk summariser, so that what is found is recall's."""

@@ -13,14 +13,16 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from recollect.engine import Engine
 from recollect.engine.session import Context
+from recollect.search.question import leans
+from recollect.tools import memory_tools
 from recollect.values.edit import Insert
 from recollect.values.reason import Cause
-from recollect.values.recall import BLOCK_OPENING
+from recollect.values.recall import BLOCK_OPENING, TOOL_OPENING
 from recollect_bench.live.sessions import LiveQuestion, LiveSession, Need, WireMessage, spoken, user
 
 READ_PRICE: Final = 0.1
@@ -84,6 +86,11 @@ class Strategy(Protocol):
         """The request of this history."""
         ...
 
+    async def ask(self, history: list[WireMessage]) -> Sent:
+        """The request that answers this history's question; what a model does before it answers,
+        as looking something up, is added to the history."""
+        ...
+
     async def observe(self, reply: WireMessage) -> None:
         """What the model replied."""
         ...
@@ -133,6 +140,8 @@ class Tally:
     """With a cache that expires."""
     grown: int = 0
     """Requests whose predecessor is their beginning."""
+    overflows: int | None = None
+    """Requests that a provider refused for their size; None where there was no provider."""
     seconds: list[float] = field(default_factory=list, repr=False)
 
 
@@ -185,13 +194,13 @@ async def _ask(strategy: Strategy, history: Sequence[WireMessage], question: Liv
     branch = list(history)
     for message in question.lead:
         if message["role"] == "assistant":
-            await strategy.shape(branch)
+            await strategy.ask(branch)
             await strategy.observe(message)
             await strategy.between()
         branch.append(message)
     clock.at += question.waits
     branch.append(user(question.ask))
-    sent = await strategy.shape(branch)
+    sent = await strategy.ask(branch)
     text = folded(spoken(sent.messages))
     blocks = _blocks(sent.messages)
     asked = Asked(
@@ -209,8 +218,8 @@ async def _ask(strategy: Strategy, history: Sequence[WireMessage], question: Liv
 
 
 def _blocks(messages: Sequence[WireMessage]) -> list[str]:
-    texts = (spoken([message]) for message in messages if message["role"] == "user")
-    return [text for text in texts if BLOCK_OPENING in text]
+    texts = [spoken([message]) for message in messages if message["role"] in ("user", "tool")]
+    return [text for text in texts if BLOCK_OPENING in text or TOOL_OPENING in text]
 
 
 class _Meter:
@@ -261,8 +270,8 @@ class ThroughEngine:
     async def shape(self, history: Sequence[WireMessage]) -> Sent:
         """Through `prepare`."""
         request: dict[str, Any] = {"model": "bench", "messages": [*self._system(), *history]}
-        if self._session.tools:
-            request["tools"] = list(self._session.tools)
+        if tools := self.tools():
+            request["tools"] = tools
         begun = time.perf_counter()
         context = await self._memory.prepare(self._session.name, request, format="openai-chat")
         seconds = time.perf_counter() - begun
@@ -275,6 +284,14 @@ class ThroughEngine:
             ),
             seconds=seconds,
         )
+
+    def tools(self) -> list[Mapping[str, Any]]:
+        """The tools of the conversation."""
+        return list(self._session.tools)
+
+    async def ask(self, history: list[WireMessage]) -> Sent:
+        """What is asked is answered at once."""
+        return await self.shape(history)
 
     async def observe(self, reply: WireMessage) -> None:
         """Through `observe`, as the wire's reply."""
@@ -302,6 +319,51 @@ class ThroughEngine:
 
     def _system(self) -> list[WireMessage]:
         return [{"role": "system", "content": self._session.system}] if self._session.system else []
+
+
+class ThroughTools(ThroughEngine):
+    """The engine with memory tools, and a scripted model that searches before it answers.
+
+    The model calls `memory_search` once for what it is asked on a branch, in the user's own words;
+    where these cannot be understood alone (`leans`, which stands in for a model's understanding)
+    the message before goes with them. It looks at no need, and takes what it is told.
+    """
+
+    def __init__(
+        self, memory: Engine, session: LiveSession, clock: LiveClock, *, pause: bool
+    ) -> None:
+        super().__init__(memory, session, clock, pause=pause)
+        self._tools = memory_tools(memory, session=session.name)
+        self._calls = 0
+
+    def tools(self) -> list[Mapping[str, Any]]:
+        """The conversation's own, and the memory tools."""
+        return [*super().tools(), *self._tools.definitions("openai-chat")]
+
+    async def ask(self, history: list[WireMessage]) -> Sent:
+        """The request in which the search's answer stands."""
+        first = await self.shape(history)
+        self._calls += 1
+        id_ = f"call_memory_{self._calls}"
+        arguments = json.dumps({"query": _search_query(history)}, ensure_ascii=False)
+        function = {"name": "memory_search", "arguments": arguments}
+        call: WireMessage = {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": id_, "type": "function", "function": function}],
+        }
+        await self.observe(call)
+        answer = await self._tools.call("memory_search", arguments)
+        history += [call, {"role": "tool", "tool_call_id": id_, "content": answer.text}]
+        sent = await self.shape(history)
+        return replace(sent, new_block=first.new_block or sent.new_block, lost_by="search")
+
+
+def _search_query(history: Sequence[WireMessage]) -> str:
+    said = [spoken([message]) for message in history if message["role"] == "user"]
+    if len(said) > 1 and leans(said[-1]):
+        return f"{said[-2]}\n{said[-1]}"
+    return said[-1]
 
 
 _LOST_BY: Final[Mapping[Cause, str]] = {
@@ -362,6 +424,10 @@ class SlidingWindow:
                 first += 1
             self._first = first
         return Sent(messages=list(history[first:]), lost_by="left the window")
+
+    async def ask(self, history: list[WireMessage]) -> Sent:
+        """What is asked is answered at once."""
+        return await self.shape(history)
 
     async def observe(self, reply: WireMessage) -> None:
         """Nothing is learned."""

@@ -29,25 +29,14 @@ from recollect_bench.live.sessions import LiveSession, WireMessage
 _NOTED: Final[WireMessage] = {"role": "assistant", "content": "Noted."}
 
 
-class StrictProvider(BackgroundServer):
-    """Chat Completions on this machine; each request waits until it is told its reply."""
+class JsonProvider(BackgroundServer):
+    """A provider on this machine that answers each request with one JSON object."""
 
-    def __init__(self, window_tokens: int) -> None:
-        self._window = window_tokens
-        self.overflows = 0
-        """Requests that were over the window."""
-        self.broken: list[str] = []
-        """Rules that requests broke."""
-        self.requests: asyncio.Queue[tuple[dict[str, Any], Callable[[WireMessage], None]]]
+    def __init__(self) -> None:
         config = uvicorn.Config(
             self._serve, interface="asgi3", lifespan="off", log_level="error", ws="none"
         )
         super().__init__(uvicorn.Server(config), socket.create_server(("127.0.0.1", 0)))
-
-    def __enter__(self) -> Self:
-        self.requests = asyncio.Queue()
-        self._reader = asyncio.get_running_loop()
-        return super().__enter__()
 
     async def _serve(
         self,
@@ -67,6 +56,28 @@ class StrictProvider(BackgroundServer):
         head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": head})
         await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, content: bytes) -> tuple[int, dict[str, Any]]:
+        """The status and the object for a request's body."""
+        raise NotImplementedError
+
+
+class StrictProvider(JsonProvider):
+    """Chat Completions on this machine; each request waits until it is told its reply."""
+
+    def __init__(self, window_tokens: int) -> None:
+        self._window = window_tokens
+        self.overflows = 0
+        """Requests that were over the window."""
+        self.broken: list[str] = []
+        """Rules that requests broke."""
+        self.requests: asyncio.Queue[tuple[dict[str, Any], Callable[[WireMessage], None]]]
+        super().__init__()
+
+    def __enter__(self) -> Self:
+        self.requests = asyncio.Queue()
+        self._reader = asyncio.get_running_loop()
+        return super().__enter__()
 
     async def _answer(self, content: bytes) -> tuple[int, dict[str, Any]]:
         tokens = len(content) // CHARS_A_TOKEN
@@ -145,6 +156,10 @@ class ThroughGateway:
             seconds=time.perf_counter() - begun,
         )
 
+    async def ask(self, history: list[WireMessage]) -> Sent:
+        """What is asked is answered at once."""
+        return await self.shape(history)
+
     async def observe(self, reply: WireMessage) -> None:
         """The provider replies."""
         await self._replied(reply)
@@ -152,10 +167,8 @@ class ThroughGateway:
     async def between(self) -> None:
         """What runs beside the turns goes on while a model answers."""
         gateway = self._gateway.gateway
-        assert gateway.loop is not None
         for memory in gateway.spaces.opened():
-            work = memory.engine.settle(60.0, jobs=True)
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, gateway.loop))
+            await gateway.memories.ask(memory.engine.settle(60.0, jobs=True))
 
     async def back(self) -> None:
         """The branch ends with a reply; the gateway finds out by itself that it was one."""
@@ -192,6 +205,7 @@ async def through_gateway(
             async with aiohttp.ClientSession() as http:
                 client = ThroughGateway(gateway, provider, session, clock, http)
                 tally = await feed(session, client)
+                tally.overflows = provider.overflows
     if client.errors or provider.broken:
         raise RecollectError(
             f"{len(client.errors)} errors reached the client, {len(provider.broken)} requests "

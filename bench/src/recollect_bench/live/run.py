@@ -30,6 +30,7 @@ from recollect_bench.live.feed import (
     Strategy,
     Tally,
     ThroughEngine,
+    ThroughTools,
     count,
     feed,
     folded,
@@ -40,6 +41,9 @@ Summaries: TypeAlias = Literal["none", "junk", "plausible"]
 StrategyName: TypeAlias = Literal[
     "recollect",
     "gateway",
+    "tools",
+    "tools-alone",
+    "both",
     "recall-off",
     "block-4000",
     "sliding-window",
@@ -127,8 +131,10 @@ async def run_session(session: LiveSession, how: LiveRun) -> Tally:
         arguments["embedding_cache.enabled"] = False  # they have one
     else:
         arguments.setdefault("recall.embedder", how.embedder)
-    if how.strategy == "recall-off":
+    if how.strategy in ("recall-off", "tools-alone"):
         arguments["recall.enabled"] = False
+    elif how.strategy == "tools":  # nothing is recalled for a turn; what was laid down still stands
+        arguments |= {"recall.block_tokens": 0, "recall.hard_cap_tokens": 0}
     elif how.strategy == "block-4000":
         arguments |= {"recall.every_turn": True, "recall.block_tokens": 4000}
     settings = load_settings(arguments=arguments, environment={}, file=Path("/dev/null")).settings
@@ -152,7 +158,10 @@ async def run_session(session: LiveSession, how: LiveRun) -> Tally:
 
             return await through_gateway(session, in_space(settings, space), clock, opened)
         async with opened(space) as memory:
-            through = ThroughEngine(memory, session, clock, pause=how.pause)
+            by_tools = how.strategy in ("tools", "tools-alone", "both")
+            through = (ThroughTools if by_tools else ThroughEngine)(
+                memory, session, clock, pause=how.pause
+            )
             if model is not None:
                 through.watch(model)
             return await feed(session, through)
@@ -241,6 +250,8 @@ def figures_of(tallies: Sequence[Tally]) -> dict[str, float]:
         figures["block_share"] = sum(t.block_tokens for t in tallies) / sent
         figures["request_tokens"] = sent / requests
         figures["prefix_kept"] = sum(tally.grown for tally in tallies) / requests
+        if refused := [t.overflows for t in tallies if t.overflows is not None]:
+            figures["overflows"] = sum(refused)
         figures["cost"] = sum(tally.cost for tally in tallies)
         figures["expiring_cost"] = sum(tally.expiring_cost for tally in tallies)
     seconds = sorted(second for tally in tallies for second in tally.seconds)

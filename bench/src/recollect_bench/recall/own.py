@@ -28,7 +28,7 @@ from recollect.rules.tokens import Weigher
 from recollect.search.bm25 import score_document
 from recollect.search.question import question_text
 from recollect.search.tokenize import tokenize
-from recollect.surfaces.cli.import_ import Recorded, find_sources
+from recollect.surfaces.cli.import_files import Recorded, find_sources
 from recollect.turn.align import LastRequest, enter, read
 from recollect.turn.ingest import ingest
 from recollect.turn.query import ask, query

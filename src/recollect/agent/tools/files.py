@@ -1,8 +1,10 @@
 """The tools `read`, `write` and `edit`: files and parts of them, and exact replacements.
 
 A file is replaced in one step: whoever reads it sees the old text or the new, never half of
-it. Nothing outside the workspace is touched, not even through a link. `read` never answers more
-than its limits and says how to read on; images come back as images.
+it; a turn that is stopped meanwhile is told that it was. Nothing outside the workspace is touched,
+not even through a link that takes a folder's place meanwhile: folders are opened one by one, and
+none through a link. `read` never answers more than its limits and says how to read on; images come
+back as images.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import base64
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from difflib import SequenceMatcher
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from recollect.agent.durably import completed
 from recollect.agent.tools.confine import Placed, ToolScope, confine
 from recollect.agent.tools.outcome import (
     Tool,
@@ -72,7 +75,7 @@ def read_tool(scope: ToolScope) -> Tool:
 
 def _read(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
     try:
-        data = whole_file(placed.path)
+        data = _whole_file(placed)
     except OSError as error:
         return failed(_trouble(placed, error))
     if media_type := _media_type(data):
@@ -90,16 +93,50 @@ def _read(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
     return _stretch(placed.shown, lines, max(1, offset or 1), limit)
 
 
-def whole_file(path: Path) -> bytes:
+_NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+_STEP: Final[int] = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NO_LINK
+"""A folder on the way to a file; where the system can, one that may be entered but not listed."""
+
+
+@contextmanager
+def _folder_of(placed: Placed, *, make: bool = False) -> Iterator[int]:
+    """The folder that a file is in, opened; `make` creates what is missing of it."""
+    steps = placed.path.relative_to(placed.base).parts[:-1]
+    if placed.path == placed.base:
+        raise _is_folder()
+    folder = os.open(placed.base, _STEP)
+    try:
+        for step in steps:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(step, dir_fd=folder)
+            outer, folder = folder, os.open(step, _STEP, dir_fd=folder)
+            os.close(outer)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _is_folder() -> IsADirectoryError:
+    return IsADirectoryError(errno.EISDIR, "it is a folder")
+
+
+def _whole_file(placed: Placed) -> bytes:
     """What is in a file; OSError where it is none, or too large to be looked at this way."""
-    there = path.stat()
-    if stat.S_ISDIR(there.st_mode):
-        raise IsADirectoryError(path)
-    if not stat.S_ISREG(there.st_mode):  # a pipe would never end
-        raise OSError(errno.EINVAL, "it is no regular file")
-    if there.st_size > MAX_FILE_BYTES:
-        raise OSError(errno.EFBIG, "it is too large; look at parts of it with bash (head, sed)")
-    return path.read_bytes()
+    with _folder_of(placed) as folder:  # without waiting: nobody may ever write to a pipe
+        handle = os.open(placed.path.name, os.O_RDONLY | os.O_NONBLOCK | _NO_LINK, dir_fd=folder)
+    try:
+        there = os.fstat(handle)
+        if stat.S_ISDIR(there.st_mode):
+            raise _is_folder()
+        if not stat.S_ISREG(there.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        if there.st_size > MAX_FILE_BYTES:
+            raise OSError(errno.EFBIG, "it is too large; look at parts of it with bash (head, sed)")
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(MAX_FILE_BYTES)
+    finally:
+        os.close(handle)
 
 
 def _stretch(shown: str, lines: list[str], first: int, limit: int | None) -> ToolOutcome:
@@ -146,20 +183,25 @@ def _media_type(data: bytes) -> str | None:
 
 def _trouble(placed: Placed, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        near = _similar(placed.path)
+        near = _similar(placed)
         return f"{placed.shown} does not exist." + (f" Near it: {', '.join(near)}." if near else "")
     if isinstance(error, IsADirectoryError):
         return f"{placed.shown} is a folder; list it with bash (ls)."
     return f"{placed.shown} cannot be read: {error.strerror or type(error).__name__}."
 
 
-def _similar(path: Path) -> list[str]:
+def _similar(placed: Placed) -> list[str]:
     """Names beside a missing file that begin alike: most often it is a typo."""
     try:
-        names = sorted(other.name for other in path.parent.iterdir())
+        with _folder_of(placed) as folder:
+            listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | _NO_LINK, dir_fd=folder)
+        try:
+            names = sorted(os.listdir(listed))  # noqa: PTH208 - of an open folder
+        finally:
+            os.close(listed)
     except OSError:
         return []
-    head = path.name[:3].lower()
+    head = placed.path.name[:3].lower()
     return [name for name in names if head and name.lower().startswith(head)][:5]
 
 
@@ -186,7 +228,7 @@ def write_tool(scope: ToolScope) -> Tool:
             return failed("`content` is missing; give the whole text of the file.")
         if scope.read_only:
             return failed(READ_ONLY)
-        return await asyncio.to_thread(_write, placed, content)
+        return await completed(_write, placed, content)
 
     return Tool(
         name="write",
@@ -212,7 +254,7 @@ def edit_tool(scope: ToolScope) -> Tool:
             return failed("`oldText` and `newText` are both needed.")
         if scope.read_only:
             return failed(READ_ONLY)
-        return await asyncio.to_thread(_edit, placed, old, new)
+        return await completed(_edit, placed, old, new)
 
     return Tool(
         name="edit",
@@ -231,11 +273,8 @@ def edit_tool(scope: ToolScope) -> Tool:
 
 
 def _write(placed: Placed, content: str) -> ToolOutcome:
-    if placed.path.is_dir():  # before anything is written: beside the root is outside of it
-        return failed(f"{placed.shown} is a folder; name a file.")
     try:
-        placed.path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(placed.path, content.encode("utf-8", "surrogatepass"))
+        _replace(placed, content.encode("utf-8", "surrogatepass"))
     except OSError as error:
         return failed(f"{placed.shown} cannot be written: {_why(error)}.")
     return ToolOutcome(text=f"Wrote {placed.shown} ({len(content)} characters).")
@@ -243,7 +282,7 @@ def _write(placed: Placed, content: str) -> ToolOutcome:
 
 def _edit(placed: Placed, old: str, new: str) -> ToolOutcome:
     try:
-        text = whole_file(placed.path).decode("utf-8")
+        text = _whole_file(placed).decode("utf-8")
     except OSError as error:
         return failed(f"{placed.shown} cannot be edited: {_why(error)}.")
     except UnicodeDecodeError:
@@ -260,7 +299,7 @@ def _edit(placed: Placed, old: str, new: str) -> ToolOutcome:
     at = text.index(old)
     try:
         changed = text[:at] + new + text[at + len(old) :]
-        _replace(placed.path, changed.encode("utf-8", "surrogatepass"))
+        _replace(placed, changed.encode("utf-8", "surrogatepass"))
     except OSError as error:
         return failed(f"{placed.shown} cannot be written: {_why(error)}.")
     line = text.count("\n", 0, at) + 1
@@ -301,21 +340,37 @@ def _not_found(shown: str, text: str, old: str) -> str:
     return f"`oldText` was not found in {shown}. {hint} Read the file again and copy it exactly."
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(placed: Placed, data: bytes) -> None:
     """Put the file in place in one step, with the rights that it had."""
-    beside = path.with_name(f".{path.name[:40]}.{os.urandom(4).hex()}.new")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    name = placed.path.name
+    beside = f".{name[:40]}.{os.urandom(4).hex()}.new"
+    with _folder_of(placed, make=True) as folder:
+        rights = _rights(name, folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
+        handle = os.open(beside, flags, 0o666, dir_fd=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                if rights is not None:
+                    os.fchmod(file.fileno(), rights)
+            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            with suppress(FileNotFoundError):
+                os.unlink(beside, dir_fd=folder)
+            raise
+
+
+def _rights(name: str, folder: int) -> int | None:
+    """Those of a file; None where there is none yet."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            beside.chmod(path.stat().st_mode & 0o7777)
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        raise _is_folder()
+    return None if stat.S_ISLNK(mode) else mode & 0o7777
 
 
 def _why(error: OSError) -> str:

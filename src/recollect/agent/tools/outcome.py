@@ -9,13 +9,13 @@ ended; a command that was aborted leaves no file, and the folder goes with its s
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from recollect.config.settings import Redaction
+from recollect.formats.tool_definition import tool_definition
 from recollect.rules.redaction import redact
 from recollect.session.files import outputs_folder, private_folder, write_new_file
 from recollect.values.model import FormatName
@@ -63,12 +63,7 @@ class Tool:
 
 def wire_tool(tool: Tool, format_name: FormatName) -> dict[str, Any]:
     """The tool as a provider wants it described."""
-    described = {"name": tool.name, "description": tool.description}
-    if format_name == "anthropic":
-        return {**described, "input_schema": dict(tool.parameters)}
-    if format_name == "openai-chat":
-        return {"type": "function", "function": {**described, "parameters": dict(tool.parameters)}}
-    return {"type": "function", **described, "parameters": dict(tool.parameters), "strict": False}
+    return tool_definition(format_name, tool.name, tool.description, tool.parameters)
 
 
 def schema(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,10 +126,6 @@ class Outputs:
             text = "".join(redact(piece, pii=self.redaction.pii).text for piece in _pieces(text))
         private_folder(path.parent)
         write_new_file(path, text.encode("utf-8", "surrogateescape"))
-
-    def clear(self) -> None:
-        """Delete what was kept for this session."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def whole_lines(data: bytes) -> bytes:

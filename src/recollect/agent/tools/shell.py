@@ -3,8 +3,8 @@
 Always holds: at its end, at its deadline and when the turn is aborted the command's process group
 is killed, and on Linux every process of this user that still carries its environment, also one
 that began a session of its own (`setsid`, a daemon) and so is in no group that could be killed.
-What another service starts on its behalf is out of reach. A command is not confined to the
-workspace; who cannot trust the model with the machine runs the agent in a container.
+What another service starts on its behalf is out of reach. How far a command is trusted is the
+scope's `ShellRule`: as far as its user, inside bubblewrap, when a person allows it, or not at all.
 """
 
 from __future__ import annotations
@@ -145,6 +145,8 @@ def bash_tool(scope: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
             return failed("`command` is missing; give one command for bash.")
         if scope.read_only:
             return failed("The workspace is read-only; no commands are run in it.")
+        if refusal := await _refusal(command, scope):
+            return failed(refusal)
         asked = number_given(arguments, "timeout")
         limit = min(asked, MAX_SECONDS) if asked and asked > 0 else seconds
         return await _run(command, scope, limit)
@@ -154,7 +156,7 @@ def bash_tool(scope: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
         description=(
             "Run a command with bash in the workspace and see what it prints, stdout and stderr "
             f"together. It is stopped after {seconds:g} seconds unless timeout says otherwise. "
-            "Nothing keeps running in the background."
+            "Nothing keeps running in the background." + _CONFINED[scope.shell.mode == "confined"]
         ),
         parameters=schema(
             ("command",),
@@ -165,6 +167,27 @@ def bash_tool(scope: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
     )
 
 
+_CONFINED = {False: "", True: " It can write in the workspace and in /tmp, and read the system."}
+NOBODY_ASKED = (
+    "Not run: commands cannot be confined on this machine, and nobody is here to allow one. Do it "
+    "with the other tools, or tell the user what to run."
+)
+NOT_ALLOWED = "Not run: the user did not allow this command. Ask what to do instead."
+SHELL_OFF = "Not run: commands are turned off. Do it with the other tools."
+
+
+async def _refusal(command: str, scope: ToolScope) -> str:
+    """Why a command is not run; empty where it is."""
+    rule = scope.shell
+    if rule.mode == "off":
+        return SHELL_OFF
+    if rule.mode != "asked":
+        return ""
+    if rule.confirm is None:
+        return NOBODY_ASKED
+    return "" if await rule.confirm(command) else NOT_ALLOWED
+
+
 async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
     output = _Output(keeps=scope.outputs is not None)
     mark = new_mark()
@@ -172,8 +195,9 @@ async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
     ours, theirs = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            "bash", "-c", command, cwd=scope.root, stdin=DEVNULL, stdout=theirs, stderr=theirs,
-            start_new_session=True, env=environment(mark),
+            *scope.shell.command(command, scope), cwd=scope.root, stdin=DEVNULL,
+            stdout=theirs, stderr=theirs, start_new_session=True,
+            env=scope.shell.environment(environment(mark), NAME),
         )  # fmt: skip
     except OSError as error:
         os.close(ours)

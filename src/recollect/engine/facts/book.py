@@ -37,11 +37,13 @@ from recollect.facts.written import (
     with_own_id,
 )
 from recollect.ports import Archive, Clock, Model, Spool, Store
+from recollect.rules.trust import lowest
 from recollect.search.tokenize import tokenize
 from recollect.upkeep.forget import Cascade
 from recollect.upkeep.forget import forget as forget_all
 from recollect.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.values.fact import (
+    EvidenceSpan,
     Fact,
     FactDraft,
     FactId,
@@ -51,7 +53,7 @@ from recollect.values.fact import (
     type_named,
 )
 from recollect.values.recall import FactQuery
-from recollect.values.segment import Trust
+from recollect.values.segment import Segment, SegmentId, Trust
 from recollect.values.upkeep import Certificate, ForgetOrder
 
 _MOST_NAMED: Final = 5
@@ -433,15 +435,22 @@ class FactBook:
         at: float | None = None,
         made_by: MadeBy = "user",
         trust: Trust = "high",
+        source: SegmentId | None = None,
     ) -> FactWritten:
         """Take in a statement; what it corrects is replaced, what is known stays as it is.
 
-        `at` is since when it holds; never later than now, which it is without.
+        `at` is since when it holds; never later than now, which it is without. `source` is the
+        message that says it: the fact goes with it, and is trusted no more than it is.
         """
         self._check_writable()
         content, masked = self._stored(text, type)
         about = self._stored(subject, type)[0] if subject.strip() else ""
         now = self._clock.now()
+        evidence: tuple[EvidenceSpan, ...] = ()
+        if source is not None:
+            said = await self._said(source)
+            evidence = (EvidenceSpan(segment=said.id, start=0, end=len(said.text)),)
+            trust = lowest([trust, said.trust])
         statement = WrittenStatement(
             content=content,
             type=type,
@@ -450,9 +459,16 @@ class FactBook:
             made_by=made_by,
             trust=trust,
         )
-        draft = replace(draft_of(statement), session=self._session)
+        draft = replace(draft_of(statement), session=self._session, evidence=evidence)
         written = await decided(lambda: self._writer.add(draft))
         return replace(written, masked=masked)
+
+    async def _said(self, id: SegmentId) -> Segment:  # noqa: A002
+        """A message that a fact may rest on; of another session there is none."""
+        stored = await self._store.segments([id])
+        if not stored or self._session not in (None, stored[0].segment.session):
+            raise RecollectError("there is no such message to rest it on; search for its id")
+        return stored[0].segment
 
     async def edit(
         self,

@@ -430,7 +430,8 @@ class Extraction:
             final = isinstance(error, ModelRefused) or lease.attempt >= self.max_attempts
             if not final:
                 raise
-            note = f"the model did not answer ({type(error).__name__}), so by rules alone"
+            why = str(error) or type(error).__name__
+            note = f"the model did not answer ({why}), so by rules alone"
         return await by(None), note
 
     def _digest_jobs(

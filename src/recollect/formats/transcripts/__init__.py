@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from recollect.errors import FormatError, UnknownFormat
 from recollect.formats.json_text import Fields, array_items, object_fields, text_of
 from recollect.formats.openai_responses import RESPONSES_ITEM_TYPES
+from recollect.formats.transcripts.aider import is_aider, read_aider
 from recollect.formats.transcripts.claude_code import read_claude_code
 from recollect.formats.transcripts.codex import LINE_TYPES as CODEX_LINE_TYPES
 from recollect.formats.transcripts.codex import read_codex
 from recollect.formats.transcripts.flat import CALL_ROLES, RESULT_ROLES, read_flat
+from recollect.formats.transcripts.opencode import read_opencode
 from recollect.formats.transcripts.pi import ENTRY_TYPES as PI_ENTRY_TYPES
 from recollect.formats.transcripts.pi import read_pi
 from recollect.formats.transcripts.plain import read_messages, read_request, read_tau_bench
@@ -35,7 +37,7 @@ __all__ = ["detect_kind", "read_transcript", "read_transcripts"]
 
 
 _SAMPLED_RECORDS = 200
-_DOCUMENT_KINDS = frozenset({"request", "tau-bench", "messages"})
+_DOCUMENT_KINDS = frozenset({"request", "tau-bench", "messages", "opencode"})
 _WIRE_KEYS = frozenset({"tool_calls", "tool_call_id", "toolCallId", "stopReason"})
 
 
@@ -62,7 +64,9 @@ def find_kind(data: bytes, *, name: str = "") -> DetectedRecording:
         raise UnknownFormat(f"{name or 'the recording'} is empty; there is nothing to read")
     first_line = document.split(b"\n", 1)[0].strip()
     finding = None
-    if document.startswith(b"[") and is_utf8(document):
+    if is_aider(data):
+        finding = DetectedRecording(kind="aider")
+    elif document.startswith(b"[") and is_utf8(document):
         finding = _kind_of_array(document)
     elif object_fields(first_line) is None and is_utf8(document):
         finding = _kind_of_object(document)  # a document printed over several lines
@@ -95,7 +99,7 @@ def _kind_of_object(document: bytes) -> DetectedRecording | None:
     kind = _kind_of_part(document)
     return (
         DetectedRecording(kind=kind, parts=(document,))
-        if kind in {"request", "tau-bench"}
+        if kind in {"request", "tau-bench", "opencode"}
         else None
     )
 
@@ -154,6 +158,8 @@ def _kind_of_record(fields: Fields) -> TranscriptKind | None:
         found = "claude-code"
     elif kind in PI_ENTRY_TYPES and role is None and ("message" in fields or kind != "message"):
         found = "pi"
+    elif "info" in fields and _is_list(fields, "messages"):
+        found = "opencode"
     elif "traj" in fields:
         found = "tau-bench"
     elif role is None and (_is_list(fields, "messages") or {"input", "model"} <= fields.keys()):
@@ -178,7 +184,8 @@ def _nothing_found(first_line: bytes, name: str) -> str:
         f"{name or 'the recording'} is of no kind that is known. Looked for: a pi or OpenClaw "
         "session (a line of type session), a Claude Code session (lines with uuid), a Codex "
         "rollout (lines with payload), a flat log or messages (lines with role), a request body "
-        "(messages or input), a JSON array of messages or of tau-bench runs (traj). "
+        "(messages or input), a session that opencode exported (info and messages), aider's "
+        "histories, a JSON array of messages or of tau-bench runs (traj). "
         f"It begins with {start!r}. Give the session file itself, unpacked, or a JSON array of "
         "the messages."
     )
@@ -217,6 +224,8 @@ def read_transcripts(
     finding = find_kind(data, name=name)
     if finding.parts is not None:
         return _read_parts(finding, finding.parts, progress)
+    if finding.kind == "aider":
+        return read_aider(data, progress=progress)
     if finding.kind == "messages":
         return (_read_message_lines(data, progress),)
     return (_LINE_READERS[finding.kind](data, progress=progress),)
@@ -231,6 +240,8 @@ def _read_parts(
     for part in parts:
         if finding.kind == "request":
             sessions.append(read_request(part))
+        elif finding.kind == "opencode":
+            sessions.append(read_opencode(part))
         elif finding.kind == "tau-bench":
             sessions.append(read_tau_bench(part))
         else:

@@ -9,6 +9,7 @@ chain but are no items. Never follows `logicalParentUuid`: the summary stands fo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from recollect.formats.json_text import Fields, array_items, object_fields, text_of
 from recollect.formats.transcripts.records import (
@@ -100,6 +101,19 @@ def result_ids(blocks: list[LoggedBlock]) -> list[str]:
     return [b.call_id for b in blocks if b.type == "tool_result" and b.call_id is not None]
 
 
+LINE_TYPES: Final = frozenset(
+    {"user", "assistant", "system", "attachment", "progress", "summary", "file-history-snapshot"}
+    | {"queue-operation", "last-prompt", "mode", "cost-state", "tools-used", "atis-latch"}
+    | {"api-request", "api-request-blob", "api-request-shape"}
+)
+"""Types of lines; those that neither speak nor carry the chain are passed by."""
+ATTACHMENT_TYPES: Final = frozenset(
+    {"environment", "model", "deferred_tools_delta", "agent_listing_delta", "skill_listing"}
+    | {"session_context", "date", "remote_session_change", "prompt_snapshot", "task_status"}
+    | {"queued_command"}
+)
+"""What Claude Code attaches by itself. No message of anybody's, but for `queued_command`."""
+SYSTEM_SUBTYPES: Final = frozenset({"compact_boundary", "stop_hook_summary"})
 _KEPT_FIELDS = frozenset(
     {
         "type",
@@ -148,52 +162,92 @@ class _ClaudeSession:
 
 def read_claude_code(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
     """Read a session file, every branch of it."""
-    session = _ClaudeSession()
-    _collect(data, session, progress)
-    # A subagent's own file holds nothing but sidechain lines: there they are the conversation.
-    has_main = any(
-        _speaks(line.record.fields) and not is_set(line.record.fields, "isSidechain")
-        for line in session.lines
-    )
-    for line in session.lines:
-        if not (has_main and is_set(line.record.fields, "isSidechain")):
-            _take(line, session)
-    parents = _parents(session)
-    requests = _requests(session, parents)
-    first = session.lines[0].record.fields if session.lines else {}
-    boundaries = sum(_is_boundary(line.record.fields) for line in session.lines)
-    summaries = sum(is_set(line.record.fields, "isCompactSummary") for line in session.lines)
-    return RecordedSession(
-        kind="claude-code",
-        format="anthropic",
-        items=tuple(_item(message) for message in session.messages),
-        requests=requests,
-        session_id=text_of(first, "sessionId"),
-        version=text_of(first, "version"),
-        model=next((m.model for m in reversed(session.messages) if m.model), None),
-        compactions=max(boundaries, summaries),
-        passed_over=tuple(session.passed_over),
-    )
+    reader = ClaudeCodeReader()
+    reader.feed(data, progress=progress)
+    return reader.session()
 
 
-def _collect(data: bytes, session: _ClaudeSession, progress: Progress | None) -> None:
-    seen: set[str] = set()
-    for record in records(data, passed_over=session.passed_over, progress=progress):
-        fields = {key: raw for key, raw in record.fields.items() if key in _KEPT_FIELDS}
-        uuid = text_of(fields, "uuid")
-        if uuid is None:
-            if _speaks(fields):
-                session.passed_over.append(f"line {record.line}: a message without a uuid")
-        elif uuid in seen:
-            session.passed_over.append(f"line {record.line}: repeats an earlier uuid")
-        else:
-            seen.add(uuid)
-            kept = Record(line=record.line, fields=fields, raw=b"")
-            session.lines.append(_SessionLine(record=kept, uuid=uuid))
+class ClaudeCodeReader:
+    """Reads a session file that grows, whole lines at a time."""
+
+    def __init__(self) -> None:
+        self._session = _ClaudeSession()
+        self._seen: set[str] = set()
+        self._lines = 0
+        self._taken = 0
+        self._has_main = False
+        """A subagent's own file holds nothing but sidechain lines: there they are the
+        conversation."""
+
+    def feed(self, data: bytes, *, progress: Progress | None = None) -> None:
+        """Take the next lines."""
+        session, had_main = self._session, self._has_main
+        passed_over = session.passed_over
+        for record in records(data, passed_over=passed_over, progress=progress, before=self._lines):
+            fields = {key: raw for key, raw in record.fields.items() if key in _KEPT_FIELDS}
+            queued = _queued_prompt(record.fields)
+            if queued is not None:
+                fields |= {"type": b'"user"', "message": queued}
+            uuid = text_of(fields, "uuid")
+            if uuid is None:
+                if _speaks(fields):
+                    passed_over.append(f"line {record.line}: a message without a uuid")
+            elif uuid in self._seen:
+                passed_over.append(f"line {record.line}: repeats an earlier uuid")
+            else:
+                self._seen.add(uuid)
+                kept = Record(line=record.line, fields=fields, raw=b"")
+                session.lines.append(_SessionLine(record=kept, uuid=uuid))
+                if not self._has_main and _speaks(fields):
+                    self._has_main = not is_set(fields, "isSidechain")
+        self._lines += data.count(b"\n")
+        if self._has_main and not had_main and self._taken:  # what was taken was a subagent's
+            for line in session.lines:
+                line.message = None
+            self._session = _ClaudeSession(lines=session.lines, passed_over=passed_over)
+            self._taken = 0
+
+    def session(self) -> RecordedSession:
+        """What was read so far."""
+        session = self._session
+        for line in session.lines[self._taken :]:
+            if not (self._has_main and is_set(line.record.fields, "isSidechain")):
+                _take(line, session)
+        self._taken = len(session.lines)
+        parents, orphans = _parents(session)
+        contexts = _contexts(session, parents)
+        requests = _requests(session, contexts)
+        first = session.lines[0].record.fields if session.lines else {}
+        boundaries = sum(_is_boundary(line.record.fields) for line in session.lines)
+        summaries = sum(is_set(line.record.fields, "isCompactSummary") for line in session.lines)
+        return RecordedSession(
+            kind="claude-code",
+            format="anthropic",
+            items=tuple(_item(message) for message in session.messages),
+            requests=requests,
+            session_id=text_of(first, "sessionId"),
+            version=text_of(first, "version"),
+            model=next((m.model for m in reversed(session.messages) if m.model), None),
+            compactions=max(boundaries, summaries),
+            current=contexts.newest,
+            passed_over=(*session.passed_over, *orphans),
+        )
 
 
 def _speaks(fields: Fields) -> bool:
     return text_of(fields, "type") in {"user", "assistant"} and "message" in fields
+
+
+def _queued_prompt(fields: Fields) -> bytes | None:
+    """What the user typed while the agent was at work: Claude Code hands it over in a reminder of
+    its own and writes it as an attachment, but it is the user's all the same."""
+    attachment = object_fields(fields.get("attachment", b"")) or {}
+    if text_of(attachment, "type") != "queued_command" or "prompt" not in attachment:
+        return None
+    if text_of(attachment, "commandMode") != "prompt":  # a notification, which nobody typed
+        return None
+    # with a key that no request holds, so that the item counts as written by this reader
+    return b'{"role":"user","content":%s,"queued":true}' % attachment["prompt"]
 
 
 def _is_boundary(fields: Fields) -> bool:
@@ -270,7 +324,9 @@ def _item(message: LoggedMessage) -> TranscriptItem:
     )
 
 
-def _parents(session: _ClaudeSession) -> list[int | None]:
+def _parents(session: _ClaudeSession) -> tuple[list[int | None], list[str]]:
+    """The position of every line's parent, and a complaint for each that is not there."""
+    orphans: list[str] = []
     positions = {line.uuid: position for position, line in enumerate(session.lines)}
     parents: list[int | None] = []
     for line in session.lines:
@@ -278,22 +334,31 @@ def _parents(session: _ClaudeSession) -> list[int | None]:
         parent_uuid = None if _is_boundary(fields) else text_of(fields, "parentUuid")
         parent = positions.get(parent_uuid) if parent_uuid else None
         if parent_uuid and parent is None and line.message is not None:
-            session.passed_over.append(no_parent(line.record.line, parent_uuid))
+            orphans.append(no_parent(line.record.line, parent_uuid))
         parents.append(parent)
-    return parents
+    return parents, orphans
 
 
-def _requests(session: _ClaudeSession, parents: list[int | None]) -> tuple[RecordedRequest, ...]:
-    """One request for every response, in the file's order, whatever its branch."""
+@dataclass(slots=True)
+class _Contexts:
+    """What was shown at each point of the conversation."""
+
+    shown_to: dict[int, ShownItems] = field(default_factory=dict)
+    """By the message that answered it."""
+    newest: ShownItems = field(default_factory=ShownItems)
+    """At the last line that stands in the conversation or begins it anew."""
+
+
+def _contexts(session: _ClaudeSession, parents: list[int | None]) -> _Contexts:
     contexts = [ShownItems()] * len(session.lines)
-    shown_to: dict[int, ShownItems] = {}
+    found = _Contexts()
     preserved = _preserved_segments(session, parents)
     for position, parent in parents_first(parents):
         line = session.lines[position]
         context = contexts[parent] if parent is not None else ShownItems()
         message = line.message
         if message is not None and session.messages[message].role == "assistant":
-            context = shown_to.setdefault(message, context).then(message)
+            context = found.shown_to.setdefault(message, context).then(message)
         elif message is not None and message not in context:
             # Of parallel calls all but one result hang beside the path to the next response;
             # the first of their lines on it stands for all, which are one message by now.
@@ -301,9 +366,19 @@ def _requests(session: _ClaudeSession, parents: list[int | None]) -> tuple[Recor
         for item in preserved.get(line.uuid, ()):
             context = context.then(item)
         contexts[position] = context
+    for position in range(len(session.lines) - 1, -1, -1):
+        line = session.lines[position]
+        if line.message is not None or _is_boundary(line.record.fields):
+            found.newest = contexts[position]
+            break
+    return found
+
+
+def _requests(session: _ClaudeSession, contexts: _Contexts) -> tuple[RecordedRequest, ...]:
+    """One request for every response, in the file's order, whatever its branch."""
     return tuple(
-        RecordedRequest(shown=shown_to[at], answered=(at,), usage=session.messages[at].usage)
-        for at in sorted(shown_to)
+        RecordedRequest(shown=shown, answered=(at,), usage=session.messages[at].usage)
+        for at, shown in sorted(contexts.shown_to.items())
         if session.messages[at].is_call
     )
 

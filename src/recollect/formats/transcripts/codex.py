@@ -29,7 +29,15 @@ from recollect.values.transcript import RecordedSession, ShownItems, TranscriptI
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LINE_TYPES = frozenset({"session_meta", "response_item", "compacted", "turn_context", "event_msg"})
+LINE_TYPES = frozenset(
+    {"session_meta", "response_item", "compacted", "turn_context", "event_msg"}
+    | {"world_state", "token_usage_record"}
+)
+EVENT_TYPES = frozenset(
+    {"token_count", "task_started", "user_message", "thread_rolled_back"}
+    | {"task_complete", "item_completed", "thread_settings_applied"}
+)
+"""Events; those that say nothing of the history are passed by."""
 _NEVER_SENT = frozenset({"ghost_snapshot"})  # undo points of the client
 _KEPT_USER_BYTES = 80_000
 """Without a replacement history Codex keeps user messages up to 20k tokens of 4 bytes."""
@@ -69,17 +77,40 @@ class _Rollout:
 
 def read_codex(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
     """Read a rollout."""
-    rollout = _Rollout()
-    for record in records(data, passed_over=rollout.passed_over, progress=progress):
-        _take(record, rollout)
-    meta = rollout.meta or {}
+    reader = CodexReader()
+    reader.feed(data, progress=progress)
+    return reader.session()
+
+
+class CodexReader:
+    """Reads a rollout that grows, whole lines at a time."""
+
+    def __init__(self) -> None:
+        self._rollout = _Rollout()
+        self._lines = 0
+
+    def feed(self, data: bytes, *, progress: Progress | None = None) -> None:
+        """Take the next lines."""
+        rollout = self._rollout
+        passed_over = rollout.passed_over
+        for record in records(data, passed_over=passed_over, progress=progress, before=self._lines):
+            _take(record, rollout)
+        self._lines += data.count(b"\n")
+
+    def session(self) -> RecordedSession:
+        """What was read so far."""
+        return _session(self._rollout)
+
+
+def _session(rollout: _Rollout) -> RecordedSession:
+    meta, runs = rollout.meta or {}, rollout.runs.so_far()
     instructions = mapping_of(meta.get("base_instructions")).get("text")
     tools = meta.get("dynamic_tools")
     return RecordedSession(
         kind="codex",
         format="openai-responses",
-        items=rollout.runs.with_usage(rollout.items),
-        requests=rollout.runs.requests(),
+        items=runs.with_usage(rollout.items),
+        requests=runs.requests(),
         session_id=text_of(meta, "id"),
         version=text_of(meta, "cli_version"),
         model=rollout.model,
@@ -87,6 +118,7 @@ def read_codex(data: bytes, *, progress: Progress | None = None) -> RecordedSess
         system=instructions if isinstance(instructions, str) else text_of(meta, "instructions"),
         tools=tools.decode() if tools is not None and array_items(tools) else None,
         compactions=rollout.compactions,
+        current=rollout.context,
         passed_over=tuple(rollout.passed_over),
     )
 

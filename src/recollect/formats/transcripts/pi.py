@@ -46,6 +46,11 @@ ENTRY_TYPES = frozenset(
         "custom_message",
     }
 )
+ROLES = frozenset(
+    {"system", "user", "assistant", "toolResult", "bashExecution", "custom", "hookMessage"}
+    | {"branchSummary", "compactionSummary"}
+)
+BLOCK_TYPES = frozenset({"text", "thinking", "image", "toolCall"})
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from recollect.errors import FormatError
+from recollect.errors import FormatError, MissingExtra
 from recollect.formats.json_text import Fields, decode, object_fields, text_of
 from recollect.values.model import Usage
 from recollect.values.transcript import RecordedRequest, ShownItems, TranscriptItem
@@ -48,13 +48,18 @@ class Record:
 
 
 def unpacked(data: bytes, *, name: str = "") -> bytes:
-    """The recording itself: gzip undone and a byte order mark dropped, where there is one."""
+    """The recording itself: gzip or Zstandard undone and a byte order mark dropped, where there is
+    one."""
     subject = name or "the recording"
     if data.startswith(_ZSTANDARD_MAGIC):
-        raise FormatError(
-            f"{subject} is compressed with Zstandard, which is not supported; "
-            "unpack it with `zstd -d` and give the .jsonl file"
-        )
+        try:
+            from backports import zstd
+        except ImportError:
+            raise MissingExtra(feature="reading Zstandard", extra="hooks") from None
+        try:
+            data = zstd.decompress(data)
+        except zstd.ZstdError as error:
+            raise FormatError(f"{subject} is a damaged Zstandard file: {error}") from error
     if data.startswith(_GZIP_MAGIC):
         try:
             data = gzip.decompress(data)
@@ -64,11 +69,14 @@ def unpacked(data: bytes, *, name: str = "") -> bytes:
 
 
 def records(
-    data: bytes, *, passed_over: list[str], progress: Progress | None = None
+    data: bytes, *, passed_over: list[str], progress: Progress | None = None, before: int = 0
 ) -> Iterator[Record]:
-    """The JSON objects of a JSONL recording, in order; bad lines are told in `passed_over`."""
+    """The JSON objects of a JSONL recording, in order; bad lines are told in `passed_over`.
+
+    `before` says how many lines stand before these.
+    """
     told = 0
-    for number, start, end in _lines(data):
+    for number, start, end in _lines(data, before):
         if progress is not None and start - told >= _PROGRESS_STEP_BYTES:
             told = start
             progress(start, len(data))
@@ -160,9 +168,9 @@ def instant_of(fields: Fields, key: str) -> float | None:
     return value / 1000 if value > _MILLISECONDS_FROM else float(value)
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, int, int]]:
+def _lines(data: bytes, before: int) -> Iterator[tuple[int, int, int]]:
     """Number, start and end of every line."""
-    number, start = 0, 0
+    number, start = before, 0
     while start < len(data):
         number += 1
         end = data.find(b"\n", start)
@@ -255,6 +263,12 @@ class ModelRuns:
             self._answered = []
         elif usage is not None and self._found and self._found[-1].usage is None:
             self._found[-1] = replace(self._found[-1], usage=usage)
+
+    def so_far(self) -> ModelRuns:
+        """The same, to be ended here while these go on."""
+        return ModelRuns(
+            _found=list(self._found), _shown=self._shown, _answered=list(self._answered)
+        )
 
     def requests(self) -> tuple[RecordedRequest, ...]:
         """Every call, in order."""

@@ -1,9 +1,8 @@
 """Answers a search: the best passages by words and by each vector, and what stands around them.
 
-Words and vectors are looked for at the same time, each on a connection of its own; the passages
-they name are then described together, with what `search` needs to score them. Never scores for
-good. Always holds: no way waits for a connection while it holds one, so searches cannot block each
-other; what is left out takes nobody's place, and changes no statistic; of the same passage and
+Words and vectors are looked for in the same round trip of one transaction; the passages they name
+are then described together, with what `search` needs to score them. Never scores for good. Always
+holds: what is left out takes nobody's place, and changes no statistic; of the same passage and
 query the same is said, whether it was found by words, by vector or as a neighbour.
 """
 
@@ -16,14 +15,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isnan
 from typing import Any, Final
-from uuid import UUID
 
 import numpy as np
 
 from recollect.stores.postgres.driver import big_endian, int8s, texts, vector
 from recollect.stores.postgres.filters import FileMemo, InFiles, from_memo
-from recollect.stores.postgres.pool import Pool, Transaction
-from recollect.stores.postgres.postings import NONE, Ints, term_of
+from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.postings import Ints, term_of
 from recollect.stores.postgres.vectors import (
     EMBEDDER,
     EmbedderMemo,
@@ -35,7 +33,6 @@ from recollect.stores.postgres.words import FoundByWords, find_by_words
 from recollect.values.message import EntryKey
 from recollect.values.recall import (
     FILE_SESSIONS,
-    AskedVector,
     Candidate,
     CandidateQuery,
     Candidates,
@@ -59,7 +56,8 @@ TERMS: Final = """
 """
 _SIMILARITY: Final = """
     LEFT JOIN LATERAL (
-        SELECT 1 - (v <=> %(asked_{place})s::vector) AS similarity FROM recollect.vectors
+        SELECT 1 - (coalesce(half::vector, v) <=> %(asked_{place})s::vector) AS similarity
+        FROM recollect.vectors
         WHERE space_id = %(space)s AND passage_no = p.passage_no AND embedder_no = (
             SELECT embedder_no FROM recollect.embedders
             WHERE space_id = %(space)s AND name = %(embedder_{place})s
@@ -210,19 +208,12 @@ class SearchMemos:
     files: FileMemo = field(default_factory=FileMemo)
 
 
-async def find(pool: Pool, memos: SearchMemos, space_id: UUID, query: CandidateQuery) -> Candidates:
+async def find(work: Transaction, memos: SearchMemos, query: CandidateQuery) -> Candidates:
     """What may answer the query."""
-    left_out, in_files = await _known_before(pool, memos, space_id, query)
-    words, near = await _ways(pool, memos, space_id, query, left_out, in_files)
+    left_out, in_files = await _known_before(work, memos, query)
+    words, near = await _ways(work, memos, query, left_out, in_files)
     numbers = sorted({*words.numbers, *near})
-    passages: tuple[Candidate, ...] = ()
-    if numbers:
-        async with pool.transaction(space_id, read=True) as work:
-            passages = await describe(work, query, numbers)
-    if query.leave_out:  # one may have been indexed anew, under other numbers, meanwhile
-        passages = tuple(
-            [candidate for candidate in passages if candidate.segment not in query.leave_out]
-        )
+    passages = await describe(work, query, numbers) if numbers else ()
     if in_files is not None:
         passages = tuple([candidate for candidate in passages if _in_scope(candidate, query)])
     held = words.frequencies or {}
@@ -230,30 +221,25 @@ async def find(pool: Pool, memos: SearchMemos, space_id: UUID, query: CandidateQ
         passages=passages,
         documents=words.documents,
         average_length=words.total_length / words.documents if words.documents else 0.0,
-        document_frequencies={word: held.get(term_of(space_id, word), 0) for word in query.words},
+        document_frequencies={
+            word: held.get(term_of(work.space_id, word), 0) for word in query.words
+        },
         cold_searched=words.cold_searched,
     )
 
 
 async def _known_before(
-    pool: Pool, memos: SearchMemos, space_id: UUID, query: CandidateQuery
+    work: Transaction, memos: SearchMemos, query: CandidateQuery
 ) -> tuple[Ints, InFiles | None]:
     """The passages of what the query leaves out, and those of memory files where it wants them
     beside a session: asked once, for every way needs them."""
-    if not query.leave_out and not from_memo(query):
-        return NONE, None
-    left_out, in_files = NONE, None
-    async with pool.transaction(space_id, read=True) as work:
-        asking = None
-        if query.leave_out:
-            given = {"space": space_id, "ids": texts(query.leave_out)}
-            asking = await work.send(_LEFT_OUT, given)
-        if from_memo(query):
-            in_files = await memos.files.fresh(work)
-        if asking is not None:
-            packed = await asking.fetchone()
-            left_out = big_endian(packed[0] if packed is not None else None, "i8")
-    return left_out, in_files
+    asking = None
+    if query.leave_out:
+        given = {"space": work.space_id, "ids": texts(query.leave_out)}
+        asking = await work.send(_LEFT_OUT, given)
+    in_files = await memos.files.fresh(work) if from_memo(query) else None
+    packed = await asking.fetchone() if asking is not None else None
+    return big_endian(packed[0] if packed is not None else None, "i8"), in_files
 
 
 def _in_scope(candidate: Candidate, query: CandidateQuery) -> bool:
@@ -261,35 +247,25 @@ def _in_scope(candidate: Candidate, query: CandidateQuery) -> bool:
 
 
 async def _ways(
-    pool: Pool,
+    work: Transaction,
     memos: SearchMemos,
-    space_id: UUID,
     query: CandidateQuery,
     left_out: Ints,
     in_files: InFiles | None,
 ) -> tuple[FoundByWords, set[int]]:
-    """What words find, and the passages that any of the vectors finds."""
-
-    async def by_words() -> FoundByWords:
-        async with pool.transaction(space_id, read=True) as work:
-            return await find_by_words(work, query, left_out, in_files)
-
-    async def by_vector(asked: AskedVector) -> list[int]:
-        async with pool.transaction(space_id, read=True) as work:
-            return await nearest(work, query, asked, memos.embedders, left_out, in_files)
-
-    if not query.vectors:
-        return await by_words(), set()
-    begun = [asyncio.create_task(by_vector(asked)) for asked in query.vectors]
+    """What words find, and the passages that any of the vectors finds: asked at the same time."""
+    begun = [
+        asyncio.create_task(nearest(work, query, asked, memos.embedders, left_out, in_files))
+        for asked in query.vectors
+    ]
     try:
-        words = await by_words()
-        near = {number for found in await asyncio.gather(*begun) for number in found}
+        words = await find_by_words(work, query, left_out, in_files)
+        return words, {number for found in await asyncio.gather(*begun) for number in found}
     except BaseException:
         for task in begun:
             task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
         raise
-    return words, near
 
 
 _PAIR: Final = struct.Struct(">ii")

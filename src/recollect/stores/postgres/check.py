@@ -70,6 +70,7 @@ async def fact_problems(work: Transaction) -> list[str]:
     ]
 
 
+_LONG: Final = "SET LOCAL statement_timeout = '1800s'"
 SECONDS: Final = 1800.0
 """How long the server may take over one part of it."""
 
@@ -183,10 +184,10 @@ _STATS: Final = """
     ) AS j
 """
 _EMBEDDERS: Final = """
-    SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s
+    SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s AND signed
 """
 _WARM_SIGNS: Final = """
-    SELECT passage_no, binary_quantize(v)::varbit FROM recollect.vectors
+    SELECT passage_no, binary_quantize(coalesce(half::vector, v))::varbit FROM recollect.vectors
     WHERE space_id = %s AND embedder_no = %s AND NOT cold ORDER BY passage_no
 """
 _VECTOR_COUNTS: Final = """
@@ -197,6 +198,7 @@ _VECTOR_COUNTS: Final = """
 
 async def check(work: Transaction) -> CheckResult:
     """Look at everything the space has."""
+    await work.send(_LONG)  # the role's own limit is that of a turn
     problems: list[str] = []
     given = {"space": work.space_id}
     for what, count in await work.rows(_ORPHANS, given):

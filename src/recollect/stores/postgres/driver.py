@@ -46,7 +46,7 @@ except ImportError as error:  # pragma: no cover - held by a test in a process o
     raise MissingExtra(feature="PostgreSQL", extra="postgres") from error
 
 
-MIGRATE_COMMAND: Final = "recollect memory migrate URL"
+MIGRATE_COMMAND: Final = "recollect db migrate URL"
 
 
 class Raw(bytes):
@@ -126,7 +126,7 @@ def _ours(error: Exception, *, writing: bool) -> StoreError:
 def reason_of(error: Exception, url: str) -> str:
     """Why a connection failed, in one line of the server's or libpq's own, without a password."""
     text = str(error).removeprefix("connection failed: ").strip()
-    line = text.splitlines()[0].strip() if text else type(error).__name__
+    line = text.splitlines()[0].strip() if text else f"no reason given ({type(error).__name__})"
     try:
         password = conninfo_to_dict(url).get("password")
     except psycopg.Error:  # an error about the URL itself may quote any part of it

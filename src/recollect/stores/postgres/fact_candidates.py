@@ -14,7 +14,7 @@ import numpy as np
 
 from recollect.stores.postgres.driver import big_endian, int8s, texts, vector
 from recollect.stores.postgres.facts import COLUMNS, readable_facts
-from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.vectors import EMBEDDER, cosines, require_dimensions, usable
 from recollect.stores.scoring import (
     NO_NUMBERS,
@@ -61,20 +61,28 @@ _IDS: Final = """
     WHERE space_id = %s AND fact_no = ANY(%s::bigint[])
 """
 # A vector of length zero has no direction: its distance is that of what has nothing in common.
+# The embedder is looked up here, so that nothing has to be known before this is asked.
 _NEAREST: Final = """
     WITH compared AS MATERIALIZED (
-        SELECT fact_no, coalesce(nullif(v <=> %(asked)s::vector, 'NaN'), 1) AS distance
+        SELECT fact_no, coalesce(half::vector, v) AS v,
+            coalesce(nullif(coalesce(half::vector, v) <=> %(asked)s::vector, 'NaN'), 1) AS distance
         FROM recollect.fact_vectors
-        WHERE space_id = %(space)s AND embedder_no = %(embedder)s
-            AND (%(anywhere)s OR fact_no = ANY(%(allowed)s::bigint[]))
+        WHERE space_id = %(space)s AND embedder_no = (
+            SELECT embedder_no FROM recollect.embedders
+            WHERE space_id = %(space)s AND name = %(embedder)s AND dimensions = %(dimensions)s
+        ) AND (%(anywhere)s OR fact_no IN (
+            SELECT fact_no FROM recollect.facts
+            WHERE space_id = %(space)s AND superseded_by IS NULL AND valid_to IS NULL
+                AND (session IS NULL OR session = %(session)s)
+        ))
     )
-    SELECT string_agg(int8send(c.fact_no), ''::bytea) FROM compared AS c
+    SELECT c.fact_no, c.v FROM compared AS c
     WHERE c.distance <= %(near)s + coalesce((
         SELECT e.distance FROM compared AS e ORDER BY e.distance OFFSET %(limit)s - 1 LIMIT 1
     ), 2)
 """
 _VECTORS: Final = """
-    SELECT fact_no, v FROM recollect.fact_vectors
+    SELECT fact_no, coalesce(half::vector, v) FROM recollect.fact_vectors
     WHERE space_id = %s AND embedder_no = %s AND fact_no = ANY(%s::bigint[])
 """
 _CHOSEN: Final = f"""
@@ -94,7 +102,9 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
     allowing = None
     if query.session is not None:
         allowing = await work.send(_IN_SESSION, (space, query.session))
+    typed = await _ask_of_types(work, query) if query.types else None
     asking = [await work.send(EMBEDDER, (space, vector.embedder)) for vector in query.vectors]
+    nearing = [await _ask_nearest(work, query, one) for one in query.vectors]
     (documents,) = await counting.fetchone() or (0,)
     allowed = None if allowing is None else _numbers(await allowing.fetchone())
     found = {term: big_endian(packed, "i8") for term, packed in await holding.fetchall()}
@@ -104,15 +114,20 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
     if allowed is not None:
         pinned = pinned[np.isin(pinned, allowed)]
     chosen = [pinned, await _best(work, *by_words, query.limit)]
-    if query.types:
-        chosen.append(await _of_types(work, query))
+    if typed is not None:
+        chosen.append(_numbers(await typed.fetchone()))
     embedders: list[int | None] = []
-    for one, known in zip(query.vectors, asking, strict=True):
+    for one, known, near in zip(query.vectors, asking, nearing, strict=True):
         row = await known.fetchone()
         require_dimensions(one, row)
-        embedders.append(None if row is None or not usable(one) else row[0])
-        if embedders[-1] is not None:
-            chosen.append(await _nearest(work, one, embedders[-1], query.limit, allowed))
+        embedders.append(None if row is None or near is None else row[0])
+        if near is not None:
+            similar = _cosines_of(one, await near.fetchall())
+            numbers, scores = list(similar), list(similar.values())
+            best = _best(
+                work, np.array(numbers, np.int64), np.array(scores, np.float64), query.limit
+            )
+            chosen.append(await best)
     facts = await _described(work, np.unique(np.concatenate(chosen)), query.vectors, embedders)
     return FactCandidates(
         facts=facts,
@@ -121,8 +136,8 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
     )
 
 
-async def _of_types(work: Transaction, query: FactQuery) -> Numbers:
-    """The newest facts of these types."""
+async def _ask_of_types(work: Transaction, query: FactQuery) -> Statement:
+    """Ask for the newest facts of these types."""
     given = {
         "space": work.space_id,
         "types": texts(query.types),
@@ -130,41 +145,32 @@ async def _of_types(work: Transaction, query: FactQuery) -> Numbers:
         "session": query.session or "",
         "limit": max(0, query.limit),
     }
-    return _numbers(await work.row(_OF_TYPES, given))
+    return await work.send(_OF_TYPES, given)
+
+
+async def _ask_nearest(work: Transaction, query: FactQuery, asked: AskedVector) -> Statement | None:
+    """Ask for the facts nearest to a vector, and their own; None where it has no direction."""
+    if not usable(asked):
+        return None
+    given = {
+        "space": work.space_id,
+        "embedder": asked.embedder,
+        "dimensions": len(asked.values) // 4,
+        "asked": vector(asked.values),
+        "anywhere": query.session is None,
+        "session": query.session or "",
+        "near": _NEAR,
+        "limit": max(1, query.limit),
+    }
+    return await work.send(_NEAREST, given)
 
 
 def _numbers(row: tuple[Any, ...] | None) -> Numbers:
     return NO_NUMBERS if row is None else np.sort(big_endian(row[0], "i8"))
 
 
-async def _nearest(
-    work: Transaction, asked: AskedVector, embedder: int, limit: int, allowed: Numbers | None
-) -> Numbers:
-    """The facts nearest to a vector."""
-    if limit <= 0:
-        return NO_NUMBERS
-    near = await work.row(
-        _NEAREST,
-        {
-            "space": work.space_id,
-            "embedder": embedder,
-            "asked": vector(asked.values),
-            "anywhere": allowed is None,
-            "allowed": int8s(NO_NUMBERS if allowed is None else allowed),
-            "near": _NEAR,
-            "limit": limit,
-        },
-    )
-    similar = await _similarities(work, asked, embedder, _numbers(near))
-    numbers = np.array(list(similar), np.int64)
-    return await _best(work, numbers, np.array(list(similar.values()), np.float64), limit)
-
-
-async def _similarities(
-    work: Transaction, asked: AskedVector, embedder: int, facts: Numbers
-) -> dict[int, float]:
-    """The cosine of each of these facts that has a vector."""
-    rows = await work.rows(_VECTORS, (work.space_id, embedder, int8s(facts)))
+def _cosines_of(asked: AskedVector, rows: Sequence[tuple[Any, ...]]) -> dict[int, float]:
+    """The cosine of each of these facts, given with their vectors."""
     if not rows:
         return {}
     alike = cosines(asked, [raw for _, raw in rows])
@@ -187,9 +193,15 @@ async def _described(
 ) -> tuple[FactCandidate, ...]:
     """What is to be said of these facts, by id."""
     reading = await work.send(_CHOSEN, (work.space_id, int8s(facts)))
+    comparing = [
+        None
+        if embedder is None
+        else await work.send(_VECTORS, (work.space_id, embedder, int8s(facts)))
+        for embedder in embedders
+    ]
     similar = [
-        {} if embedder is None else await _similarities(work, vector, embedder, facts)
-        for vector, embedder in zip(asked, embedders, strict=True)
+        {} if compared is None else _cosines_of(vector, await compared.fetchall())
+        for vector, compared in zip(asked, comparing, strict=True)
     ]
     return tuple(
         FactCandidate(fact=fact, similarities=tuple(near.get(number) for near in similar))

@@ -18,10 +18,15 @@ import numpy as np
 
 from recollect.errors import BatchRefused
 from recollect.stores.invariants import pack_evidence, session_mark, unpack_evidence, writable
-from recollect.stores.postgres.driver import escaped, int8s, plain, texts, vectors
+from recollect.stores.postgres.driver import bools, escaped, int8s, plain, texts, vectors
 from recollect.stores.postgres.pool import Statement, Transaction
 from recollect.stores.postgres.space import SpaceCounters
-from recollect.stores.postgres.vectors import known_embedder, look_up_embedder, new_embedder
+from recollect.stores.postgres.vectors import (
+    exact_as_halves,
+    known_embedder,
+    look_up_embedder,
+    new_embedder,
+)
 from recollect.stores.scoring import word_numbers
 from recollect.values.batch import Batch
 from recollect.values.fact import (
@@ -188,7 +193,9 @@ _LEAVE_SESSIONS: Final = """
 """
 _TERMS: Final = """
     INSERT INTO recollect.fact_terms (space_id, term, fact_no)
-    SELECT %s, * FROM unnest(%s::bigint[], %s::bigint[])
+    SELECT c.space_id, u.*
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::bigint[], %s::bigint[]) AS u
 """
 _DROP: Final = """
     DELETE FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
@@ -203,8 +210,13 @@ _DROP_VECTORS: Final = """
     )
 """
 _VECTORS: Final = """
-    INSERT INTO recollect.fact_vectors (space_id, embedder_no, fact_no, v)
-    SELECT %s, %s, * FROM unnest(%s::bigint[], %s::vector[])
+    INSERT INTO recollect.fact_vectors (space_id, embedder_no, fact_no, v, half)
+    SELECT c.space_id, e.embedder_no, u.fact_no,
+        CASE WHEN e.half AND u.exact THEN NULL ELSE u.v END,
+        CASE WHEN e.half AND u.exact THEN u.v::halfvec END
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::bigint[], %s::vector[], %s::boolean[]) AS u (fact_no, v, exact)
+    JOIN recollect.embedders AS e ON e.space_id = %s AND e.embedder_no = %s
     ON CONFLICT DO NOTHING
 """
 _READ_TO: Final = """
@@ -365,4 +377,6 @@ async def _write_vectors(
         known = await new_embedder(work, given, counters)
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), given.dimensions)
     laid = vectors(rows, work.vector_oid)
-    await work.send(_VECTORS, (work.space_id, known, int8s(list(new)), laid))
+    exact = bools(exact_as_halves(rows).tolist())
+    given_rows = (int8s(list(new)), laid, exact)
+    await work.send(_VECTORS, (work.space_id, *given_rows, work.space_id, known))

@@ -11,6 +11,7 @@ scrubbed, and `cannot` says so.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -40,7 +41,9 @@ _ROWS_AT_ONCE: Final = 200
 
 TOMBSTONES: Final = """
     INSERT INTO recollect.tombstones (space_id, message_id, at)
-    SELECT %s, u.message_id, %s FROM unnest(%s::text[]) AS u (message_id)
+    SELECT c.space_id, u.message_id, %s
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::text[]) AS u (message_id)
     ON CONFLICT DO NOTHING
 """
 _DROP_PIECES: Final = """
@@ -115,7 +118,7 @@ async def remove_quotes(
     twin that says the same elsewhere. `places` are sessions that lost segments by place."""
     if order.facts:
         marks = texts(map(fact_identity, order.facts))
-        await work.send(TOMBSTONES, (work.space_id, order.at, marks))
+        await work.send(TOMBSTONES, (order.at, work.space_id, marks))
     removed = await facts.forget_facts(work, order.facts, gone)
     messages = texts(unsaid)
     pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
@@ -177,7 +180,7 @@ async def _forget_text_in_pieces(work: Transaction, text: SoughtText, *, at: flo
         last = rows[-1][0]
     if gone:
         await work.send(_DROP_PIECES_BY_HASH, (work.space_id, texts(gone)))
-        await work.send(TOMBSTONES, (work.space_id, at, texts(gone)))
+        await work.send(TOMBSTONES, (at, work.space_id, texts(gone)))
     return len(gone)
 
 
@@ -216,6 +219,20 @@ OUT_OF_REACH: Final = (
     "write-ahead log of PostgreSQL that is not yet overwritten, and its archives",
     "replicas, backups and snapshots of the database",
 )
+
+HOLD_CONTENT: Final = (
+    "segments", "passages", "passage_terms", "runs", "postings", "vectors", "sign_blocks",
+    "facts", "fact_terms", "fact_vectors", "sessions", "session_quotes", "compactions", "jobs",
+    "pieces",
+)  # fmt: skip
+"""Tables whose files may hold what was said: rows that were removed, and older versions of rows."""
+_NOTE_REMOVED: Final = """
+    INSERT INTO recollect.unscrubbed (space_id, table_name, at)
+    SELECT c.space_id, u.table_name, %s
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::text[]) AS u (table_name)
+    ON CONFLICT (space_id, table_name) DO UPDATE SET at = excluded.at
+"""
 
 _BY_CONTENT: Final = """
     SELECT t.sequence, t.id, t.message_id FROM recollect.segments AS t
@@ -271,11 +288,13 @@ async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
     meant = await _meant(work, order)
     passages, vectors = await _remove_segments(work, meant, counters)
     marks = [*meant.identities, *(id_ for _, id_, _ in meant.places)]
-    await work.send(TOMBSTONES, (work.space_id, order.at, texts(dict.fromkeys(marks))))
+    await work.send(TOMBSTONES, (order.at, work.space_id, texts(dict.fromkeys(marks))))
     removed = await _remove_what_rests(work, order, meant)
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
     await settle(work)
+    if meant.rows or removed.anything:
+        await note_removed(work)
     return Forgotten(
         segments=tuple(id_ for _, id_, _ in meant.rows),
         message_ids=meant.identities,
@@ -288,6 +307,14 @@ async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
         compactions=removed.compactions,
         cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if meant.rows or removed.anything else (),
     )
+
+
+async def note_removed(work: Transaction) -> None:
+    """Note that data files hold what was removed, until they are scrubbed.
+
+    By the time of this machine, not of the order: it is compared with when tables were rewritten.
+    """
+    await work.send(_NOTE_REMOVED, (time.time(), work.space_id, texts(HOLD_CONTENT)))
 
 
 async def withdraw(work: Transaction, name: str, ids: Sequence[SegmentId]) -> int:
@@ -401,5 +428,5 @@ async def _remove_compactions(
     if order.matching:
         gone += await compactions.forget_compactions_with(work, SoughtText(order.matching))
     if marks := marks_of(gone, but_about=set(meant.identities)):
-        await work.send(TOMBSTONES, (work.space_id, order.at, texts(marks)))
+        await work.send(TOMBSTONES, (order.at, work.space_id, texts(marks)))
     return len(gone)

@@ -16,11 +16,14 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from recollect.stores.postgres.driver import byteas, columns, float8s, int8s, json_list, texts
-from recollect.stores.postgres.pool import Transaction
+from recollect.stores.postgres.pool import Statement, Transaction
+from recollect.stores.postgres.space import COUNTERS
 from recollect.values.batch import JobRecord, Lease, NewJob, QueueState
 from recollect.values.model import ModelUse
 
 _SCAN_LEAST: Final = 64
+_DAYS_KEPT: Final = 7
+"""Of how many days it is known what was spent."""
 _ASK_AGAIN_SECONDS: Final = 30.0
 """How long a space rests in which jobs are due and none could be handed out."""
 
@@ -38,12 +41,23 @@ _DUE: Final = """
     ) AND NOT EXISTS (
         SELECT FROM recollect.job_pauses AS p
         WHERE p.space_id = %(space)s AND p.kind IN ('*', jobs.kind)
-    ) AND (cost_tokens = 0 OR %(left)s::bigint IS NULL OR cost_tokens <= %(left)s)
+    ) AND (cost_tokens = 0 OR %(day_tokens)s::bigint IS NULL OR cost_tokens <= %(day_tokens)s - (
+        SELECT tokens FROM recollect.job_budgets WHERE space_id = %(space)s AND day = %(day)s
+    ))
     ORDER BY run_at, job_no LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 """
 _OPEN_DAY: Final = """
-    INSERT INTO recollect.job_budgets (space_id, day, tokens) VALUES (%s, %s, 0)
-    ON CONFLICT DO NOTHING
+    INSERT INTO recollect.job_budgets (space_id, day, tokens)
+    SELECT space_id, %s, 0 FROM recollect.counters WHERE space_id = %s
+    ON CONFLICT DO NOTHING RETURNING 1
+"""
+_DROP_DAYS: Final = """
+    DELETE FROM recollect.job_budgets WHERE space_id = %(space)s AND day < (
+        SELECT min(d.day) FROM (
+            SELECT day FROM recollect.job_budgets WHERE space_id = %(space)s
+            ORDER BY day DESC LIMIT %(days)s
+        ) AS d
+    )
 """
 _LOCK_DAY: Final = """
     SELECT tokens FROM recollect.job_budgets WHERE space_id = %s AND day = %s FOR UPDATE
@@ -163,18 +177,23 @@ async def claim(
     day_tokens: int | None,
     max_attempts: int,
 ) -> tuple[Lease, ...]:
-    """Due jobs of these kinds, within the budget of the day."""
+    """Take the space's turn: due jobs of these kinds, within the budget of the day."""
+    await work.send(COUNTERS, (work.space_id,))
     await work.send(_GIVE_UP, (work.space_id, now, max_attempts, texts(kinds)))
-    left: int | None = None
-    await work.send(_OPEN_DAY, (work.space_id, day))
-    spent = await work.row(_LOCK_DAY, (work.space_id, day))
-    if day_tokens is not None:
-        left = max(0, day_tokens - (spent[0] if spent is not None else 0))
+    opening = await work.send(_OPEN_DAY, (day, work.space_id))
+    spending = await work.send(_LOCK_DAY, (work.space_id, day))
     rows = await work.records(
         _DUE,
-        {"space": work.space_id, "kinds": texts(kinds), "now": now, "left": left,
-         "limit": limit if left is None else max(limit, _SCAN_LEAST)},
+        {"space": work.space_id, "kinds": texts(kinds), "now": now, "day": day,
+         "day_tokens": day_tokens,
+         "limit": limit if day_tokens is None else max(limit, _SCAN_LEAST)},
     )  # fmt: skip
+    spent = await spending.fetchone()
+    if spent is None:
+        return ()  # there is no such space
+    if await opening.fetchone() is not None:
+        await work.send(_DROP_DAYS, {"space": work.space_id, "days": _DAYS_KEPT})
+    left = None if day_tokens is None else max(0, day_tokens - spent[0])
     expires_at = now + lease_seconds
     leases = tuple(
         Lease(**row, token=secrets.token_hex(16), expires_at=expires_at)
@@ -217,9 +236,10 @@ async def heartbeat(work: Transaction, lease: Lease, *, expires_at: float) -> bo
     return await work.row(_HEARTBEAT, given) is not None
 
 
-async def take(work: Transaction, lease: Lease) -> bool:
-    """Remove a job that is done, if the lease still holds."""
-    return await work.row(_TAKE, (work.space_id, int(lease.id), lease.token)) is not None
+async def take(work: Transaction, lease: Lease) -> Statement:
+    """Take the space's turn and remove a job that is done: one row if the lease still held."""
+    await work.send(COUNTERS, (work.space_id,))
+    return await work.send(_TAKE, (work.space_id, int(lease.id), lease.token))
 
 
 async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
@@ -306,10 +326,11 @@ async def revive(work: Transaction, ids: Sequence[str] | None, *, at: float) -> 
 _ADD: Final = """
     INSERT INTO recollect.jobs
         (space_id, job_no, kind, key, payload, about, cost_tokens, run_at, state)
-    SELECT %s, u.job_no, u.kind, u.key, u.payload,
+    SELECT c.space_id, u.job_no, u.kind, u.key, u.payload,
            ARRAY(SELECT json_array_elements_text(u.about::json)), u.cost_tokens, u.run_at,
            'waiting'
-    FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::bigint[],
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::bigint[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::bigint[],
         %s::float8[]) AS u (job_no, kind, key, payload, about, cost_tokens, run_at)
     ON CONFLICT DO NOTHING
 """

@@ -310,19 +310,21 @@ async def _drop(work: Transaction, gone: Sequence[tuple[str, int]]) -> list[Comp
 
 _ADD_PIECES: Final = """
     INSERT INTO recollect.pieces (space_id, hash, kind, body, about, exact)
-    SELECT %s, u.hash, u.kind, u.body,
+    SELECT c.space_id, u.hash, u.kind, u.body,
            ARRAY(SELECT json_array_elements_text(u.about::json)), u.exact
-    FROM unnest(%s::text[], %s::text[], %s::bytea[], %s::text[], %s::boolean[])
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::text[], %s::text[], %s::bytea[], %s::text[], %s::boolean[])
         AS u (hash, kind, body, about, exact)
     ON CONFLICT DO NOTHING
 """
 _ADD_TURNS: Final = """
     INSERT INTO recollect.turns (space_id, session, number, at, format, model, system_hash,
         tools_hash, rest_hash, edits_hash, report_hash, kept_rows, row_hashes)
-    SELECT %s, u.session, u.number, u.at, u.format, u.model, u.system_hash, u.tools_hash,
+    SELECT c.space_id, u.session, u.number, u.at, u.format, u.model, u.system_hash, u.tools_hash,
            u.rest_hash, u.edits_hash, u.report_hash, u.kept_rows,
            ARRAY(SELECT json_array_elements_text(u.row_hashes::json))
-    FROM unnest(%s::text[], %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::text[],
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::text[], %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::text[],
         %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[])
         AS u (session, number, at, format, model, system_hash, tools_hash, rest_hash,
               edits_hash, report_hash, kept_rows, row_hashes)

@@ -77,8 +77,10 @@ _RENUMBER_VECTORS: Final = """
         AND v.embedder_no IN (SELECT embedder_no FROM recollect.embedders WHERE space_id = %s)
 """
 _WARM_VECTORS: Final = """
-    SELECT v.embedder_no, e.dimensions, v.passage_no, v.v FROM recollect.vectors AS v
-    JOIN recollect.embedders AS e ON e.space_id = %(space)s AND e.embedder_no = v.embedder_no
+    SELECT v.embedder_no, e.dimensions, v.passage_no, coalesce(v.half::vector, v.v)
+    FROM recollect.vectors AS v
+    JOIN recollect.embedders AS e
+        ON e.space_id = %(space)s AND e.embedder_no = v.embedder_no AND e.signed
     WHERE v.space_id = %(space)s AND NOT v.cold AND v.passage_no = ANY(%(numbers)s::bigint[])
     ORDER BY v.embedder_no
 """

@@ -18,6 +18,7 @@ import select
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, LiteralString, TypeAlias
 from uuid import UUID
@@ -48,6 +49,8 @@ CONNECT_SECONDS: Final = 5.0
 """How long it may take to connect before a caller hears that PostgreSQL is away."""
 BUSY_SECONDS: Final = 30.0
 """How long a caller waits while all connections are in use."""
+IDLE_SECONDS: Final = 60.0
+"""How long a connection that nobody uses stays open."""
 PROBE_SECONDS: Final = 0.5
 """After a failure, how long nobody tries to connect."""
 _CANCEL_SECONDS: Final = 2.0
@@ -188,21 +191,44 @@ def _error(result: PGresult) -> psycopg.Error:
     return kind(message)
 
 
+@dataclass(slots=True)
+class Traffic:
+    """What a pool has sent so far: what a turn costs is the difference of two of these."""
+
+    transactions: int = 0
+    statements: int = 0
+    """All of them: those that begin, name the space and commit, too."""
+    round_trips: int = 0
+    """How often somebody waited for the server."""
+
+    def since(self, before: Traffic) -> Traffic:
+        """What was sent since then."""
+        return Traffic(
+            transactions=self.transactions - before.transactions,
+            statements=self.statements - before.statements,
+            round_trips=self.round_trips - before.round_trips,
+        )
+
+
 class Link:
     """A connection in pipeline mode; after `run` all results are read, the first error raised."""
 
-    __slots__ = ("_broken", "_owing", "_pgconn", "connection")
+    __slots__ = ("_broken", "_owing", "_pgconn", "_traffic", "connection", "used_at")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, traffic: Traffic) -> None:
         self.connection = connection
+        self._traffic = traffic
         self._pgconn = connection.pgconn
         self._pgconn.enter_pipeline_mode()
         self._owing = False
         self._broken = False
+        self.used_at = 0.0
+        """When it was given back last, by the monotonic clock."""
 
     async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
         """Send statements and read all their results; raises the first error."""
         self._send(statements)
+        self._traffic.round_trips += 1
         try:
             await self._receive(statements, seconds)
         except TimeoutError:
@@ -222,6 +248,7 @@ class Link:
         for statement in statements:
             statement.send(self._pgconn)
         self._pgconn.pipeline_sync()
+        self._traffic.statements += len(statements)
 
     async def _receive(self, statements: Sequence[Statement], seconds: float = SECONDS) -> None:
         # Not `connection.wait`: cancelled, that would wait for the server to stop.
@@ -265,11 +292,19 @@ class Link:
         """Close the connection; a transaction that was open is undone."""
         await self.connection.close()
 
+    def drop(self) -> None:
+        """Close the connection where nobody can wait for it."""
+        self._pgconn.finish()
+
 
 class Transaction:
-    """A transaction of one space on one connection; a statement waits until rows are asked for."""
+    """A transaction of one space on one connection; a statement waits until rows are asked for.
 
-    __slots__ = ("_link", "_queue", "_seconds", "space_id", "vector_oid")
+    Coroutines that run beside each other may share it: what they ask for in the same moment is
+    sent at once and costs one round trip.
+    """
+
+    __slots__ = ("_link", "_queue", "_seconds", "_sending", "space_id", "vector_oid")
 
     def __init__(
         self, link: Link, space_id: UUID, vector_oid: int, *, seconds: float = SECONDS
@@ -277,6 +312,7 @@ class Transaction:
         self._link = link
         self._seconds = seconds
         self._queue: list[Statement] = []
+        self._sending: asyncio.Future[None] | None = None
         self.space_id = space_id
         self.vector_oid = vector_oid
         """The number of pgvector's type in this database; binary arrays name it."""
@@ -310,9 +346,24 @@ class Transaction:
 
     async def flush(self, wanted: Statement | None = None) -> None:
         """Run what is queued, unless the wanted statement has run already."""
-        if wanted is None or not wanted.done:
+        while self._sending is not None and (wanted is None or not wanted.done):
+            await asyncio.shield(self._sending)  # another coroutine's; perhaps it takes ours along
+        if wanted is not None and wanted.done:
+            return
+        self._sending = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.sleep(0)  # others that run beside this one queue theirs first
             queued, self._queue = self._queue, []
             await self._link.run(queued, seconds=self._seconds)
+        except Exception as error:  # the transaction is lost for all that share it
+            self._sending.set_exception(error)
+            self._sending.exception()  # perhaps nobody waits for it
+            raise
+        except BaseException:
+            self._sending.cancel()
+            raise
+        self._sending.set_result(None)
+        self._sending = None
 
     def begin(self, *statements: str) -> None:
         """Queue how the transaction begins."""
@@ -340,7 +391,9 @@ class Pool:
         self._closed = False
         # Waiting for a turn here is being busy; waiting for a connection is being cut off.
         self._turns = asyncio.Semaphore(size)
+        self._closing_idle: asyncio.TimerHandle | None = None
         self.vector_oid = 0
+        self.traffic = Traffic()
 
     def act_as(self, role: str) -> None:
         """Run every transaction as this role: the URL's own would bypass row-level security."""
@@ -350,6 +403,8 @@ class Pool:
     async def close(self) -> None:
         """Close the links; those in use are closed when they come back."""
         self._closed = True
+        if self._closing_idle is not None:
+            self._closing_idle.cancel()
         while self._idle:
             await self._idle.pop().close()
 
@@ -363,6 +418,7 @@ class Pool:
         """
         with driver_errors(writing=not read):
             async with self._link() as link:
+                self.traffic.transactions += 1
                 work = Transaction(link, space_id, self.vector_oid, seconds=seconds)
                 work.begin(
                     _BEGIN_READ if read else _BEGIN,
@@ -377,10 +433,24 @@ class Pool:
         """A reading transaction of no space, which may see the names of those with work."""
         with driver_errors():
             async with self._link() as link:
+                self.traffic.transactions += 1
                 work = Transaction(link, UUID(int=0), self.vector_oid)
                 work.begin(_BEGIN_READ, *self._role, "SET LOCAL app.worker = 'on'")
                 yield work
                 await work.end(wait=False)
+
+    @asynccontextmanager
+    async def tenant_transaction(
+        self, tenant_id: UUID | None, *, read: bool = False
+    ) -> AsyncIterator[Transaction]:
+        """A transaction over the records of one tenant; with None it reads what operators may."""
+        whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
+        with driver_errors(writing=not read):
+            async with self._link() as link:
+                work = Transaction(link, UUID(int=0), self.vector_oid)
+                work.begin(_BEGIN_READ if read else _BEGIN, *self._role, f"SET LOCAL {whose}")
+                yield work
+                await work.end(wait=not read)
 
     @asynccontextmanager
     async def _link(self) -> AsyncIterator[Link]:
@@ -397,16 +467,38 @@ class Pool:
             except BaseException as error:
                 # A cancelled caller left results unread; closing undoes the transaction too.
                 if isinstance(error, Exception) and await link.undo():
-                    self._idle.append(link)
+                    self._give_back(link)
                 else:
                     await link.close()
                 raise
             if self._closed or not link.idle:
                 await link.close()
             else:
-                self._idle.append(link)
+                self._give_back(link)
         finally:
             self._turns.release()
+
+    def _give_back(self, link: Link) -> None:
+        """Keep a link for the next caller; those that nobody wants for a while are closed."""
+        link.used_at = time.monotonic()
+        self._idle.append(link)
+        if self._closing_idle is None:
+            loop = asyncio.get_running_loop()
+            self._closing_idle = loop.call_later(IDLE_SECONDS, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Close the links that were not used lately; the others are looked at again."""
+        self._closing_idle = None
+        now = time.monotonic()
+        kept = [link for link in self._idle if now - link.used_at < IDLE_SECONDS]
+        for link in self._idle:
+            if link not in kept:
+                link.drop()
+        self._idle = kept
+        if kept:
+            loop = asyncio.get_running_loop()
+            wait = IDLE_SECONDS - (now - min(link.used_at for link in kept))
+            self._closing_idle = loop.call_later(wait, self._close_idle)
 
     async def _reach(self) -> Link:
         """An idle link that lives, or a new one."""
@@ -434,7 +526,7 @@ class Pool:
             self._refused_for = str(error)
             raise
         self._refused_until = 0.0
-        return Link(connection)
+        return Link(connection, self.traffic)
 
 
 async def connect(url: str, *, seconds: float = 10.0) -> Connection:

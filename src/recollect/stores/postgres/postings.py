@@ -283,8 +283,10 @@ _INSERT_RUN: Final = """
 _INSERT_BLOCKS: Final = """
     INSERT INTO recollect.postings
         (space_id, run, bucket, part, first_term, last_term, block)
-    SELECT %s, %s, * FROM unnest(
-        %s::integer[], %s::integer[], %s::bigint[], %s::bigint[], %s::bytea[])
+    SELECT c.space_id, %s, u.*
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(
+        %s::integer[], %s::integer[], %s::bigint[], %s::bigint[], %s::bytea[]) AS u
 """
 _DROP_POSTINGS: Final = """
     DELETE FROM recollect.postings WHERE space_id = %s AND run = ANY(%s::bigint[])
@@ -434,8 +436,8 @@ async def _insert_run(work: Transaction, run: Run) -> None:
         await work.send(
             _INSERT_BLOCKS,
             (
-                work.space_id,
                 named,
+                work.space_id,
                 int4s([block.bucket for block in some]),
                 int4s([block.part for block in some]),
                 int8s([block.first_term for block in some]),

@@ -85,7 +85,7 @@ _UNEMBEDDED: Final = """
     ORDER BY p.passage_no LIMIT %(limit)s
 """
 _VECTORS: Final = """
-    SELECT s.id, p.ordinal, v.v
+    SELECT s.id, p.ordinal, coalesce(v.half::vector, v.v)
     FROM recollect.segments AS s
     JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
     JOIN recollect.vectors AS v ON v.space_id = %(space)s AND v.passage_no = p.passage_no

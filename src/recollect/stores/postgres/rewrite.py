@@ -12,7 +12,12 @@ from typing import Any, Final, LiteralString
 
 from recollect.stores.postgres.driver import int8s, texts
 from recollect.stores.postgres.facts import segments_changed
-from recollect.stores.postgres.forget import OUT_OF_REACH, UNTIL_SCRUBBED, passages_of
+from recollect.stores.postgres.forget import (
+    OUT_OF_REACH,
+    UNTIL_SCRUBBED,
+    note_removed,
+    passages_of,
+)
 from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import erase, purge_dead
@@ -113,6 +118,8 @@ async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritte
         await segments_changed(work)
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
+    if found or bodies or order.facts:
+        await note_removed(work)
     return Rewritten(
         segments=tuple(id_ for id_ in given if id_ in found),
         bodies=bodies,

@@ -197,7 +197,9 @@ _CUT_PATH: Final = """
 """
 _PATH: Final = """
     INSERT INTO recollect.session_paths (space_id, session, chunk, entries)
-    SELECT %s, %s, * FROM unnest(%s::integer[], %s::bytea[])
+    SELECT c.space_id, %s, u.*
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::integer[], %s::bytea[]) AS u
 """
 
 
@@ -305,7 +307,7 @@ async def _write_path(
     if chunks := chunks_from(first, keys, ids):
         await work.send(
             _PATH,
-            (work.space_id, session, int4s([number for number, _ in chunks]),
+            (session, work.space_id, int4s([number for number, _ in chunks]),
              byteas([raw for _, raw in chunks])),
         )  # fmt: skip
 

@@ -3,8 +3,9 @@
 A block holds the signs of a fixed number of neighbouring passages, in a row that fits a page. A
 search reads all blocks of the space and counts bits here: some milliseconds at 20,000 passages,
 where a row a vector took the server 6 to 8. The price is what travels: 48 bytes a passage at 384
-dimensions, so 10 MB at 200,000. Always holds: a slot is marked exactly while its passage is warm
-and has a vector of the embedder.
+dimensions, so 10 MB at 200,000. An embedder has none until it has more vectors than are compared
+exactly. Always holds: once it has, a slot is marked exactly while its passage is warm and has a
+vector of the embedder.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ ALL: Final = """
 """
 _PUT: Final = """
     INSERT INTO recollect.sign_blocks (space_id, embedder_no, block_no, block)
-    SELECT %s, %s, * FROM unnest(%s::integer[], %s::bytea[])
+    SELECT c.space_id, %s, u.*
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::integer[], %s::bytea[]) AS u
     ON CONFLICT (space_id, embedder_no, block_no) DO UPDATE SET block = excluded.block
 """
 _DROP: Final = """
@@ -128,7 +131,7 @@ async def _change(
         else:
             emptied.append(block_no)
     if kept:
-        given = (work.space_id, embedder, int4s(list(kept)), byteas(kept.values()))
+        given = (embedder, work.space_id, int4s(list(kept)), byteas(kept.values()))
         await work.send(_PUT, given)
     if emptied:
         await work.send(_DROP, (work.space_id, embedder, int4s(emptied)))

@@ -85,3 +85,30 @@ async def advance(work: Transaction, counters: SpaceCounters) -> None:
         (counters.next_sequence, counters.next_passage, counters.next_embedder, counters.next_job,
          counters.documents, counters.total_length, work.space_id),
     )  # fmt: skip
+
+
+_EVERYTHING: Final = (
+    "counters", "segments", "passages", "passage_terms", "runs", "postings", "embedders",
+    "vectors", "sign_blocks", "facts", "fact_terms", "fact_vectors", "extracted", "sessions",
+    "session_paths", "session_quotes", "tombstones", "forgotten_segments", "jobs", "job_pauses",
+    "job_budgets", "model_use", "pieces", "turns", "compactions", "spaces",
+)  # fmt: skip
+"""Every table of spaces; its own row goes last."""
+
+
+async def delete_space(work: Transaction) -> dict[str, int]:
+    """Remove everything that a space holds, its tombstones too; how many rows, by table.
+
+    Its writers wait meanwhile, and find no space then: what is written later makes a new one.
+    """
+    await take_turn(work)
+    sent = {
+        table: await work.send(
+            f"WITH gone AS (DELETE FROM recollect.{table} WHERE space_id = %s RETURNING 1) "  # noqa: S608
+            "SELECT count(*) FROM gone",
+            (work.space_id,),
+        )
+        for table in _EVERYTHING
+    }
+    rows = {table: await statement.fetchone() for table, statement in sent.items()}
+    return {table: int(row[0]) for table, row in rows.items() if row is not None and row[0]}

@@ -10,14 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from recollect.errors import StoreError
+from recollect.errors import StoreError, StoreUnavailable
 from recollect.stores.postgres import (
     candidates,
     check,
@@ -30,19 +39,23 @@ from recollect.stores.postgres import (
     postings,
     read,
     rewrite,
-    schema,
+    scrub,
     space,
     write,
 )
+from recollect.stores.postgres.citus import DueSpaces, due_by_shard
 from recollect.stores.postgres.driver import driver_errors
-from recollect.stores.postgres.pool import CONNECT_SECONDS, SECONDS, Pool, Transaction, connect
-from recollect.stores.postgres.schema import (
-    APP_ROLE,
-    Server,
-    inspect_server,
-    migrate,
-    require_bound,
+from recollect.stores.postgres.pool import (
+    CONNECT_SECONDS,
+    SECONDS,
+    Pool,
+    Traffic,
+    Transaction,
+    connect,
 )
+from recollect.stores.postgres.roles import APP_ROLE, require_bound
+from recollect.stores.postgres.schema import Server, inspect_server, migrate
+from recollect.stores.postgres.tenants import TenantRecords
 from recollect.values.batch import Batch, StoredSession, WriteResult
 from recollect.values.history import SessionId, SpaceId
 
@@ -86,6 +99,9 @@ POOL_SIZE: Final = 8
 
 _DUE: Final = """
     SELECT name FROM recollect.spaces WHERE jobs_due_at <= %s ORDER BY jobs_due_at LIMIT %s
+"""
+_NAMES: Final = """
+    SELECT name FROM recollect.spaces WHERE space_id > %s ORDER BY space_id LIMIT %s
 """
 
 
@@ -141,10 +157,38 @@ class PostgresFleet:
 
         return PostgresStore(self, name)
 
-    async def spaces_with_due_jobs(self, now: float, limit: int = 100) -> tuple[str, ...]:
-        """Names of spaces with jobs that may run, the longest waiting first."""
+    async def spaces_with_due_jobs(self, now: float, limit: int = 100) -> DueSpaces:
+        """Spaces with jobs that may run, the longest waiting first.
+
+        Where a node of Citus is away the others are asked one by one, and it is named.
+        """
+        try:
+            async with self._pool.workers_view() as view:
+                rows = await view.rows(_DUE, (now, limit))
+            return DueSpaces(names=tuple(name for (name,) in rows))
+        except StoreUnavailable:
+            if self.server.citus is None:
+                raise
+            try:
+                async with self._pool.workers_view() as view:
+                    due = await due_by_shard(view, now, limit)
+            except StoreError:
+                due = None
+            if due is None or not due.unreached:  # it is not a node that is away
+                raise
+            return due
+
+    async def spaces(self) -> tuple[str, ...]:
+        """Names of all spaces."""
+        return tuple(sorted(await self.next_spaces()))
+
+    async def next_spaces(
+        self, after: str | None = None, *, limit: int | None = None
+    ) -> tuple[str, ...]:
+        """Names of spaces beyond one, in the order of their keys: to walk through many."""
+        last = UUID(int=0) if after is None else space_uuid(after)
         async with self._pool.workers_view() as view:
-            return tuple(name for (name,) in await view.rows(_DUE, (now, limit)))
+            return tuple(name for (name,) in await view.rows(_NAMES, (last, limit)))
 
     def transaction(
         self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
@@ -152,9 +196,9 @@ class PostgresFleet:
         """A transaction of one space."""
         return self._pool.transaction(space_id, read=read, seconds=seconds)
 
-    async def candidates(self, space_id: UUID, query: CandidateQuery) -> Candidates:
-        """What may answer the query in one space."""
-        return await candidates.find(self._pool, self.memos, space_id, query)
+    def tenants(self) -> TenantRecords:
+        """Who may ask for which space, for a service."""
+        return TenantRecords(self._pool)
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
@@ -163,24 +207,48 @@ class PostgresFleet:
         async with turns, self._pool.transaction(space_id) as work:
             yield work
 
+    @property
+    def traffic(self) -> Traffic:
+        """What was sent to the server so far."""
+        return self._pool.traffic
+
     async def close(self) -> None:
         """Close the pool."""
         await self._pool.close()
 
 
-class _LeaseLost(Exception):  # noqa: N818 - rolls a transaction back, never seen outside
-    pass
+@dataclass(slots=True)
+class _SharedFleet:
+    """A fleet with who uses it; None until the first has opened it."""
+
+    users: int = 0
+    fleet: PostgresFleet | None = None
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+_SHARED: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _SharedFleet]]] = (
+    WeakKeyDictionary()
+)
+"""By event loop, to which connections belong, and URL."""
 
 
 class PostgresStore:
     """The memory of one space; see `recollect.ports.Store` for what each method promises."""
 
-    def __init__(self, fleet: PostgresFleet, space: SpaceId, *, owns_fleet: bool = False) -> None:
+    def __init__(
+        self,
+        fleet: PostgresFleet,
+        space: SpaceId,
+        *,
+        closed: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`closed` is told once when it closes: the fleet may be its own."""
         self.space = space
         self._id = space_uuid(space)
         self._fleet = fleet
-        self._owns_fleet = owns_fleet
+        self._when_closed = closed
         self._closed = False
+        self._moment: Transaction | None = None
 
     @classmethod
     async def open(
@@ -196,10 +264,48 @@ class PostgresStore:
         fleet = await PostgresFleet.open(
             url, pool_size=pool_size, create=create, admin_url=admin_url
         )
-        return cls(fleet, space, owns_fleet=True)
+        return cls(fleet, space, closed=fleet.close)
+
+    @classmethod
+    async def open_shared(cls, url: str, *, space: SpaceId, pool_size: int = POOL_SIZE) -> Self:
+        """One space of the fleet that all of this process and URL share, opened with the first
+        of them and closed with the last: fifty engines need no more connections than one."""
+        fleets = _SHARED.setdefault(asyncio.get_running_loop(), {})
+        shared = fleets.setdefault(url, _SharedFleet())
+        shared.users += 1
+
+        async def leave() -> None:
+            shared.users -= 1
+            if not shared.users:
+                fleets.pop(url, None)
+                if shared.fleet is not None:
+                    await shared.fleet.close()
+
+        try:
+            async with shared.opening:
+                if shared.fleet is None:
+                    shared.fleet = await PostgresFleet.open(url, pool_size=pool_size)
+        except BaseException:
+            await leave()
+            raise
+        return cls(shared.fleet, space, closed=leave)
 
     def _reading(self) -> AbstractAsyncContextManager[Transaction]:
+        if self._moment is not None:
+            return contextlib.nullcontext(self._moment)
         return self._open_fleet().transaction(self._id, read=True)
+
+    @asynccontextmanager
+    async def moment(self) -> AsyncIterator[Self]:
+        """This store, all reads of which see one moment, in one transaction.
+
+        What is asked beside each other is sent at once. A connection is in use until the end:
+        nobody else is asked meanwhile, no model and no embedder.
+        """
+        async with self._reading() as work:
+            store = type(self)(self._fleet, self.space)
+            store._moment = work
+            yield store
 
     def _writing(self) -> AbstractAsyncContextManager[Transaction]:
         return self._open_fleet().transaction(self._id)
@@ -254,7 +360,8 @@ class PostgresStore:
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
         """What may answer the query, with what scoring it needs."""
-        return await self._open_fleet().candidates(self._id, query)
+        async with self._reading() as work:
+            return await candidates.find(work, self._fleet.memos, query)
 
     async def around(
         self,
@@ -338,7 +445,10 @@ class PostgresStore:
     ) -> int:
         """Remove segments whose source no longer says so; they may come back."""
         async with self._turn() as work:
-            return await forget.withdraw(work, self.space, ids)
+            gone = await forget.withdraw(work, self.space, ids)
+            if gone:
+                await forget.note_removed(work)
+            return gone
 
     async def facts(
         self,
@@ -398,8 +508,6 @@ class PostgresStore:
     ) -> tuple[Lease, ...]:
         """Due jobs of these kinds, oldest first."""
         async with self._turn() as work:
-            if not await space.take_turn(work):
-                return ()
             return await jobs.claim(
                 work,
                 now=now,
@@ -420,13 +528,10 @@ class PostgresStore:
         """Write the effect and remove the job in one write."""
         try:
             async with self._turn() as work:
-                # The space's turn first, as every writer takes it: no two can wait for each other.
-                await space.lock_space(work, self.space)
-                if not await jobs.take(work, lease):
-                    raise _LeaseLost  # noqa: TRY301 - it is what rolls the transaction back
-                await write.write_batch(work, batch, self.space)
+                taken = await jobs.take(work, lease)
+                await write.write_batch(work, batch, self.space, only_if=taken)
                 await jobs.settle(work)
-        except _LeaseLost:
+        except write.NothingTaken:
             return False
         return True
 
@@ -501,7 +606,10 @@ class PostgresStore:
         async with self._turn() as work:
             if not await space.take_turn(work):
                 return 0
-            return await ledger.expire(work, before=before)
+            gone = await ledger.expire(work, before=before)
+            if gone:
+                await forget.note_removed(work)
+            return gone
 
     # Upkeep
 
@@ -509,6 +617,12 @@ class PostgresStore:
         """Remove segments and all that quotes them."""
         async with self._turn() as work:
             return await forget.forget(work, self.space, order)
+
+    async def delete(self) -> Mapping[str, int]:
+        """Remove all that the space holds, and the space; how many rows, by table."""
+        async with self._turn() as work:
+            await forget.note_removed(work)  # that stays, so that a scrub knows
+            return await space.delete_space(work)
 
     async def held(
         self, kind: BodyKind, *, after: str | None = None, limit: int = 100
@@ -522,9 +636,17 @@ class PostgresStore:
         async with self._turn() as work:
             return await rewrite.rewrite(work, self.space, order)
 
-    async def scrub(self, admin_url: str | None = None) -> ScrubResult:
-        """See to it that removed bytes are in no data file; needs the tables' owner."""
-        return await schema.scrub(admin_url or self._open_fleet().admin_url)
+    async def scrub(self, admin_url: str | None = None, *, everything: bool = False) -> ScrubResult:
+        """See to it that removed bytes are in no data file; needs the tables' owner.
+
+        Rewrites the tables that this space removed something from, or all of them.
+        """
+        fleet = self._open_fleet()
+        tables: tuple[str, ...] | None = None
+        if not everything:
+            async with self._reading() as work:
+                tables = await scrub.tables_to_scrub(work)
+        return await scrub.scrub(admin_url or fleet.admin_url, tables)
 
     async def check(self) -> CheckResult:
         """Whether everything is as it should be."""
@@ -540,6 +662,6 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Close the fleet if this store opened it; otherwise nothing."""
-        if self._owns_fleet and not self._closed:
-            await self._fleet.close()
-        self._closed = True
+        closing, self._closed = not self._closed, True
+        if closing and self._when_closed is not None:
+            await self._when_closed()

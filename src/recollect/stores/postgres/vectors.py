@@ -10,6 +10,7 @@ vector of a passage stays, whatever is written later.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,8 +22,10 @@ from numpy.typing import NDArray
 from recollect.errors import BatchRefused, StoreError
 from recollect.stores.postgres import signs
 from recollect.stores.postgres.driver import (
+    Raw,
     big_endian,
     bools,
+    float8s,
     floats_of,
     int8s,
     texts,
@@ -57,13 +60,19 @@ _DECIMALS: Final = 9
 """Beyond these, cosines in double precision are taken to be alike."""
 
 EMBEDDER: Final = """
-    SELECT embedder_no, dimensions, vectors FROM recollect.embedders
+    SELECT embedder_no, dimensions, vectors, signed FROM recollect.embedders
     WHERE space_id = %s AND name = %s
 """
 # A vector of length zero has no direction: its distance is that of what has nothing in common.
+# Halves are compared as they are, with the asked vector in two parts, each of which is halves too:
+# to make floats of them first takes twice as long, and the asked vector rounded is not exact.
 _COMPARED: Final = """
     WITH compared AS MATERIALIZED (
-        SELECT passage_no, coalesce(nullif(v <=> %(asked)s::vector, 'NaN'), 1) AS distance
+        SELECT passage_no, coalesce(CASE
+            WHEN half IS NULL THEN nullif(v <=> %(asked)s::vector, 'NaN')
+            ELSE 1 + ((half <#> %(high)s::halfvec) + (half <#> %(low)s::halfvec))
+                / nullif(length::float8, 0)
+        END, 1) AS distance
         FROM recollect.vectors
         WHERE space_id = %(space)s AND embedder_no = %(embedder)s
 """
@@ -82,10 +91,10 @@ _FILTERED: Final = (
 )
 _RERANK: Final = f"{_COMPARED} {_WARM} AND passage_no = ANY(%(numbers)s::bigint[]) {_NEAREST}"
 _TIED: Final = """
-    SELECT n.passage_no, s.id, p.ordinal, v.v
+    SELECT n.passage_no, s.id, p.ordinal, v.numbers
     FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
     CROSS JOIN LATERAL (
-        SELECT v FROM recollect.vectors
+        SELECT coalesce(half::vector, v) AS numbers FROM recollect.vectors
         WHERE space_id = %(space)s AND embedder_no = %(embedder)s
             AND passage_no = n.passage_no OFFSET 0
     ) AS v
@@ -107,10 +116,11 @@ class _Seen:
     number: int
     dimensions: int
     count: int
+    signed: bool
 
     def by_signs(self, query: CandidateQuery) -> bool:
         """Whether its vectors are too many to compare them all; cold ones have no signs."""
-        return not query.cold and self.count * self.dimensions > EXACT_NUMBERS
+        return self.signed and not query.cold and self.count * self.dimensions > EXACT_NUMBERS
 
 
 class EmbedderMemo:
@@ -182,6 +192,7 @@ class _Search:
         self.given = {
             **filters(self.work, self.query),
             "asked": vector(self.asked.values),
+            **_parts(self.asked),
             "embedder": seen.number,
             "left_out": int8s(self.left_out),
             "limit": self.query.vector_limit,
@@ -257,6 +268,26 @@ class _Search:
         return sure + [row[3] for row in order[: limit - len(sure)]]
 
 
+def _parts(asked: AskedVector) -> dict[str, Raw]:
+    """The asked direction as a sum of two vectors of halves, exact to about 22 bits."""
+    numbers = np.frombuffer(asked.values, "<f4").astype(np.float64)
+    numbers /= np.sqrt(np.einsum("i,i->", numbers, numbers))
+    high = numbers.astype(np.float16)
+    return {"high": _halves(high), "low": _halves((numbers - high).astype(np.float16))}
+
+
+def _halves(numbers: NDArray[np.float16]) -> Raw:
+    """One `halfvec`."""
+    return Raw(struct.pack(">hh", len(numbers), 0) + numbers.astype(">f2").tobytes())
+
+
+def exact_as_halves(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which of these vectors 16 bits a number hold exactly."""
+    with np.errstate(over="ignore"):
+        same: NDArray[np.bool_] = np.equal(rows.astype(np.float16), rows)
+    return np.asarray(same.all(axis=1))
+
+
 def cosines(asked: AskedVector, raw: list[bytes]) -> Floats:
     """The cosines of vectors, as the server sends them, with the asked one."""
     direction = np.frombuffer(asked.values, "<f4").astype(np.float64)
@@ -314,12 +345,26 @@ _NEW_EMBEDDER: Final = """
     VALUES (%s, %s, %s, %s)
 """
 _VECTORS: Final = """
-    INSERT INTO recollect.vectors (space_id, embedder_no, passage_no, cold, v)
-    SELECT %s, %s, * FROM unnest(%s::bigint[], %s::boolean[], %s::vector[])
+    INSERT INTO recollect.vectors (space_id, embedder_no, passage_no, cold, v, half, length)
+    SELECT c.space_id, e.embedder_no, u.passage_no, u.cold,
+        CASE WHEN e.half AND u.exact THEN NULL ELSE u.v END,
+        CASE WHEN e.half AND u.exact THEN u.v::halfvec END, u.length::real
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::bigint[], %s::boolean[], %s::vector[], %s::boolean[], %s::float8[])
+        AS u (passage_no, cold, v, exact, length)
+    JOIN recollect.embedders AS e ON e.space_id = %s AND e.embedder_no = %s
     ON CONFLICT DO NOTHING
 """
 _COUNTED: Final = """
     UPDATE recollect.embedders SET vectors = vectors + %s WHERE space_id = %s AND embedder_no = %s
+    RETURNING vectors, signed
+"""
+_SIGNED: Final = """
+    UPDATE recollect.embedders SET signed = true WHERE space_id = %s AND embedder_no = %s
+"""
+_WARM_VECTORS: Final = """
+    SELECT passage_no, coalesce(half::vector, v) FROM recollect.vectors
+    WHERE space_id = %s AND embedder_no = %s AND NOT cold
 """
 
 
@@ -360,7 +405,6 @@ async def write_vectors(
     if new:
         counters.vectored.update((number, passage) for passage, _ in new)
         await _insert(work, number, given.dimensions, new)
-        await work.send(_COUNTED, (len(new), work.space_id, number))
 
 
 async def look_up_embedder(work: Transaction, name: str) -> Statement:
@@ -426,10 +470,22 @@ async def _insert(
         _VECTORS,
         (
             work.space_id,
-            embedder,
             int8s(numbers),
             bools(cold.tolist()),
             vectors(rows, work.vector_oid),
+            bools(exact_as_halves(rows).tolist()),
+            float8s(np.linalg.norm(rows.astype(np.float64), axis=1).tolist()),
+            work.space_id,
+            embedder,
         ),
     )
-    await signs.put(work, embedder, dimensions, numbers[~cold], rows[~cold])
+    counted = await work.row(_COUNTED, (len(new), work.space_id, embedder))
+    count, signed = counted or (0, False)
+    if signed:
+        await signs.put(work, embedder, dimensions, numbers[~cold], rows[~cold])
+    elif count * dimensions > EXACT_NUMBERS:  # from now on a search needs them
+        stored = await work.rows(_WARM_VECTORS, (work.space_id, embedder))
+        values = np.frombuffer(b"".join(floats_of(raw) for _, raw in stored), "<f4")
+        places = np.array([number for number, _ in stored], np.int64)
+        await signs.put(work, embedder, dimensions, places, values.reshape(-1, dimensions))
+        await work.send(_SIGNED, (work.space_id, embedder))

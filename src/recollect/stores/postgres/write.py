@@ -51,35 +51,54 @@ _TOMBSTONED: Final = """
 """
 GONE: Final = """
     INSERT INTO recollect.forgotten_segments (space_id, id, message_id)
-    SELECT %s, * FROM unnest(%s::text[], %s::text[]) ON CONFLICT DO NOTHING
+    SELECT c.space_id, u.*
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::text[], %s::text[]) AS u ON CONFLICT DO NOTHING
 """
 _SEGMENTS: Final = """
     INSERT INTO recollect.segments
         (space_id, sequence, id, session, key, message_id, role, body, tokens, said_at, source,
          trust, noise, tool, tags, origin, foreign_line)
-    SELECT %s, * FROM unnest(
+    SELECT c.space_id, u.*
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(
         %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
         %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-        %s::text[], %s::text[])
+        %s::text[], %s::text[]) AS u
 """
 PASSAGES: Final = """
     INSERT INTO recollect.passages
         (space_id, passage_no, sequence, ordinal, start_char, end_char, said_at, embedded, cold)
-    SELECT %s, * FROM unnest(
+    SELECT c.space_id, u.*
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(
         %s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[], %s::float8[],
-        %s::boolean[], %s::boolean[])
+        %s::boolean[], %s::boolean[]) AS u
 """
 TERMS: Final = """
     INSERT INTO recollect.passage_terms (space_id, passage_no, length, terms, counts, cold)
-    SELECT %s, * FROM unnest(
-        %s::bigint[], %s::integer[], %s::bytea[], %s::bytea[], %s::boolean[])
+    SELECT c.space_id, u.*
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(
+        %s::bigint[], %s::integer[], %s::bytea[], %s::bytea[], %s::boolean[]) AS u
 """
 
 
-async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[WriteResult, int]:
-    """Write a batch in this transaction; also how many passages wait to be packed."""
+class NothingTaken(Exception):  # noqa: N818 - rolls a transaction back
+    """The statement that a batch depends on had no row."""
+
+
+async def write_batch(
+    work: Transaction, batch: Batch, name: str, *, only_if: Statement | None = None
+) -> tuple[WriteResult, int]:
+    """Write a batch in this transaction; also how many passages wait to be packed.
+
+    `only_if` was queued before: where it turns out to have no row, NothingTaken is raised.
+    """
     require_storable(batch)
     counters, looked = await _meet(work, batch, name)
+    if only_if is not None and await only_if.fetchone() is None:
+        raise NothingTaken
     if batch.facts_revision not in (None, counters.facts_revision):
         raise StaleFacts("other facts were written meanwhile: read them and decide again")
     before = counters.tail
@@ -120,6 +139,7 @@ async def write_batch(work: Transaction, batch: Batch, name: str) -> tuple[Write
         forgotten=tuple(forgotten),
         session_stale=kept.stale,
         session_cleaned=kept.cleaned,
+        due_at=min((job.run_at for job in new_jobs), default=None),
     ), counters.tail
 
 

@@ -80,8 +80,9 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
         write_fact_vectors(db, fact_vectors)
     if batch.extracted:
         read_to(db, batch.extracted)
-    if new or not batch.segments:  # else they were enqueued with the segments, perhaps done
-        add_jobs(db, batch.jobs, forgotten)
+    # of a batch that is written again they were enqueued, and perhaps done, the first time
+    jobs = batch.jobs if new or not batch.segments else ()
+    add_jobs(db, jobs, forgotten)
     add_pieces(db, batch.pieces, forgotten)
     add_turns(db, batch.turns, but_of=stale)
     add_compactions(db, batch.compactions, unquoted, but_of=stale)
@@ -92,6 +93,7 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
         forgotten=tuple(fates["forgotten"]),
         session_stale=kept.stale,
         session_cleaned=kept.cleaned,
+        due_at=min((job.run_at for job in jobs), default=None),
     )
 
 

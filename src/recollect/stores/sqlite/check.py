@@ -6,13 +6,17 @@ Tells counts and places, never content. Must never mend anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 import numpy as np
 
+from recollect.errors import RecollectError
 from recollect.stores.scoring import NO_NUMBERS, word_numbers
+from recollect.stores.sqlite.connection import EncryptionKey, read_only, store_errors
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.ledger import SELECT_COMPACTION, rebuilt_turn, stored_compaction
 from recollect.stores.sqlite.passages import INDEXES, IndexName
@@ -27,7 +31,7 @@ from recollect.stores.sqlite.rows import (
     unpack_ids,
 )
 from recollect.stores.sqlite.sessions import read_path
-from recollect.values.upkeep import CheckResult, Stats
+from recollect.values.upkeep import CheckResult, SpaceSummary, Stats
 
 _TOTALS: Final = (
     "SELECT segments, cold, noise, tokens, documents, words, cold_documents FROM totals"
@@ -55,6 +59,8 @@ SELECT CAST(s.name AS BLOB), max(t.number) FROM turn AS t JOIN session AS s ON s
 GROUP BY 1
 """
 _SUM_OVER: Final = 1_000_003
+_SPACE: Final = "SELECT value FROM meta WHERE key = 'space'"
+_GLANCE: Final = "SELECT count(DISTINCT session), count(*), max(said_at) FROM segment"
 _STATS: Final = """
 SELECT t.segments, t.cold, t.noise, t.documents + t.cold_documents, t.tokens,
   (SELECT count(*) FROM fact),
@@ -125,11 +131,11 @@ def check(db: Database) -> CheckResult:
         "ledger": _ledger,
     }
     problems: list[str] = []
-    for run in checks.values():
+    for name, run in checks.items():
         try:
             problems.extend(run(db))
         except (apsw.CorruptError, apsw.SQLError, ValueError, TypeError) as error:
-            problems.append(f"{run.__name__.strip('_')}: {type(error).__name__}")
+            problems.append(f"{name}: cannot be checked ({type(error).__name__})")
     if db.unreadable_rows:
         problems.append(f"{db.unreadable_rows} rows have a text that cannot be read")
     return CheckResult(checked=tuple(checks), problems=tuple(problems))
@@ -250,11 +256,31 @@ def _ledger(db: Database) -> Iterator[str]:
 def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
     """What the space holds."""
     counts: dict[str, int] = dict(zip(_STAT_NAMES, db.row(_STATS), strict=True))
-    files = (Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm"))
     return Stats(
         space=space,
         engine=f"SQLite {apsw.sqlite_lib_version()}{', encrypted' if encrypted else ''}",
         vectors=dict(db.rows(_VECTOR_COUNTS)),
-        bytes_on_disk=sum(file.stat().st_size for file in files if file.exists()),
+        bytes_on_disk=_bytes_on_disk(path),
         **counts,
     )
+
+
+def glance_at(path: Path, *, key: EncryptionKey | None = None) -> SpaceSummary:
+    """Whose file this is and how much is in it; changes nothing, not even an older schema.
+
+    Where a passphrase encrypts it, its name would be needed to read its name: then its size is
+    all that is told.
+    """
+    found = SpaceSummary(space=None, file=str(path), bytes_on_disk=_bytes_on_disk(path))
+    try:
+        with store_errors(path), closing(read_only(path, key)) as connection:
+            rows: list[Any] = [*connection.execute(_SPACE), *connection.execute(_GLANCE)]
+    except RecollectError as error:
+        return replace(found, unread=str(error))
+    (space,), (sessions, segments, last) = rows
+    return replace(found, space=space, sessions=sessions, segments=segments, last_said_at=last)
+
+
+def _bytes_on_disk(path: Path) -> int:
+    files = (Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm"))
+    return sum(file.stat().st_size for file in files if file.exists())

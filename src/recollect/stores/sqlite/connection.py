@@ -61,6 +61,8 @@ _AWAY = (apsw.IOError, apsw.AuthError, apsw.NoMemError, apsw.ProtocolError, apsw
 UNSTORABLE = (TypeError, OverflowError, UnicodeEncodeError)
 """What apsw raises for a value that no column can hold."""
 _PLAIN_HEADER = b"SQLite format 3\0"
+_GLANCE_MILLISECONDS = 1_000
+"""How long a glance at a file waits for others."""
 
 
 class EncryptionKey:
@@ -85,6 +87,11 @@ class EncryptionKey:
 
     def __repr__(self) -> str:
         return "EncryptionKey(...)"
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether it is the same for every space."""
+        return self._raw
 
     def raw(self, space: str) -> bytes:
         """The 32 bytes that encrypt this space."""
@@ -237,7 +244,10 @@ def require_file(file: SpaceFile, *, create: bool) -> None:
     with store_errors(path):
         if not path.exists():
             if not create:
-                raise StoreError(f"there is no memory at {path}: check the path")
+                raise StoreError(
+                    f"there is no memory at {path}: check the path or --space; `recollect memory "
+                    "spaces` lists what there is"
+                )
             _make(file)
         elif not path.is_file():
             raise StoreError(f"{path} is no regular file: name another")
@@ -321,6 +331,27 @@ def connect(file: SpaceFile, patience: BusyWait) -> apsw.Connection:
                 continue
             raise
         return connection
+
+
+def read_only(path: Path, key: EncryptionKey | None) -> apsw.Connection:
+    """A connection that changes nothing, to a file whose space is not known."""
+    with path.open("rb") as opened:
+        plain = opened.read(len(_PLAIN_HEADER)) == _PLAIN_HEADER
+    if not plain and (key is None or not key.is_raw):
+        raise WrongKey(f"{path} is encrypted, or is no memory: open it by its space and its key")
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(_GLANCE_MILLISECONDS)
+    if key is not None and not plain:
+        check_encryption()
+        connection.pragma("cipher", _CIPHER)
+        connection.pragma("key", f"raw:{key.raw('').hex()}")
+        try:
+            connection.pragma("schema_version")
+        except apsw.NotADBError as error:
+            connection.close()
+            wrong = WrongKey(f"{path} is encrypted with another key, or is not a database")
+            raise wrong from error
+    return connection
 
 
 def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from importlib.metadata import entry_points
 from io import TextIOWrapper
 from typing import Any
 
@@ -20,25 +19,86 @@ from recollect.errors import RecollectError
 from recollect.surfaces.cli.lazy_group import LazyGroup
 
 COMMANDS = {
+    "branch": "sessions:branch",
+    "chat": "chat:chat",
+    "compact": "sessions:compact",
+    "completion": "init:completion",
+    "context": "sessions:context",
+    "daemon": "daemon:daemon",
+    "db": "db:db",
     "doctor": "doctor:doctor",
     "explain": "explain:explain",
     "export": "export:export",
     "facts": "facts:facts",
     "gateway": "gateway:gateway",
+    "hook": "daemon:hook",
     "import": "import_:import_",
+    "init": "init:init",
+    "key": "tenants:key",
+    "mcp": "mcp:mcp",
+    "install": "install:install",
     "models": "models:models",
     "memory": "memory:memory",
+    "name": "sessions:name",
     "receipt": "receipt:receipt",
     "redact": "redact:redact",
     "replay": "replay:replay",
+    "serve": "serve:serve",
+    "sessions": "sessions:sessions",
+    "space": "space:space",
+    "status": "sessions:status",
     "tail": "tail:tail",
+    "tenant": "tenants:tenant",
     "undo": "undo:undo",
+    "uninstall": "install:uninstall",
     "unwrap": "wrap:unwrap",
+    "why": "sessions:why",
     "worker": "worker:worker",
     "wrap": "wrap:wrap",
 }
 """Name to module and object. Further ones come from the entry points of `recollect.commands`;
 the benches use that door, since nothing may import them."""
+
+SHORT_HELP = {
+    "bench": "Measure one part of Recollect.",
+    "branch": "Go on with a session before one of your messages.",
+    "chat": "Talk to an agent that works in a folder and remembers.",
+    "compact": "Replace a session's past by a summary, now.",
+    "completion": "Print what makes a shell complete the commands.",
+    "context": "Show what stands in a session's window, each part.",
+    "daemon": "Keep memories open for the hooks of agents.",
+    "db": "Set up, migrate, distribute and check PostgreSQL.",
+    "doctor": "Check that all works; show every setting in force.",
+    "explain": "Show where the tokens of a session go.",
+    "export": "Write a memory, or a session, to files.",
+    "facts": "See what is known, since when and why; correct it.",
+    "gateway": "Give memory to agents you did not write.",
+    "hook": "Answer a hook of an agent; agents run it.",
+    "import": "Take recorded sessions into a memory.",
+    "init": "Set up a folder: settings and workspace.",
+    "key": "Make, list, revoke and rotate keys of a service.",
+    "mcp": "Serve memory to MCP clients.",
+    "install": "Give Claude Code or Codex a memory by their hooks.",
+    "memory": "Look into a memory, add to it, forget.",
+    "models": "Which embedding models are here; download one.",
+    "name": "Name a session.",
+    "receipt": "Show what a compaction kept and what is lost.",
+    "redact": "Find secrets in what is stored, and mask them.",
+    "replay": "Print the request of a past turn as it was sent.",
+    "serve": "Serve memory to the tenants of a service.",
+    "sessions": "List the sessions of a folder.",
+    "space": "List spaces, delete one, let old turns go in all.",
+    "status": "Show a session's window, cost and cache share.",
+    "tail": "Watch a gateway at work.",
+    "tenant": "Say who may use a service, and how much of it.",
+    "undo": "Take back a session's last compaction.",
+    "uninstall": "Take our hooks out of an agent's settings.",
+    "unwrap": "Put an agent's configuration back as it was.",
+    "why": "Show what becomes of a message, and why.",
+    "worker": "Do the jobs that wait in a store.",
+    "wrap": "Run an agent through a gateway of its own.",
+}
+"""What the list of commands says, so that showing it imports none of them."""
 
 
 class CommandLine(LazyGroup):
@@ -46,12 +106,18 @@ class CommandLine(LazyGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command's name, our own and those of entry points."""
+        from importlib.metadata import entry_points  # a command of our own does without it
+
         others = entry_points(group="recollect.commands").names
         return sorted({*super().list_commands(ctx), *others})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            return command
+        from importlib.metadata import entry_points
+
         for entry in entry_points(group="recollect.commands", name=cmd_name):
             command = command or entry.load()
         if command is None and cmd_name == "bench":
@@ -91,6 +157,7 @@ class CommandLine(LazyGroup):
     cls=CommandLine,
     package=__name__,
     subcommands=COMMANDS,
+    short_help=SHORT_HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(recollect.__version__, prog_name="recollect")

@@ -1,9 +1,9 @@
-"""`recollect doctor`: every setting in force, where it came from, what it deviates from.
+"""`recollect doctor`: what works and what to do, then every setting in force and its source.
 
 A setting deviates when it is not at its default, or not what OpenClaw would have.
 
 Prints data on stdout and errors on stderr; changes nothing. What the table shows and what
-`--json` prints are the same rows.
+`--json` prints are the same rows. The exit code is 1 where something does not work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from recollect import config
 from recollect.config.fields import shown, written
 from recollect.config.load import NOT_RESTORED, OPENCLAW, PRESETS
 from recollect.errors import ModelRefused, RecollectError, SettingsError
-from recollect.surfaces.cli.store_options import DEFAULT_SPACE
+from recollect.surfaces.cli.doctor_checks import Check, checks_of
+from recollect.surfaces.cli.store_options import space_here
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,7 +98,11 @@ def _presentable(path: str, value: Any) -> Any:
 @click.option("--openclaw", type=_FILE, help="Read the settings of this openclaw.json too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(*, file: Path | None, openclaw: Path | None, as_json: bool) -> None:
-    """Show every setting in force, where it came from and what it deviates from.
+    """Check that all works, and show every setting in force, where it came from, what it deviates
+    from.
+
+    Tries the data folder, the store, the embedder, the provider (whether its address takes a
+    connection, no more) and permissions, and says what to do.
 
     Beside a value that is not the default stands the default, beside one that is not OpenClaw's
     stands OpenClaw's.
@@ -108,10 +113,15 @@ def doctor(*, file: Path | None, openclaw: Path | None, as_json: bool) -> None:
         click.echo(f"recollect doctor: {problem}", err=True)
         raise SystemExit(2) from None
     rows = setting_rows(loaded)
+    checks = checks_of(loaded, space=space_here(loaded.settings.store.url))
     if as_json:
-        click.echo(json.dumps(_as_object(loaded, rows), ensure_ascii=False, indent=2))
+        told = {"checks": [check.to_dict() for check in checks], **_as_object(loaded, rows)}
+        click.echo(json.dumps(told, ensure_ascii=False, indent=2))
     else:
         _draw(loaded, rows)
+        _draw_checks(checks)
+    if any(check.state == "broken" for check in checks):
+        raise SystemExit(1)
 
 
 def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[str, Any]:
@@ -152,6 +162,22 @@ def _draw(loaded: config.LoadedSettings, rows: list[SettingRow]) -> None:
         _draw_not_restored(console)
 
 
+_SIGNS = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
+
+
+def _draw_checks(checks: list[Check]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print()
+    for check in checks:
+        sign, colour = _SIGNS[check.state]
+        console.print(Text.assemble((f"{sign} ", colour), (f"{check.name}: ", "bold"), check.said))
+        if check.todo:
+            console.print(Text(f"  → {check.todo}"))
+
+
 def _summaries(loaded: config.LoadedSettings) -> str:
     """Who summarises when the window fills; nobody is asked for it here."""
     from recollect.wiring.models import choose_model
@@ -185,7 +211,7 @@ def _facts(loaded: config.LoadedSettings) -> str:
 
 
 def _model_use(loaded: config.LoadedSettings, *, as_json: bool) -> Any:
-    """What summaries and facts of the default space took, where there is a memory to ask."""
+    """What summaries and facts of this folder's memory took, or of the default space."""
     import asyncio
 
     from recollect.surfaces.cli.memory.looking import ModelUses, model_uses, said_of_uses
@@ -194,11 +220,12 @@ def _model_use(loaded: config.LoadedSettings, *, as_json: bool) -> Any:
     from recollect.wiring.stores import is_stored
 
     settings = loaded.settings
-    if settings.store.url is None and not is_stored(None, DEFAULT_SPACE):
+    space = space_here(settings.store.url)
+    if settings.store.url is None and not is_stored(None, space):
         return None if as_json else "nothing: there is no memory yet"
 
     async def ask() -> ModelUses:
-        place = Place(url=settings.store.url, space=DEFAULT_SPACE, settings=settings)
+        place = Place(url=settings.store.url, space=space, settings=settings)
         async with asyncio.timeout(_STORE_SECONDS), opened(place) as store:
             return await model_uses(store)
 

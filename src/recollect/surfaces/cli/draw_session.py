@@ -570,6 +570,8 @@ _KINDS = {
     "pi": "pi session",
     "claude-code": "Claude Code session",
     "codex": "Codex rollout",
+    "opencode": "opencode session",
+    "aider": "aider chat",
     "flat": "flat log",
     "request": "request body",
     "messages": "list of messages",

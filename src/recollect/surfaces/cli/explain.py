@@ -45,12 +45,12 @@ from recollect.surfaces.cli.explained import (
     WindowUsed,
     apportioned,
     excerpt_of,
-    plain_line,
     shown_text,
     sort_rows,
     tool_names,
 )
 from recollect.surfaces.cli.progress import ShownProgress
+from recollect.surfaces.cli.text import plain_line, window_from
 from recollect.values.message import Message, ToolCall, ToolResult
 
 if TYPE_CHECKING:
@@ -381,14 +381,13 @@ def _joined(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-LEAST_WINDOW_TOKENS = 1_000
-GREATEST_WINDOW_TOKENS = 100_000_000
-_UNITS = {"k": 1_000, "m": 1_000_000}
-
-
 @click.command("explain")
-@click.argument("file", metavar="FILE")
-@click.option("--live", is_flag=True, help="FILE is a session at a running gateway.")
+@click.argument("file", metavar="FILE", required=False, default="")
+@click.option(
+    "--live",
+    is_flag=True,
+    help="FILE is a session at a running gateway, or the end of its name; none: the newest.",
+)
 @click.option("--url", help="With --live: the gateway; else the one that the settings name.")
 @click.option("--window", metavar="N", help="Replay in a window of N tokens: 32k, 200_000, 1M.")
 @click.option(
@@ -422,6 +421,8 @@ def explain(
 
         show_live(file, url=url, as_json=as_json)
         return
+    if not file:
+        raise click.UsageError("Missing argument 'FILE'.")
     window_tokens = window_from(window) if window is not None else None
     with ShownProgress() as progress:
         name = plain_line("standard input" if file == "-" else Path(file).name)
@@ -445,22 +446,6 @@ def explain(
         window_source=source,
     )
     _show(explained, every=every, as_json=as_json, svg=svg)
-
-
-def window_from(text: str) -> int:
-    """A window as people write it: 32k, 200_000, 1M."""
-    plain = text.strip().lower().replace("_", "").replace(",", "")
-    unit = _UNITS.get(plain[-1:], 1)
-    digits = plain[:-1] if plain[-1:] in _UNITS else plain
-    whole, _, fraction = digits.partition(".")
-    is_number = (whole + fraction).isascii() and (whole + fraction).isdigit()
-    tokens = round(float(digits) * unit) if is_number and len(digits) < 16 else 0
-    if not LEAST_WINDOW_TOKENS <= tokens <= GREATEST_WINDOW_TOKENS:
-        raise RecollectError(
-            f"--window {plain_line(text)!r}: give a number of tokens between "
-            f"{LEAST_WINDOW_TOKENS:,} and {GREATEST_WINDOW_TOKENS:,}, such as 32k, 200_000 or 1M"
-        )
-    return tokens
 
 
 def _choice(given: int | None, count: int, *, what: str, default: int) -> int:

@@ -9,8 +9,6 @@ and every message of the request has exactly one fate.
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -19,6 +17,7 @@ from recollect.formats.summaries import SUMMARY_ITEMS
 from recollect.rules.message_redaction import redact_json_text
 from recollect.rules.redaction import redact
 from recollect.rules.tokens import Weigher
+from recollect.surfaces.cli.text import plain_line
 from recollect.values.edit import StageName
 from recollect.values.history import Composed, Entry
 from recollect.values.message import (
@@ -46,27 +45,6 @@ if TYPE_CHECKING:
 
 EXCERPT_CHARS = 160
 _LOOKED_AT_CHARS = 4000  # enough to see a long secret whole before it is clipped
-_UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-_SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor (ECMA-48, 5.4)
-    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS
-    r"|\x1b[ -/]*[0-~]?"
-)
-# Selectors change how wide the sign before them is drawn, differently on every terminal.
-_SELECTORS = re.compile("[\ufe00-\ufe0f]")
-
-
-def plain_line(text: str) -> str:
-    """One line that prints as it reads: no escapes, no controls, white space joined."""
-    if text.isprintable() and text.isascii() and "  " not in text:
-        return text.strip()
-    text = _SELECTORS.sub("", _SEQUENCE.sub("", text))
-    kept = [
-        " " if sign.isspace() else sign
-        for sign in text
-        if sign.isspace() or unicodedata.category(sign) not in _UNPRINTED
-    ]
-    return " ".join("".join(kept).split())
 
 
 def shown_text(text: str, at_most_chars: int = EXCERPT_CHARS) -> str:

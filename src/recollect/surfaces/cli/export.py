@@ -1,7 +1,8 @@
 """`recollect export DIR`: a memory as segments.jsonl, knowledge.jsonl and vectors.bin.
 
 Owns the files: each is written whole under a temporary name, for its owner alone, and then
-given its own. What was imported from such files comes out byte for byte.
+given its own. What was imported from such files comes out byte for byte. With `--session` it is a
+session of the agent instead, for people or whole.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
+from click.core import ParameterSource
 
 from recollect.errors import RecollectError
 from recollect.formats.openclaw_files import KNOWLEDGE, SEGMENTS, VECTORS
+from recollect.surfaces.chat.output import harmless
 from recollect.surfaces.cli.progress import ShownProgress
-from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
+from recollect.surfaces.cli.store_options import (
+    Place,
+    print_json,
+    store_options,
+    with_store,
+)
 from recollect.transfer.export import (
     export_facts,
     export_segments,
@@ -49,14 +57,36 @@ class ExportOutcome:
 
 
 @click.command("export")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 @click.option("--embedder", metavar="NAME", help="Whose vectors; see `recollect memory stats`.")
+@click.option(
+    "--session",
+    "wanted",
+    metavar="WHICH",
+    help="Instead a session of this folder, by key, id or name, into the file DIR: as Markdown, "
+    "or as it is where the name ends in .jsonl; a dash prints Markdown.",
+)
 @store_options
+@click.pass_context
 def export(
-    *, folder: Path, force: bool, embedder: str | None, url: str | None, space: str, as_json: bool
+    ctx: click.Context,
+    *,
+    target: Path,
+    force: bool,
+    embedder: str | None,
+    wanted: str | None,
+    url: str | None,
+    space: str,
+    as_json: bool,
 ) -> None:
     """Write a space as segments.jsonl, knowledge.jsonl and vectors.bin into DIR."""
+    if wanted is not None:
+        named = ctx.get_parameter_source("space") is ParameterSource.COMMANDLINE
+        own = space if named else str(Path.cwd().resolve())
+        _export_session(own, wanted, target, force=force, as_json=as_json)
+        return
+    folder = target
     there = [name for name in (SEGMENTS, KNOWLEDGE, VECTORS) if (folder / name).exists()]
     if there and not force:
         raise RecollectError(
@@ -81,6 +111,21 @@ def export(
         _print_outcome(outcome)
     if outcome.spool_waiting:
         raise SystemExit(1)
+
+
+def _export_session(space: str, wanted: str, file: Path, *, force: bool, as_json: bool) -> None:
+    from recollect.session import read_session_file
+    from recollect.session.browse import export_session, exported_transcript, session_markdown
+
+    transcript = exported_transcript(space, wanted)
+    if str(file) == "-":
+        click.echo(harmless(session_markdown(read_session_file(transcript))))
+        return
+    done = export_session(transcript, file, replace=force)
+    if as_json:
+        print_json(asdict(done))
+    else:
+        click.echo(f"{done.file}: session {done.session_id}, {done.bytes_written:,} bytes")
 
 
 def _print_outcome(outcome: ExportOutcome) -> None:

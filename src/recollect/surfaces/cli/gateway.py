@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 import click
 
 from recollect.config import Settings, load_settings
-from recollect.surfaces.cli.explain import window_from
 from recollect.surfaces.cli.tail import gateway_url
-
-SWITCH_SECONDS: Final = 0.001
-"""How long what is kept beside the turns may compute before replies that stream get their turn; by
-default five times as long."""
+from recollect.surfaces.cli.text import window_from
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="Another settings file.")
-@click.option("--host", help="Address to listen on, in place of gateway.host.")
-@click.option("--port", type=click.IntRange(0, 65_535), help="Port, in place of gateway.port.")
-@click.option("--space", metavar="NAME", help="Space of requests that name none.")
-@click.option("--anthropic", metavar="URL", help="Where Messages requests go.")
-@click.option("--openai", metavar="URL", help="Where Chat and Responses requests go.")
-@click.option("--window", metavar="TOKENS", help="The model's window, such as 200k.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="A settings file; else ./recollect.toml."
+)
+@click.option("--host", help="Address to listen on; else gateway.host [127.0.0.1].")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Port; else gateway.port [8788]. 0: a free one."
+)
+@click.option(
+    "--space",
+    metavar="NAME",
+    help="The memory of requests that name none; else gateway.space [default]. Clients that tell "
+    "their project's folder (Codex) have one a folder.",
+)
+@click.option(
+    "--anthropic",
+    metavar="URL",
+    help="Where Messages requests go; else gateway.upstream.anthropic [https://api.anthropic.com].",
+)
+@click.option(
+    "--openai",
+    metavar="URL",
+    help="Where Chat Completions and Responses requests go; else gateway.upstream.openai "
+    "[https://api.openai.com/v1].",
+)
+@click.option(
+    "--window",
+    metavar="TOKENS",
+    help="The model's window, such as 200k; needed only where its name does not tell it.",
+)
+@click.option(
+    "--summaries",
+    is_flag=True,
+    help="When the window fills, have the client's own model write a summary, with its key, at "
+    "most gateway.summary_day_tokens a day.",
+)
 def gateway(
     config: Path | None,
     host: str | None,
@@ -34,14 +56,27 @@ def gateway(
     anthropic: str | None,
     openai: str | None,
     window: str | None,
+    summaries: bool,  # noqa: FBT001 - a flag of the command
 ) -> None:
     """Give memory to agents you did not write: point their base URL here.
 
+    \b
+    recollect gateway                                   runs until Ctrl-C
+    ANTHROPIC_BASE_URL=http://127.0.0.1:8788 claude     an agent through it
+    recollect tail                                      what it does
+
     Messages, Chat Completions and Responses are shaped by memory; everything else passes through
-    untouched. `recollect wrap` starts an agent through a gateway of its own.
+    untouched. To try it with one agent, `recollect wrap claude` is enough.
     """
     settings = chosen_settings(
-        config, host=host, port=port, space=space, anthropic=anthropic, openai=openai, window=window
+        config,
+        host=host,
+        port=port,
+        space=space,
+        anthropic=anthropic,
+        openai=openai,
+        window=window,
+        summaries="client" if summaries else None,
     )
     serve(settings)
 
@@ -55,6 +90,7 @@ def chosen_settings(
     anthropic: str | None = None,
     openai: str | None = None,
     window: str | None = None,
+    summaries: str | None = None,
 ) -> Settings:
     """The settings with what the command line says in place of them."""
     given = {
@@ -63,6 +99,7 @@ def chosen_settings(
         "gateway.space": space,
         "gateway.upstream.anthropic": anthropic,
         "gateway.upstream.openai": openai,
+        "gateway.summaries": summaries,
         "window_tokens": None if window is None else window_from(window),
     }
     named = {name: value for name, value in given.items() if value is not None}
@@ -71,11 +108,15 @@ def chosen_settings(
 
 def serve(settings: Settings) -> None:
     """Serve until a signal says stop."""
-    from recollect.gateway.running import address_of, gateway_token, listening_socket, server_of
+    from recollect.gateway.running import gateway_token, listening_socket, server_of
     from recollect.gateway.server import Gateway
+    from recollect.loopback import address_of
 
-    sys.setswitchinterval(SWITCH_SECONDS)
-    app = Gateway(settings, token=gateway_token(settings))
+    app = Gateway(
+        settings,
+        token=gateway_token(settings),
+        tell=lambda text: click.echo(f"recollect: {text}", err=True),
+    )
     server = server_of(app)
     opened = listening_socket(settings)
     url = address_of(opened)

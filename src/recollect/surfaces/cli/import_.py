@@ -1,258 +1,49 @@
-"""`recollect import PATH…`: recorded sessions and OpenClaw's files into a memory.
+"""`recollect import PATH…` and `recollect import --all`: the command.
 
-Owns the command: which files are looked at (in a folder only what could be a recording; a file
-that is named is always tried; OpenClaw's three files go together), which session a recording
-becomes, progress, and the report on every file, which names lines by number and never says what a
-message holds. Files that are read are never altered. Interrupted, it can be run again: what is
-stored is skipped.
+Owns the options, what is refused, the order and the sums that are told; `import_files` does the
+work on one file, `import_all` finds what every agent keeps. Interrupted, it can be run again: what
+is stored is skipped.
 """
 
 from __future__ import annotations
 
-import mmap
-import tarfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from recollect.errors import FormatError, RecollectError, UnknownFormat
-from recollect.formats.openclaw_files import KNOWLEDGE, SEGMENTS, VECTORS, read_vmem
-from recollect.formats.transcripts import read_transcripts
-from recollect.rules.tokens import Weigher
-from recollect.surfaces.cli.explained import plain_line
+from recollect.errors import FormatError, RecollectError
 from recollect.surfaces.cli.facts.listing import said_waiting, sessions_waiting
+from recollect.surfaces.cli.import_all import import_all
+from recollect.surfaces.cli.import_files import (
+    FileOutcome,
+    ImportRun,
+    counted,
+    find_sources,
+    import_rules,
+    import_source,
+    print_outcome,
+    summed,
+    totals,
+)
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
-from recollect.transfer.openclaw import FileCounts, VectorFile, import_facts, import_segments
-from recollect.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 
 if TYPE_CHECKING:
     from recollect.ports import Store
-    from recollect.values.transcript import RecordedSession
-
-
-# Which files are imported
-
-
-OPENCLAW_FILES: Final = frozenset({SEGMENTS, KNOWLEDGE, VECTORS})
-_LOOKED_AT: Final = (".jsonl", ".json", ".gz", ".tgz", ".tar", ".ndjson", ".traj", ".zst")
-_ARCHIVES: Final = (".tgz", ".tar", ".tar.gz")
-_SUFFIXES: Final = (".gz", ".jsonl", ".ndjson", ".json", ".tgz", ".tar", ".traj")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """A file that may be a recording."""
-
-    name: str
-    """As it is told to people."""
-    stem: str
-    """What a session is called that has no name of its own."""
-    modified_at: float
-    read: Callable[[], bytes] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenclawFolder:
-    """A folder with OpenClaw's files, or one of them by itself."""
-
-    name: str
-    folder: Path
-    files: frozenset[str]
-
-
-def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | OpenclawFolder]:
-    """Everything to be imported, in a settled order, each file once."""
-    seen: set[Path] = set()
-    for path in paths:
-        for found_path in _within(path):
-            where = found_path.resolve()
-            if where not in seen:
-                seen.add(where)
-                yield from _source(found_path, path, seen)
-
-
-def _within(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    for file in sorted(path.rglob("*")):
-        if file.is_file() and (file.name in OPENCLAW_FILES or _worth_trying(file.name)):
-            yield file
-
-
-def _worth_trying(name: str) -> bool:
-    if "aider" in name and name.endswith(".md"):  # it has no reader, and that is to be told
-        return True
-    return not name.startswith(".") and name.lower().endswith(_LOOKED_AT)
-
-
-def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | OpenclawFolder]:
-    name = str(file.relative_to(given)) if given.is_dir() else file.name
-    if file.name in OPENCLAW_FILES:
-        beside = frozenset(text for text in OPENCLAW_FILES if (file.parent / text).is_file())
-        # one file by itself is taken alone, but segments always with their vectors
-        alone = frozenset({KNOWLEDGE}) if file.name == KNOWLEDGE else beside - {KNOWLEDGE}
-        files = beside if given.is_dir() else alone
-        seen.update((file.parent / other).resolve() for other in files)
-        folder = str(Path(name).parent) if given.is_dir() else name
-        yield OpenclawFolder(
-            name=given.name if folder == "." else folder, folder=file.parent, files=files
-        )
-    elif file.name.lower().endswith(_ARCHIVES):
-        yield from _members(file, name)
-    else:
-        yield Recorded(
-            name=name,
-            stem=stem_of(file.name),
-            modified_at=file.stat().st_mtime,
-            read=file.read_bytes,
-        )
-
-
-def _members(file: Path, name: str) -> Iterator[Recorded]:
-    """The files of an archive, read into memory one by one."""
-    try:
-        with tarfile.open(file) as archive:
-            for member in archive:
-                if not (member.isfile() and _worth_trying(Path(member.name).name)):
-                    continue
-                opened = archive.extractfile(member)
-                held = BytesIO(opened.read() if opened is not None else b"")
-                yield Recorded(
-                    name=f"{name}/{member.name}",
-                    stem=stem_of(Path(member.name).name),
-                    modified_at=float(member.mtime),
-                    read=held.getvalue,
-                )
-    except (tarfile.TarError, OSError, EOFError) as problem:
-        raise FormatError(f"{name} is a damaged archive: {problem}") from None
-
-
-def stem_of(name: str) -> str:
-    """A file's name without the endings that say how it is packed."""
-    stem = name
-    while stem.lower().endswith(_SUFFIXES) and Path(stem).stem:
-        stem = Path(stem).stem
-    return stem or name
-
-
-# The report of an import
-
-
-_TOLD_LINES = 5
-
-
-@dataclass(slots=True, kw_only=True)
-class FileOutcome:
-    """What became of one file."""
-
-    file: str
-    kind: str
-    sessions: int = 0
-    messages: ImportCounts = field(default_factory=ImportCounts)
-    facts: ImportCounts | None = None
-    vectors: int | None = None
-    altered: int = 0
-    passed_over: tuple[str, ...] = ()
-    problem: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`; the lines passed over are told one by one."""
-        return asdict(self)
-
-
-def print_outcome(outcome: FileOutcome, *, quiet: bool) -> None:
-    """Tell people: what became of it on standard output, what is wrong on standard error."""
-    name = plain_line(outcome.file)
-    if outcome.problem is not None:
-        click.echo(f"{name}: not imported: {plain_line(outcome.problem)}", err=True)
-        return
-    for text in outcome.passed_over[:_TOLD_LINES]:
-        click.echo(f"{name}: {plain_line(text)}", err=True)
-    if len(outcome.passed_over) > _TOLD_LINES:
-        more = len(outcome.passed_over) - _TOLD_LINES
-        click.echo(f"{name}: {more:,} more of the kind", err=True)
-    if outcome.altered:
-        click.echo(
-            f"{name}: {outcome.altered:,} lines held secrets; they are kept masked, "
-            "and an export differs there",
-            err=True,
-        )
-    if not quiet:
-        sessions = f", {outcome.sessions:,} sessions" if outcome.sessions > 1 else ""
-        click.echo(f"{name} ({outcome.kind}{sessions}): {counted(outcome)}")
-
-
-def counted(outcome: FileOutcome) -> str:
-    """The counts as one sentence."""
-    counts = outcome.messages
-    parts = [f"{counts.read:,} messages read", f"{counts.stored:,} stored"]
-    if counts.noise:
-        parts[-1] += f" ({counts.noise:,} of them noise)"
-    parts.append(f"{counts.known:,} known")
-    for count, word in (
-        (counts.forgotten, "forgotten before and left out"),
-        (counts.skipped, "recalled blocks left out"),
-        (len(outcome.passed_over), "passed over"),
-    ):
-        if count:
-            parts.append(f"{count:,} {word}")
-    if outcome.facts is not None:
-        parts.append(f"{outcome.facts.read:,} facts read, {outcome.facts.stored:,} stored")
-        if outcome.facts.forgotten:
-            parts.append(f"{outcome.facts.forgotten:,} forgotten before")
-    if outcome.vectors is not None:
-        parts.append(f"{outcome.vectors:,} vectors stored")
-    return ", ".join(parts)
-
-
-def summed(outcomes: list[FileOutcome]) -> FileOutcome:
-    """All files together."""
-    whole = FileOutcome(file="", kind="")
-    for outcome in outcomes:
-        whole.messages = whole.messages.plus(outcome.messages)
-        whole.passed_over += outcome.passed_over
-        if outcome.facts is not None:
-            whole.facts = (whole.facts or ImportCounts()).plus(outcome.facts)
-        if outcome.vectors is not None:
-            whole.vectors = (whole.vectors or 0) + outcome.vectors
-        whole.altered += outcome.altered
-    return whole
-
-
-def totals(outcomes: list[FileOutcome]) -> dict[str, Any]:
-    """The sums that `--json` ends with."""
-    whole = summed(outcomes)
-    return {
-        "files": len(outcomes),
-        "not_imported": sum(outcome.problem is not None for outcome in outcomes),
-        **asdict(whole.messages),
-        "facts": 0 if whole.facts is None else whole.facts.stored,
-        "vectors": whole.vectors or 0,
-        "altered": whole.altered,
-        "passed_over": len(whole.passed_over),
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """One call of the command."""
-
-    store: Store
-    rules: ImportRules
-    session: str | None
-    progress: ShownProgress
-    restore: bool
 
 
 @click.command("import")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="[PATH…]", type=click.Path(path_type=Path))
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="The histories of every agent on this machine, each project's into its own memory.",
+)
+@click.option("--yes", is_flag=True, help="With --all: do not ask.")
+@click.option("--dry-run", is_flag=True, help="With --all: show what there is, import nothing.")
 @click.option("--session", metavar="NAME", help="Call the session so, whatever the file says.")
 @click.option(
     "--restore",
@@ -264,6 +55,9 @@ class _Run:
 def import_(
     *,
     paths: tuple[Path, ...],
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
     session: str | None,
     restore: bool,
     quiet: bool,
@@ -273,30 +67,31 @@ def import_(
 ) -> None:
     """Take recorded sessions into a memory.
 
-    PATH is a session file of pi, OpenClaw, Claude Code or Codex, a log, a list of messages, a
-    folder or archive of them, or a folder with segments.jsonl, knowledge.jsonl and vectors.bin.
-    Run it again at any time: what is stored is skipped.
+    PATH is a session file of pi, OpenClaw, Claude Code, Codex, opencode or aider, a log, a list of
+    messages, a folder or archive of them, or a folder with segments.jsonl, knowledge.jsonl and
+    vectors.bin. With --all no PATH: what these agents keep on this machine is found, shown and
+    imported. Run it again at any time: what is stored is skipped.
     """
-    for path in paths:
-        if not path.exists():
-            raise FormatError(f"{path} is not there; give a file or a folder")
-        if not (path.is_file() or path.is_dir()):  # a pipe would be waited for
-            raise FormatError(f"{path} is no regular file; give a file or a folder")
-    if session is not None and sum(1 for _ in find_sources(paths)) > 1:
-        raise RecollectError("--session names one session, but several files were found")
+    if everything:
+        _check_all(paths, session, restore=restore)
+        import_all(url, yes=yes, dry_run=dry_run, quiet=quiet, as_json=as_json)
+        return
+    if yes or dry_run:
+        raise RecollectError("--yes and --dry-run belong to --all")
+    _check_paths(paths, session)
     with ShownProgress(quiet=quiet or as_json) as progress:
 
         async def work(store: Store, place: Place) -> tuple[list[FileOutcome], int]:
-            run = _Run(
+            run = ImportRun(
                 store=store,
-                rules=_rules(place),
+                rules=import_rules(place),
                 session=session,
                 progress=progress,
                 restore=restore,
             )
             outcomes = []
             for source in find_sources(paths):  # archives are read one file at a time
-                outcomes.append(await _import(source, run))
+                outcomes.append(await import_source(source, run))
                 if not as_json:
                     progress.clear()
                     print_outcome(outcomes[-1], quiet=quiet)
@@ -310,6 +105,28 @@ def import_(
         raise SystemExit(1)
 
 
+def _check_paths(paths: tuple[Path, ...], session: str | None) -> None:
+    """Refuse what cannot be imported as it is named."""
+    if not paths:
+        raise RecollectError("give files or folders, or --all for what every agent keeps here")
+    for path in paths:
+        if not path.exists():
+            raise FormatError(f"{path} is not there; give a file or a folder")
+        if not (path.is_file() or path.is_dir()):  # a pipe would be waited for
+            raise FormatError(f"{path} is no regular file; give a file or a folder")
+    if session is not None and sum(1 for _ in find_sources(paths)) > 1:
+        raise RecollectError("--session names one session, but several files were found")
+
+
+def _check_all(paths: tuple[Path, ...], session: str | None, *, restore: bool) -> None:
+    """Refuse what --all decides by itself."""
+    given = click.get_current_context().get_parameter_source("space")
+    if paths or session is not None or restore or given is not ParameterSource.DEFAULT:
+        raise RecollectError(
+            "--all takes no PATH, --session, --restore or --space: each project has its own memory"
+        )
+
+
 def _print_all(outcomes: list[FileOutcome], waiting: int, *, quiet: bool, as_json: bool) -> None:
     if as_json:
         files = [outcome.as_json() for outcome in outcomes]
@@ -319,115 +136,3 @@ def _print_all(outcomes: list[FileOutcome], waiting: int, *, quiet: bool, as_jso
             click.echo(f"in all: {counted(summed(outcomes))}")
         if waiting:
             click.echo(f"recollect: {said_waiting(waiting)}", err=True)
-
-
-def _rules(place: Place) -> ImportRules:
-    return ImportRules(
-        secret=place.secret,
-        redaction=place.settings.redaction,
-        weigher=Weigher(place.settings.tokens.counter),
-        now=time.time(),
-        facts=place.settings.facts.enabled,
-    )
-
-
-async def _import(source: Recorded | OpenclawFolder, run: _Run) -> FileOutcome:
-    """One file; what cannot be read is told and keeps no other one out."""
-    try:
-        if isinstance(source, OpenclawFolder):
-            return await _import_openclaw(source, run)
-        return await _import_recording(source, run)
-    except UnknownFormat:
-        text = "no reader knows it; docs/transcripts.md lists what is read"
-        return FileOutcome(file=source.name, kind="unknown", problem=text)
-    except FormatError as problem:
-        text = " ".join(str(problem).split())
-        return FileOutcome(file=source.name, kind="unknown", problem=text)
-    except OSError as problem:
-        text = f"{source.name} cannot be read: {problem.strerror or problem}"
-        return FileOutcome(file=source.name, kind="unknown", problem=text)
-
-
-async def _import_recording(source: Recorded, run: _Run) -> FileOutcome:
-    show = run.progress.show
-    transcripts = read_transcripts(
-        source.read(),
-        name=source.name,
-        progress=lambda done, total: show(f"reading {source.name}", done, total),
-    )
-    if run.session is not None and len(transcripts) > 1:
-        raise RecollectError(
-            f"--session names one session, but {source.name} holds {len(transcripts):,}"
-        )
-    outcome = FileOutcome(file=source.name, kind=transcripts[0].kind, sessions=len(transcripts))
-    several = len(transcripts) > 1
-    for number, transcript in enumerate(transcripts, 1):
-        if several:
-            show(source.name, number, len(transcripts))
-        counts = await import_transcript(
-            run.store,
-            transcript,
-            session=run.session or session_name(transcript, source.stem, number, several=several),
-            file=source.name,
-            file_said_at=source.modified_at,
-            rules=run.rules,
-            progress=None if several else lambda done, total: show(source.name, done, total),
-        )
-        outcome.messages = outcome.messages.plus(counts)
-        outcome.passed_over += transcript.passed_over
-    return outcome
-
-
-def session_name(transcript: RecordedSession, stem: str, number: int, *, several: bool) -> str:
-    """What a recording's session is called: its own name, else one from its file.
-
-    The runs of one file are numbered by their benchmark, alike in every file of it.
-    """
-    if transcript.session_id and transcript.kind != "tau-bench":
-        return transcript.session_id
-    if transcript.session_id:
-        return f"{stem} {transcript.session_id}"
-    return f"{stem} {number}" if several else stem
-
-
-async def _import_openclaw(source: OpenclawFolder, run: _Run) -> FileOutcome:
-    outcome = FileOutcome(file=source.name, kind="openclaw")
-    if SEGMENTS in source.files:
-        done = await _import_segments(source, run)
-        outcome.messages, outcome.altered, outcome.passed_over = (
-            done.messages,
-            done.altered,
-            done.passed_over,
-        )
-        outcome.vectors = done.vectors if VECTORS in source.files else None
-    elif VECTORS in source.files:
-        raise FormatError(f"{VECTORS} says nothing without the {SEGMENTS} beside it")
-    if KNOWLEDGE in source.files:
-        with (source.folder / KNOWLEDGE).open("rb") as file:
-            facts = await import_facts(run.store, file, rules=run.rules, restore=run.restore)
-        outcome.facts = facts.messages
-        outcome.altered += facts.altered
-        outcome.passed_over += tuple(f"{KNOWLEDGE} {text}" for text in facts.passed_over)
-    return outcome
-
-
-async def _import_segments(source: OpenclawFolder, run: _Run) -> FileCounts:
-    def show(done: int, _: int) -> None:
-        run.progress.show(source.name, done, None)
-
-    async def read(vectors: VectorFile | None) -> FileCounts:
-        with (source.folder / SEGMENTS).open("rb") as file:
-            return await import_segments(
-                run.store,
-                file,
-                vectors=vectors,
-                rules=run.rules,
-                session=run.session,
-                progress=show,
-            )
-
-    path = source.folder / VECTORS
-    if VECTORS not in source.files or not path.stat().st_size:
-        return await read(None)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return await read(VectorFile(read_vmem(data), data))

@@ -7,8 +7,9 @@ first, because it is what somebody may have to say again; every standing has a s
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from dataclasses import dataclass, field
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.compaction.receipt import compare
+from recollect.compaction.receipt_page import ReceiptPage, as_object, page_of, standing_number
 from recollect.errors import FormatError, RecollectError
-from recollect.formats.stored_records import RecordedCompaction
 from recollect.surfaces.cli.draw_paint import (
     ACCENT,
     GOOD,
@@ -30,16 +31,18 @@ from recollect.surfaces.cli.draw_paint import (
     heading,
     percent,
 )
-from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
     instant,
+    meant_session,
     print_json,
-    store_options,
+    session_store_options,
+    stored_session,
     when,
     with_store,
 )
+from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -226,46 +229,42 @@ def _diff(page: ReceiptPage, sheet: Sheet) -> Iterator[RenderableType]:
         yield Text(f"  … and {left:,} more; --json has them all", style=QUIET)
 
 
-# The page of one receipt, as a value: what is drawn, and what `--json` prints.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiptPage:
-    """One compaction, and the summary that stood before it."""
-
-    session: str
-    number: int
-    of: int
-    """The number of the session's newest compaction."""
-    undone: bool = False
-    """It was taken back, or what it stood for was forgotten."""
-    recorded: RecordedCompaction
-    previous_summary: str = field(default="", repr=False)
-    previous_number: int | None = None
-    """None: it is the first, or the record before it is no longer kept."""
-
-
 @click.command("receipt")
-@click.argument("session", metavar="SESSION")
 @click.option("--number", type=click.IntRange(min=1), metavar="N", help="Not the newest, this one.")
 @click.option("--list", "listed", is_flag=True, help="List the session's compactions.")
-@store_options
+@session_store_options
 def receipt(
-    *, session: str, number: int | None, listed: bool, url: str | None, space: str, as_json: bool
+    *,
+    session: str,
+    number: int | None,
+    listed: bool,
+    url: str | None,
+    space: str | None,
+    workspace: Path,
+    as_json: bool,
 ) -> None:
     """Show what a compaction kept, what can be recalled, and what is lost."""
+    session, where = meant_session(session, space, workspace)
 
     async def work(
         store: Store, place: Place
-    ) -> tuple[Sequence[CompactionRecord], StoredSession | None]:
+    ) -> tuple[str, Sequence[CompactionRecord], StoredSession | None]:
         del place
-        return await store.compactions(session), await store.session(session)
+        name = await stored_session(store, session)
+        return name, await store.compactions(name), await store.session(name)
 
-    records, state = with_store(url, space, work, spool="told")
-    standing = _standing(state)
+    session, records, state = with_store(url, where, work, spool="told")
+    standing = standing_number(state)
     if listed:
         _list(session, records, standing, as_json=as_json)
         return
+    if not records and state is not None:
+        name = plain_line(session)
+        raise RecollectError(
+            f"no compaction of session {name!r} is kept in this space: a receipt is made of every "
+            "compaction of ours, and of none that an agent does itself; what such a summary "
+            f"dropped is in memory all the same: `recollect memory show {shlex.quote(name)}`"
+        )
     if not records:
         raise RecollectError(
             f"no compaction of session {plain_line(session)!r} is kept in this space; "
@@ -280,67 +279,6 @@ def receipt(
     out = console()
     for line in draw_receipt(page, Sheet.of(out)):
         out.print(line)
-
-
-def _standing(state: StoredSession | None) -> int | None:
-    """The number of the compaction whose summary the view shows; None where it is not known."""
-    from recollect.formats.stored_records import join_state
-    from recollect.values.history import newest_cut
-
-    if state is None:
-        return None
-    try:
-        cut = newest_cut(join_state(state.state, state.path, state.ids).edits)
-    except FormatError:
-        return None
-    return 0 if cut is None else cut.number
-
-
-def page_of(
-    session: str,
-    records: Sequence[CompactionRecord],
-    number: int | None,
-    standing: int | None = None,
-) -> ReceiptPage:
-    """The page of this compaction, or of the newest; `standing` is the one that the view shows."""
-    from recollect.formats.stored_records import read_record
-
-    newest = records[-1].number
-    wanted = newest if number is None else number
-    at = next((at for at, compaction in enumerate(records) if compaction.number == wanted), None)
-    if at is None:
-        kept = ", ".join(str(compaction.number) for compaction in records)
-        raise RecollectError(f"--number {wanted}: no such compaction is kept; there are {kept}")
-    # without the record right before it a diff would show what an older one had
-    before = records[at - 1] if at and records[at - 1].number == wanted - 1 else None
-    return ReceiptPage(
-        session=session,
-        number=wanted,
-        of=newest,
-        undone=standing is not None and wanted > standing,
-        recorded=read_record(records[at].body),
-        previous_summary="" if before is None else read_record(before.body).result.summary,
-        previous_number=None if before is None else before.number,
-    )
-
-
-def as_object(page: ReceiptPage) -> dict[str, Any]:
-    """The page as `--json` prints it."""
-    from recollect.compaction.receipt import compare
-
-    result = page.recorded.result
-    diff = compare(page.previous_summary, result.summary) if page.previous_number else ()
-    return {
-        "session": page.session,
-        **result.to_dict(),
-        "undone": page.undone,
-        "at": instant(page.recorded.at),
-        "turn": page.recorded.turn,
-        "previous_number": page.previous_number,
-        "diff": [
-            {"change": line.change, "text": line.text} for line in diff if line.change != "kept"
-        ],
-    }
 
 
 def _list(

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import sys
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explained import plain_line, shown_text
+from recollect.surfaces.cli.explained import shown_text
 from recollect.surfaces.cli.store_options import (
     Place,
     instant,
+    meant_session,
     print_json,
-    store_options,
+    session_store_options,
+    stored_session,
     when,
     with_store,
 )
+from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from recollect.engine.ledger import KeptTurn, NotRebuilt, Rebuilt
@@ -33,28 +37,36 @@ _MOST_LISTED = 20
 
 
 @click.command("replay")
-@click.argument("session", metavar="SESSION")
 @click.option("--turn", type=click.IntRange(min=1), metavar="N", help="Which turn.")
 @click.option("--list", "listed", is_flag=True, help="List the turns that are kept.")
-@store_options
+@session_store_options
 def replay(
-    *, session: str, turn: int | None, listed: bool, url: str | None, space: str, as_json: bool
+    *,
+    session: str,
+    turn: int | None,
+    listed: bool,
+    url: str | None,
+    space: str | None,
+    workspace: Path,
+    as_json: bool,
 ) -> None:
     """Print the request of a past turn as it was sent."""
+    session, where = meant_session(session, space, workspace)
     if turn is None and not listed:
         raise RecollectError("say which turn: --turn N, or --list for those that are kept")
 
     async def work(
         store: Store, place: Place
-    ) -> tuple[Rebuilt | NotRebuilt | None, tuple[KeptTurn, ...]]:
+    ) -> tuple[str, Rebuilt | NotRebuilt | None, tuple[KeptTurn, ...]]:
         from recollect.engine.ledger import Rebuilt, kept_turns, rebuild_request
 
         del place
-        found = None if turn is None or listed else await rebuild_request(store, session, turn)
-        kept = () if isinstance(found, Rebuilt) else await kept_turns(store, session)
-        return found, kept
+        name = await stored_session(store, session)
+        found = None if turn is None or listed else await rebuild_request(store, name, turn)
+        kept = () if isinstance(found, Rebuilt) else await kept_turns(store, name)
+        return name, found, kept
 
-    found, kept = with_store(url, space, work)
+    session, found, kept = with_store(url, where, work)
     if found is None:
         _list(session, kept, as_json=as_json)
     else:

@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import click
 
 from recollect import config
+from recollect.agent_folders import project_space
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explained import plain_line
+from recollect.formats.json_text import instant as instant
+from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,44 +59,112 @@ class Place:
         return space_secret(self.space, deployment_secret())
 
 
+_LEAST_BEGINNING = 4
+"""Of a session's name: fewer characters are no beginning that somebody means."""
+_MOST_TOLD = 5
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+store_option = click.option(
+    "--store",
+    "url",
+    metavar="URL",
+    help="A file, sqlite:///PATH or postgresql://…; without it the settings' store.",
+)
+
+
 def store_options(command: Command) -> Command:
     """Add `--store`, `--space` and `--json`."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option(
-            "--space", default=DEFAULT_SPACE, show_default=True, metavar="NAME", help="Which space."
-        ),
-        click.option(
-            "--store",
-            "url",
-            metavar="URL",
-            help="A file, sqlite:///PATH or postgresql://…; without it the settings' store.",
-        ),
-    ):
+    space_option = click.option(
+        "--space", default=DEFAULT_SPACE, show_default=True, metavar="NAME", help="Which space."
+    )
+    for option in (json_option, space_option, store_option):
         command = option(command)
     return command
 
 
+def meant_session(wanted: str, space: str | None, workspace: Path) -> tuple[str, str]:
+    """The id and the space of the session that is meant: by its key, its name, its id or a
+    beginning of that where the folder or the space has it as a transcript; else as it is named."""
+    from recollect.session.browse import session_meant, sessions_called, sessions_of
+
+    place = space or str(workspace.resolve())
+    lines = sessions_of(place)
+    if sessions_called(lines, wanted):
+        return session_meant(lines, wanted).session_id, place
+    return wanted, space or DEFAULT_SPACE
+
+
+async def stored_session(store: Store, wanted: str) -> str:
+    """The session of this store that is meant: by its name, or by a beginning of that which no
+    other has; also of the agent's own part, where the agent's name stands before it. As it is
+    named where none begins so; RecollectError where several do."""
+    if len(wanted) < _LEAST_BEGINNING or await store.session(wanted) is not None:
+        return wanted
+    names = [one.session for one in await store.sessions()]
+    found = [name for name in names if wanted in (name, name.partition(":")[2])]
+    found = found or [
+        name
+        for name in names
+        if name.startswith(wanted) or name.partition(":")[2].startswith(wanted)
+    ]
+    if len(found) > 1:
+        told = ", ".join(plain_line(name) for name in found[:_MOST_TOLD])
+        more = f" and {len(found) - _MOST_TOLD:,} more" if len(found) > _MOST_TOLD else ""
+        raise RecollectError(
+            f"several sessions begin with {plain_line(wanted)!r}: {told}{more}; give more of it"
+        )
+    return found[0] if found else wanted
+
+
+def session_store_options(command: Command) -> Command:
+    """Add which session is meant, as a chat's own commands take it, `--store` and `--json`."""
+    options = (
+        click.argument("session", default="main", metavar="[SESSION]"),
+        store_option,
+        click.option("--space", metavar="NAME", help="Which space; else the workspace's own."),
+        click.option(
+            "--workspace",
+            default=".",
+            show_default=True,
+            metavar="DIR",
+            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            help="Whose sessions.",
+        ),
+        json_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def check_url(url: str | None) -> None:
+    """Refuse an empty one: an unset variable must not act on another memory."""
+    if url == "":
+        raise RecollectError("--store: the URL is empty; leave the option out instead")
+
+
 def place_of(url: str | None, space: str) -> Place:
     """The memory that the options name; without a URL the one of the settings."""
-    if url == "":  # an unset variable must not act on another memory
-        raise RecollectError("--store: the URL is empty; leave the option out instead")
+    check_url(url)
     if not space:
         raise RecollectError("--space: a space has a name of at least one character")
     settings = config.load_settings().settings
     place = Place(url=settings.store.url if url is None else url, space=space, settings=settings)
     assert place.secret  # a name that is no valid text is refused here
-    if space == DEFAULT_SPACE and url is None and _is_stored_here(place):
-        here = shlex.quote(str(Path.cwd()))
-        click.echo(f"recollect: this folder has a memory of its own: --space {here}", err=True)
+    here = space_here(place.url) if space == DEFAULT_SPACE and url is None else space
+    if here != space:
+        named = shlex.quote(here)
+        click.echo(f"recollect: this project has a memory of its own: --space {named}", err=True)
     return place
 
 
-def _is_stored_here(place: Place) -> bool:
-    """Whether the current folder has a memory, as agents at work in it leave one."""
+def space_here(url: str | None) -> str:
+    """The current project's space where it has a memory, as agents at work in it leave one; else
+    the folder's own, which the chat makes; else the default one."""
     from recollect.wiring.stores import is_server, is_stored
 
-    return not is_server(place.url) and is_stored(place.url, str(Path.cwd()))
+    folder = str(Path.cwd())
+    found = (here for here in (project_space(folder), folder) if is_stored(url, here))
+    return DEFAULT_SPACE if is_server(url) else next(found, DEFAULT_SPACE)
 
 
 @asynccontextmanager
@@ -182,16 +252,6 @@ def when(seconds: float | None) -> str:
     """A point in time for people: UTC, to the minute."""
     text = instant(seconds)
     return "—" if text is None else text[:16].replace("T", " ")
-
-
-def instant(seconds: float | None) -> str | None:
-    """A point in time for programs: ISO 8601, UTC; None where it is no time of this calendar."""
-    if seconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def moment_from(text: str, *, option: str) -> float:

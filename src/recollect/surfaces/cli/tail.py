@@ -17,8 +17,9 @@ import click
 from recollect.config import Settings, load_settings
 from recollect.errors import RecollectError
 
-HEAD = "time      session            status   came →   sent  cached    out  added  first"
+HEAD = "time      session            status   came →   sent  cached    out  cost $   added   first"
 _CUT = 16
+_SUMMED = ("tokens_came", "tokens_sent", "usage", "dollars")
 
 
 @click.command()
@@ -26,20 +27,30 @@ _CUT = 16
 @click.option("--once", is_flag=True, help="Show the newest requests and stop.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a line.")
 def tail(url: str | None, once: bool, as_json: bool) -> None:  # noqa: FBT001 - flags of the command
-    """Watch a gateway: tokens in and out, what was saved and recalled and why, time added.
+    """Watch a gateway: tokens in and out, what was saved and recalled and why, money, time added.
 
-    Tokens that came and went out are estimates; those read from the cache and written are the
-    provider's own. Nothing of what was said is shown.
+    Tokens that came and went out are estimates. The share that was read from the cache and what was
+    written are the provider's own figures; the cost is by list prices, or by models.prices. Nothing
+    of what was said is shown. Ctrl-C ends it with the sums.
     """
     base, token = _gateway(url)
-    if not as_json:
-        click.echo(f"{base}\n{HEAD}")
-    for record in _records(base, follow=not once, token=token):
-        if as_json:
+    if as_json:
+        for record in _records(base, follow=not once, token=token):
             click.echo(json.dumps(record, ensure_ascii=False))
-        else:
+        return
+    click.echo(f"{base}\n{HEAD}")
+    shown: list[dict[str, Any]] = []
+    try:
+        for record in _records(base, follow=not once, token=token):
+            shown.append({name: record[name] for name in _SUMMED})
             for line in lines_of(record):
                 click.echo(line)
+        if not once:
+            click.echo(f"the gateway at {base} has ended")
+    except KeyboardInterrupt:
+        click.echo()
+    if shown:
+        click.echo(sums_of(shown))
 
 
 def _records(base: str, *, follow: bool, token: str | None) -> Iterator[dict[str, Any]]:
@@ -86,8 +97,8 @@ def show_live(session: str, *, url: str | None, as_json: bool) -> None:
         report = json.loads(response.read())
         if response.status != 200:
             raise RecollectError(
-                f"no session {session!r} has crossed the gateway at {base} lately: `recollect "
-                "tail` shows which did, --url names another gateway"
+                f"no session {session or 'at all'} has crossed the gateway at {base} lately: "
+                "`recollect tail` shows which did, --url names another gateway"
             )
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False, indent=2))
@@ -96,12 +107,17 @@ def show_live(session: str, *, url: str | None, as_json: bool) -> None:
     for line in report["lines"]:
         if line["outcome"] not in ("done", "nothing"):
             click.echo(f"  {line['stage']}: {line['outcome']}: {line['said']}")
-    for fate, run in groupby(report["fates"], key=lambda fate: (fate["fate"], fate["said"])):
+    for (fate, _), run in groupby(report["fates"], key=_alike):
         rows = list(run)
         before, after = (sum(row[key] for row in rows) for key in ("tokens_before", "tokens_after"))
         places = [row["place"] + 1 for row in rows if row["place"] is not None]
         where = "ours" if not places else _span(places)
-        click.echo(f"  {where:>11}  {fate[0]:<11} {before:>7} → {after:>6}  {fate[1]}")
+        click.echo(f"  {where:>11}  {fate:<11} {before:>7} → {after:>6}  {rows[0]['said']}")
+
+
+def _alike(fate: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Fates that stand in one line: whatever their numbers."""
+    return fate["fate"], tuple(reason["cause"] for reason in fate["reasons"])
 
 
 def _span(places: list[int]) -> str:
@@ -117,18 +133,63 @@ def lines_of(record: dict[str, Any]) -> list[str]:
     numbers = (
         f"{at}  {shown:<{_CUT}}  {record['status'] or '---':>6}"
         f"  {_tokens(record['tokens_came'])} → {_tokens(record['tokens_sent'])}"
-        f"  {_tokens(usage.get('cache_read_tokens'))} {_tokens(usage.get('output_tokens'))}"
+        f"  {_share(usage)} {_tokens(usage.get('output_tokens'))}"
+        f" {_money(record['dollars'])}"
         f"  {_milliseconds(record['added_ms'])} {_milliseconds(record['first_byte_ms'])}"
     )
     notes = [
         *([record["kind"]] if record["handling"] == "passed through" else []),
         *([f"without memory: {record['why']}"] if record["handling"] == "without memory" else []),
         *record["done"],
-        *([f"refused for its size {record['overflows']} times"] if record["overflows"] else []),
+        *([_refused(record["overflows"])] if record["overflows"] else []),
         *(f"failed: {line}" for line in record["failed"]),
         *([record["outcome"]] if record["outcome"] else []),
     ]
     return [numbers, *(f"          {note}" for note in notes if note)]
+
+
+def _refused(times: int) -> str:
+    return f"the provider refused it for its size {'once' if times == 1 else f'{times} times'}"
+
+
+def sums_of(records: list[dict[str, Any]]) -> str:
+    """All requests that were shown, in one line."""
+    came, sent = (sum(one[name] or 0 for one in records) for name in _SUMMED[:2])
+    usages = [one["usage"] or {} for one in records]
+    read, whole, out = (
+        sum(usage.get(name, 0) for usage in usages)
+        for name in ("cache_read_tokens", "input_tokens", "output_tokens")
+    )
+    costs = [one["dollars"] for one in records if one["dollars"] is not None]
+    parts = [
+        f"{len(records)} requests",
+        f"{came:,} tokens came, {sent:,} went out",
+        *([f"{read / whole:.0%} of the input read from the cache"] if whole else []),
+        f"{out:,} tokens written",
+        *([f"${sum(costs):.2f}{_priced(len(costs), len(records))}"] if costs else []),
+    ]
+    return " · ".join(parts)
+
+
+def _priced(count: int, of: int) -> str:
+    return "" if count == of else f" ({count} of them have a known price)"
+
+
+def _share(usage: dict[str, int]) -> str:
+    whole = usage.get("input_tokens")
+    if not whole:
+        return f"{'·':>6}"
+    return f"{usage.get('cache_read_tokens', 0) / whole:>6.0%}"
+
+
+def _money(dollars: float | None) -> str:
+    return (
+        f"{'·':>7}"
+        if dollars is None
+        else f"{dollars:>7.4f}"
+        if dollars < 10
+        else f"{dollars:>7.2f}"
+    )
 
 
 def _tokens(count: int | None) -> str:
@@ -139,9 +200,9 @@ def _tokens(count: int | None) -> str:
 
 def _milliseconds(value: float | None) -> str:
     return (
-        f"{'·':>5}"
+        f"{'·':>7}"
         if value is None
-        else f"{value:>4.0f}m"
+        else f"{value:>4.0f} ms"
         if value < 10_000
-        else f"{value / 1000:>4.0f}s"
+        else f"{value / 1000:>5.0f} s"
     )

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from recollect.config.settings import Models
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explained import plain_line
-from recollect.surfaces.cli.store_options import opened, place_of, print_json, store_options
+from recollect.surfaces.cli.store_options import (
+    meant_session,
+    opened,
+    place_of,
+    print_json,
+    session_store_options,
+    stored_session,
+)
+from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from recollect.compaction.cut import UndoResult
@@ -24,14 +32,16 @@ if TYPE_CHECKING:
 
 
 @click.command("undo")
-@click.argument("session", metavar="SESSION")
-@store_options
-def undo(*, session: str, url: str | None, space: str, as_json: bool) -> None:
+@session_store_options
+def undo(
+    *, session: str, url: str | None, space: str | None, workspace: Path, as_json: bool
+) -> None:
     """Take back a session's last compaction; what it cut is shown again.
 
     An agent that runs meanwhile sends one more turn with the summary before it sees this.
     """
-    done = asyncio.run(_undone(place_of(url, space), session))
+    session, where = meant_session(session, space, workspace)
+    session, done = asyncio.run(_undone(place_of(url, where), session))
     if as_json:
         number = None if done.undone is None else done.undone.number
         print_json(
@@ -48,10 +58,14 @@ def undo(*, session: str, url: str | None, space: str, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-async def _undone(place: Place, session: str) -> UndoResult:
+async def _undone(place: Place, session: str) -> tuple[str, UndoResult]:
+    from recollect.agent.conversation import undo_in_engine
+    from recollect.session.files import transcript_file
+    from recollect.session.transcript import read_session_file
     from recollect.wiring import open_memory
 
     async with opened(place) as store:  # an engine would make a store that is not there
+        session = await stored_session(store, session)
         if await store.session(session) is None:
             raise RecollectError(
                 f"no session {plain_line(session)!r} is kept in this space; "
@@ -60,7 +74,11 @@ async def _undone(place: Place, session: str) -> UndoResult:
     async with open_memory(
         space=place.space, store=place.url, settings=_without_models(place.settings)
     ) as memory:
-        return await memory.undo(session)
+        transcript = transcript_file(place.space, session)
+        if not transcript.exists():
+            return session, await memory.undo(session)
+        entries = read_session_file(transcript).entries
+        return session, await undo_in_engine(memory, session, entries)
 
 
 def _without_models(settings: Settings) -> Settings:

@@ -23,8 +23,8 @@ from recollect import config, wiring
 from recollect.engine.background import runner_of
 from recollect.errors import SettingsError, StoreError
 from recollect.ports import Store
-from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.facts.listing import FactCounts
+from recollect.surfaces.cli.text import plain_line
 from recollect.upkeep.jobs import RunResult, until
 from recollect.wiring.models import choose_embedders, choose_model
 
@@ -63,6 +63,7 @@ class FleetWorker:
         self._read = read
         self._concurrency = concurrency
         self._quiet_until: dict[str, float] = {}
+        self._unreached: tuple[str, ...] = ()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve spaces until `stop` is set; a server that is away is asked again."""
@@ -91,7 +92,12 @@ class FleetWorker:
         self._quiet_until = {name: at for name, at in self._quiet_until.items() if at > now}
         limit = 4 * self._concurrency + len(self._quiet_until)
         due = await self._fleet.spaces_with_due_jobs(now, limit=limit)
-        names = iter([name for name in due if name not in self._quiet_until])
+        if due.unreached != self._unreached:
+            away = ", ".join(due.unreached)
+            told = f"away: {away}: its spaces wait" if away else "every node answers again"
+            click.echo(plain_line(f"recollect worker: {told}"), err=True)
+            self._unreached = due.unreached
+        names = iter([name for name in due.names if name not in self._quiet_until])
 
         async def visits() -> int:
             taken = 0

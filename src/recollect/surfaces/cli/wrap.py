@@ -2,33 +2,68 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import click
 
-from recollect.config import load_settings
+from recollect.agent_folders import project_space
+from recollect.config import Settings, load_settings
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explain import window_from
+from recollect.surfaces.chat.output import logging_to
 from recollect.surfaces.cli.tail import gateway_url
+from recollect.surfaces.cli.text import window_from
+
+if TYPE_CHECKING:
+    from recollect.gateway.agents import WrappedAgent
+    from recollect.gateway.upstream import Family, Upstreams
 
 AGENT_NAMES = ("claude", "codex", "opencode", "pi")
+CHECKED_SECONDS: Final = 1.0
+"""No longer than this an agent's start waits to learn whether its provider is there."""
+MOST_HELD: Final = 20
+"""Messages that are kept while the agent has the screen."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("agent", type=click.Choice(AGENT_NAMES))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--persist", is_flag=True, help="Write the base URL into the agent's configuration.")
-@click.option("--space", metavar="NAME", help="Which space; else the current folder's.")
-@click.option("--window", metavar="TOKENS", help="The model's window, such as 200k.")
 @click.option(
-    "--summaries", is_flag=True, help="Let the agent's own model summarise, with its key."
+    "--persist",
+    is_flag=True,
+    help="Start nothing: write the base URL of `recollect gateway` into the agent's configuration. "
+    "`recollect unwrap AGENT` takes it out again.",
+)
+@click.option(
+    "--space",
+    metavar="NAME",
+    help="Which memory; else that of the project that the current folder belongs to, which is "
+    "named by its path. "
+    "`recollect space list` lists them.",
+)
+@click.option(
+    "--window",
+    metavar="TOKENS",
+    help="The model's window, such as 200k; needed only where its name does not tell it.",
+)
+@click.option(
+    "--summaries",
+    is_flag=True,
+    help="When the window fills, have the agent's own model write a summary, with its key. That "
+    "costs tokens: at most gateway.summary_day_tokens a day. Without it nothing is spent; old "
+    "messages leave the request, and are recalled when they are asked for.",
 )
 def wrap(
     agent: str,
@@ -40,10 +75,16 @@ def wrap(
 ) -> None:
     """Run AGENT with memory: through a gateway that lives as long as it does.
 
-    What follows `--` goes to the agent. The memory is the current folder's. With --persist nothing
-    is started: the agent's configuration then names the gateway that `recollect gateway` runs.
+    \b
+    recollect wrap claude                 as ever, with this folder's memory
+    recollect wrap claude -- --continue   what follows -- goes to the agent
+    recollect wrap codex --persist        for good: start the agent as ever then,
+                                          with `recollect gateway` running
+
+    Nothing has to be configured. The agent's keys pass through and are not kept; where its
+    requests go is said where that is not the provider's usual address.
     """
-    from recollect.gateway.agents import AGENTS, check_not_wrapped, command_line, launched
+    from recollect.gateway.agents import AGENTS, check_not_wrapped
     from recollect.gateway.agents import persist as write
 
     chosen = AGENTS[agent]
@@ -56,59 +97,152 @@ def wrap(
             )
         settings = load_settings().settings
         for family, own in chosen.upstreams().items():
-            if getattr(settings.gateway.upstream, family) != own:
+            if getattr(settings.gateway.upstream, family) != own.url:
                 raise RecollectError(
-                    f"{agent} goes to {own} today: set gateway.upstream.{family} to that, so that "
-                    "the gateway does not send its key elsewhere"
+                    f"{agent} goes to {own.url} today, as {own.named_by} says: set "
+                    f"gateway.upstream.{family} to that, so that the gateway does not send its "
+                    "key elsewhere"
                 )
         url = gateway_url(settings)
         click.echo(f"{write(chosen, url)} now names {url}: keep `recollect gateway` running")
         return
     if shutil.which(chosen.program) is None:
         raise RecollectError(f"{chosen.program} is not installed, or not on the PATH")
-    from recollect.gateway.running import BackgroundGateway
-
-    upstreams = {f"gateway.upstream.{name}": url for name, url in chosen.upstreams().items()}
     given = {
         "gateway.host": "127.0.0.1",
         "gateway.port": 0,
-        "gateway.space": space or str(Path.cwd()),
+        "gateway.space": space or project_space(str(Path.cwd())),
         "gateway.by_folder": space is None,
         **({"window_tokens": window_from(window)} if window else {}),
         **({"gateway.summaries": "client"} if summaries else {}),
-        **upstreams,
     }
-    settings = load_settings(arguments=given).settings
+    sys.exit(run_wrapped(chosen, wrapped_settings(chosen, given), arguments))
+
+
+def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> Settings:
+    """The settings of an agent's gateway: it goes on to where the agent went.
+
+    That is what `gateway.upstream` names; else what the agent's configuration or its environment
+    does; else the provider's usual address. Where that is no matter of course, it is said.
+    """
+    loaded = load_settings(arguments=given)
+    taken = dict(given)
+    own = agent.upstreams()
+    if loaded.settings.recall.scope == "auto":
+        # one person's project: what another session of it decided counts, as it does for hooks
+        taken["recall.scope"] = "space"
+    for family in agent.families:
+        key = f"gateway.upstream.{family}"
+        url, named_by = getattr(loaded.settings.gateway.upstream, family), ""
+        if loaded.sources[key].kind != "default":
+            named_by = key
+        elif family in own:
+            taken[key] = url = own[family].url
+            named_by = own[family].named_by
+        if named_by and url:
+            _say(f"requests go to {_shown(url)}, as {named_by} says")
+        elif variable := agent.ignored_variables().get(family):
+            _say(
+                f"{agent.name} does not read {variable}: requests go to {url}; {key} in "
+                "recollect.toml names another"
+            )
+    settings = load_settings(arguments=taken).settings
     # The agent knows no token, and nobody else knows the port.
-    settings = replace(settings, gateway=replace(settings.gateway, token_variable=None))
-    with BackgroundGateway(settings) as running, launched(chosen, running.url) as launch:
+    return replace(settings, gateway=replace(settings.gateway, token_variable=None))
+
+
+def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:
+    """Run an agent through a gateway of its own; its exit code.
+
+    The screen is the agent's while it runs: what there is to say is said before and afterwards.
+    """
+    from recollect.gateway.agents import command_line, launched
+    from recollect.gateway.running import BackgroundGateway
+
+    held = HeldMessages()
+    gateway = BackgroundGateway(settings, tell=lambda _: None)
+    trouble = _checked(gateway.gateway.upstreams, agent.families)
+    with logging_to(held), gateway as running, launched(agent, running.url) as launch:
+        for text in trouble():
+            _say(text)
         where = settings.gateway.space
-        click.echo(
-            f"recollect: memory of {where} (--space {shlex.quote(where)}); to watch: "
-            f"recollect tail --url {running.url}",
-            err=True,
+        _say(
+            f"memory of {where} (--space {shlex.quote(where)}); to watch: "
+            f"recollect tail --url {running.url}"
         )
-        sys.exit(
-            run_agent(command_line(chosen, launch, arguments), {**os.environ, **launch.environment})
+        code = run_agent(
+            command_line(agent, launch, arguments), {**os.environ, **launch.environment}
         )
+    for text in held.texts:
+        _say(text)
+    unanswered = gateway.gateway.unanswered
+    if unanswered:
+        why = "; ".join(f"{text}, {count} times" for text, count in unanswered.most_common())
+        _say(f"{unanswered.total()} requests of {agent.name}'s had no answer: {why}")
+    return code
+
+
+def _checked(upstreams: Upstreams, families: Sequence[Family]) -> Callable[[], list[str]]:
+    """Begin to look whether providers can be reached; what is found is given in a second."""
+    found: dict[Family, str] = {}
+    threads = [
+        threading.Thread(
+            target=lambda one=family: found.update({one: upstreams.check(one)}), daemon=True
+        )
+        for family in families
+    ]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + CHECKED_SECONDS
+
+    def trouble() -> list[str]:
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return [text for family in families if (text := found.get(family))]
+
+    return trouble
+
+
+class HeldMessages(logging.Handler):
+    """What is logged while an agent has the screen, each text once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: dict[str, None] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        if len(self.texts) < MOST_HELD:
+            self.texts[record.getMessage()] = None
+
+
+def _say(text: str) -> None:
+    click.echo(f"recollect: {text}", err=True)
+
+
+def _shown(url: str) -> str:
+    """An address without a password that may stand in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def run_agent(command: list[str], environment: dict[str, str]) -> int:
     """Run the agent in this terminal; signals are its own business, its exit code is ours."""
     for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)  # the terminal sends them to the agent as well
-    process = subprocess.Popen(  # noqa: S603 - the program that the user named
-        command, env=environment, preexec_fn=_usual_signals
-    )
+        # the terminal sends them to the agent as well, which has its own way with them
+        signal.signal(number, lambda *_: None)
+    process = subprocess.Popen(command, env=environment)  # noqa: S603 - what the user named
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     signal.signal(signal.SIGHUP, lambda *_: process.send_signal(signal.SIGHUP))
-    code = process.wait()
+    while True:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            break
+        # Ctrl-Z: the shell gets the terminal back, and the agent goes on when we do
+        os.kill(os.getpid(), signal.SIGSTOP)
+        process.send_signal(signal.SIGCONT)
+    process.returncode = code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
-
-
-def _usual_signals() -> None:
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
 
 
 @click.command()

@@ -131,14 +131,15 @@ def _blocks(place: int, message: Mapping[str, Any]) -> list[_Block]:
 def _roles(numbered: _Numbered, *, system_inside: bool = False) -> Iterator[Violation]:
     """`roles must alternate between "user" and "assistant"`; the first must be the user's.
 
-    With `system_inside` a system message may stand behind a user's, as in all that was captured of
-    Claude Code 2.1.325, and what follows it begins anew.
+    With `system_inside` system messages may stand behind a user's, as in all that was captured of
+    Claude Code 2.1.325, and what follows them begins anew. More than one in a row was not seen;
+    whoever sends that knows that it is taken.
     """
     before = None
     for count, (place, message) in enumerate(numbered):
         role, where = message.get("role"), f"messages[{place}].role"
         if system_inside and role == "system":
-            if count and before != "user":
+            if count and before not in ("user", "system"):
                 yield _broken("system-not-behind-user", where, f"It stands behind {before}.")
         elif role not in ("user", "assistant"):
             yield _broken("role-unknown", where, f"A message's role cannot be {role!r}.")

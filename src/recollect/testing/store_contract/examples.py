@@ -144,10 +144,11 @@ def worded(words: Sequence[str], *, number: int = 0, **more: Any) -> NewSegment:
 
 
 def vector(seed: str, *, dimensions: int = DIMENSIONS) -> bytes:
-    """A vector of length one that belongs to `seed`."""
+    """A vector of about length one that belongs to `seed`; half of them hold numbers of 16 bits."""
     number = int.from_bytes(blake2b(seed.encode(), digest_size=8).digest(), "little")
     values = np.random.default_rng(number).standard_normal(dimensions)
-    return (values / np.linalg.norm(values)).astype("<f4").tobytes()
+    values /= np.linalg.norm(values)
+    return values.astype("<f2" if number % 2 else "<f4").astype("<f4").tobytes()
 
 
 def vectors(

@@ -265,3 +265,22 @@ def test_a_lost_parent_and_a_repeated_uuid_are_told() -> None:
     assert len(transcript.requests[0].shown) == 1
     assert any("line 2" in note for note in transcript.passed_over)
     assert any("'gone'" in note for note in transcript.passed_over)
+
+
+def test_what_was_typed_while_the_agent_worked_is_the_users_message() -> None:
+    def queued(uuid: str, parent: str, mode: str, prompt: Any) -> str:
+        attachment = {"type": "queued_command", "prompt": prompt, "commandMode": mode}
+        return line("attachment", uuid, parent, attachment=attachment)
+
+    transcript = read(
+        user("u1", None, "go"),
+        reply("a1", "u1", "m1", call("c1")),
+        user("u2", "a1", [result("c1")]),
+        queued("q1", "u2", "prompt", "And call the queue Otter."),
+        queued("q2", "q1", "task-notification", "<task-notification>done"),
+        reply("a2", "q2", "m2", text("Otter it is.")),
+    )
+    shown = messages(transcript, transcript.requests[-1].shown)
+    assert shown[-1] == {"role": "user", "content": "And call the queue Otter."}
+    assert "task-notification" not in json.dumps(shown)
+    assert transcript.items[-2].derived

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,12 @@ FLAT = b'{"role":"user","content":"x","timestamp":"2026-01-01T00:00:00Z"}'
 CHAT = b'{"role":"tool","tool_call_id":"c","content":"x"}'
 REQUEST = b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
 LIST = b'[{"role":"user","content":"x"}]'
+OPENCODE = (
+    b'{"info":{"id":"ses_1"},"messages":[{"info":{"role":"user"},'
+    b'"parts":[{"type":"text","text":"x"}]}]}'
+)
+AIDER = b"\n# aider chat started at 2026-01-01 10:00:00\n\n#### x\n\ny\n"
+AIDER_INPUT = b"\n# 2026-01-01 10:00:00.123\n+x\n"
 TAU = b'[{"task_id":0,"traj":[{"role":"user","content":"x"}]}]'
 
 
@@ -38,6 +45,10 @@ TAU = b'[{"task_id":0,"traj":[{"role":"user","content":"x"}]}]'
         (REQUEST, "request"),
         (json.dumps(json.loads(REQUEST), indent=1).encode(), "request"),
         (b'{\n"messages": [\n{"role":"user","content":"x"}\n]\n}', "request"),
+        (OPENCODE, "opencode"),
+        (json.dumps(json.loads(OPENCODE), indent=1).encode(), "opencode"),
+        (AIDER, "aider"),
+        (AIDER_INPUT, "aider"),
         (LIST, "messages"),
         (TAU, "tau-bench"),
         (b"\xef\xbb\xbf\r\n" + PI, "pi"),
@@ -64,9 +75,10 @@ def test_an_empty_file_says_so(data: bytes) -> None:
         detect_kind(data)
 
 
-def test_zstandard_is_refused_with_the_way_out() -> None:
-    with pytest.raises(FormatError, match="zstd -d"):
-        read_transcript(b"\x28\xb5\x2f\xfd rest")
+def test_zstandard_is_unpacked_and_a_damaged_file_told() -> None:
+    assert read_transcript(zstd.compress(AIDER)).kind == "aider"
+    with pytest.raises(FormatError, match="damaged Zstandard"):
+        read_transcript(b"\x28\xb5\x2f\xfd0000")
 
 
 def test_a_damaged_gzip_file_is_refused() -> None:

@@ -29,7 +29,6 @@ from recollect.formats.memory_folder import (
     day_of,
 )
 from recollect.session.files import private_folder, replace_file
-from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.facts.listing import (
     TypeChoice,
     book_of,
@@ -48,6 +47,7 @@ from recollect.surfaces.cli.store_options import (
     store_options,
     with_store,
 )
+from recollect.surfaces.cli.text import plain_line
 from recollect.values.fact import EXTRACTED_TYPES
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
@@ -21,9 +20,11 @@ from recollect.surfaces.cli.store_options import (
     moment_from,
     print_json,
     store_options,
+    stored_session,
     when,
     with_store,
 )
+from recollect.surfaces.cli.text import plain_line
 from recollect.values.batch import EXTRACT_JOB, extract_key
 from recollect.values.fact import FactType, MadeBy, type_named
 from recollect.values.segment import SPEAKERS, Trust
@@ -396,7 +397,7 @@ def list_facts(
     async def work(store: Store, place: Place) -> Listed:
         book = book_of(store, place)
         every = await book.list(FactFilter(superseded=True))
-        facts = await book.list(_with_id_of_key(asked, place.space))
+        facts = await book.list(await _with_id_of_key(asked, store, place.space))
         waiting = 0 if facts else await sessions_waiting(store)
         return Listed(found=facts, every=every, waiting=waiting)
 
@@ -446,15 +447,17 @@ def _newest(facts: Sequence[Fact], limit: int | None) -> Sequence[Fact]:
     return [*pinned[:limit], *others[len(others) - room :]]
 
 
-def _with_id_of_key(asked: FactFilter, space: str) -> FactFilter:
-    """People name a conversation of the agent by its key, facts by its transcript's id."""
+async def _with_id_of_key(asked: FactFilter, store: Store, space: str) -> FactFilter:
+    """People name a conversation of the agent by its key or a beginning of its id, facts by its
+    transcript's id."""
     from dataclasses import replace
 
     from recollect.session.forget_files import sessions_named
 
     if asked.session is None:
         return asked
-    return replace(asked, session=sessions_named(space, [asked.session])[-1])
+    named = sessions_named(space, [asked.session])[-1]
+    return replace(asked, session=await stored_session(store, named))
 
 
 def _print_json(asked: FactFilter, facts: Sequence[Fact]) -> None:

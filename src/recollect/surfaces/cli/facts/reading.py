@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.facts.listing import (
     FactCounts,
     book_of,
@@ -31,7 +30,15 @@ from recollect.surfaces.cli.facts.listing import (
 )
 from recollect.surfaces.cli.memory.looking import heading
 from recollect.surfaces.cli.progress import ShownProgress
-from recollect.surfaces.cli.store_options import Place, console, instant, print_json, store_options
+from recollect.surfaces.cli.store_options import (
+    Place,
+    console,
+    instant,
+    print_json,
+    store_options,
+    stored_session,
+)
+from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -319,7 +326,7 @@ async def _sessions(store: Store, place: Place, session: str | None) -> list[str
     held = [session_summary.session for session_summary in await store.sessions()]
     if session is None:
         return held
-    named = set(sessions_named(place.space, [session]))
+    named = {*sessions_named(place.space, [session]), await stored_session(store, session)}
     found = [text for text in held if text in named]
     if not found:
         raise RecollectError(

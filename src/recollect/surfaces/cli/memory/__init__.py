@@ -23,7 +23,6 @@ SUBCOMMANDS = {
     "check": "upkeep:check",
     "spool": "upkeep:spool",
     "scrub": "upkeep:scrub",
-    "migrate": "upkeep:migrate",
     "jobs": "upkeep:jobs",
 }
 

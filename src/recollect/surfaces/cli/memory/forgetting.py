@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.memory.looking import heading, heading_of
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -25,9 +24,11 @@ from recollect.surfaces.cli.store_options import (
     moment_from,
     print_json,
     store_options,
+    stored_session,
     when,
     with_store,
 )
+from recollect.surfaces.cli.text import plain_line
 from recollect.values.segment import SegmentId
 from recollect.values.upkeep import ForgetOrder
 
@@ -129,7 +130,8 @@ async def _forget(
     from recollect.wiring import open_spool
     from recollect.wiring.models import forget_cached
 
-    order = replace(order, sessions=sessions_named(place.space, order.sessions))
+    meant_by = [await stored_session(store, session) for session in order.sessions]
+    order = replace(order, sessions=sessions_named(place.space, meant_by))
     spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
     try:
         # Who is not asked needs the words alone: by age they may be all of the archive's.

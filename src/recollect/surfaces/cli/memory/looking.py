@@ -1,7 +1,8 @@
-"""`recollect memory stats` and `sessions`: what a space holds, at a glance."""
+"""`recollect memory stats`, `spaces` and `sessions`: what is there, at a glance."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from dataclasses import asdict
@@ -10,17 +11,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.store_options import (
     Place,
+    check_url,
     console,
     instant,
+    json_option,
     plain_text,
     print_json,
+    store_option,
     store_options,
+    stored_session,
     when,
     with_store,
 )
+from recollect.surfaces.cli.text import plain_line
 from recollect.values.segment import SegmentId
 
 if TYPE_CHECKING:
@@ -122,7 +127,8 @@ def show(*, what: str, around: int, limit: int, url: str | None, space: str, as_
             segments = await store.segments([SegmentId(what)])
             if segments:
                 return segments[0], await _around(store, segments[0], max(around, 0))
-        newest = await store.page(session=what, limit=max(limit, 1), descending=True)
+        name = await stored_session(store, what)
+        newest = await store.page(session=name, limit=max(limit, 1), descending=True)
         return None, list(reversed(newest))
 
     asked, shown = with_store(url, space, work, spool="told")
@@ -307,6 +313,38 @@ def _size(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError("the last unit takes everything")
+
+
+@click.command("spaces")
+@store_option
+@json_option
+def spaces(*, url: str | None, as_json: bool) -> None:
+    """List the spaces of a store, those used last at the end.
+
+    Without --store those of this machine: one a folder for agents that `recollect wrap` started.
+    """
+    from recollect import config
+    from recollect.wiring import stored_spaces
+
+    check_url(url)
+    store = config.load_settings().settings.store
+    found = asyncio.run(stored_spaces(store.url if url is None else url, key=store.key))
+    if as_json:
+        told = [{**asdict(one), "last_said_at": instant(one.last_said_at)} for one in found]
+        print_json({"spaces": told})
+        return
+    if not found:
+        click.echo("There is no memory here yet.")
+        return
+    # A line a space, its name last and whole, as with sessions.
+    click.echo(f"{'last used':16}  {'sessions':>8}  {'segments':>8}  {'size':>8}  space")
+    for one in found:
+        size = "·" if one.bytes_on_disk is None else _size(one.bytes_on_disk)
+        name = plain_line(one.space) if one.space is not None else f"({plain_line(one.unread)})"
+        known = one.space is not None
+        counts = [f"{n:,}" if known else "·" for n in (one.sessions, one.segments)]
+        numbers = f"{counts[0]:>8}  {counts[1]:>8}  {size:>8}"
+        click.echo(f"{when(one.last_said_at):16}  {numbers}  {name}")
 
 
 @click.command("sessions")

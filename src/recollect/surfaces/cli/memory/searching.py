@@ -17,7 +17,6 @@ import click
 
 from recollect.errors import RecollectError
 from recollect.search.tokenize import tokenize
-from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.facts.listing import fact_as_json, fact_line, shown_id, statement
 from recollect.surfaces.cli.memory.looking import heading, segment_as_json
 from recollect.surfaces.cli.store_options import (
@@ -25,8 +24,10 @@ from recollect.surfaces.cli.store_options import (
     console,
     print_json,
     store_options,
+    stored_session,
     with_store,
 )
+from recollect.surfaces.cli.text import plain_line
 from recollect.values.reason import Cause, Reason
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ def search(
         )
 
     async def work(store: Store, place: Place) -> SearchAnswer:
-        return await _search(store, place, asked, limit=limit, session=session, cold=cold)
+        name = None if session is None else await stored_session(store, session)
+        return await _search(store, place, asked, limit=limit, session=name, cold=cold)
 
     answer = with_store(url, space, work, spool="told")
     if as_json:

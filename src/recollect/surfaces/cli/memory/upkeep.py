@@ -1,4 +1,4 @@
-"""`recollect memory evict|reindex|check|scrub|migrate|spool|jobs`: looking after a memory.
+"""`recollect memory evict|reindex|check|scrub|spool|jobs`: looking after a memory.
 
 `spool` never opens the store, so it answers while that is away, which is when people ask.
 """
@@ -10,12 +10,10 @@ import time
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from recollect.errors import RecollectError
-from recollect.surfaces.cli.explained import plain_line
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -27,6 +25,7 @@ from recollect.surfaces.cli.store_options import (
     when,
     with_store,
 )
+from recollect.surfaces.cli.text import plain_line
 from recollect.values.batch import EXTRACT_JOB, extract_key
 
 if TYPE_CHECKING:
@@ -293,15 +292,26 @@ def check(*, url: str | None, space: str, as_json: bool) -> None:
     metavar="URL",
     help="PostgreSQL as the owner of the tables, who alone may rewrite them.",
 )
+@click.option(
+    "--everything",
+    is_flag=True,
+    help="PostgreSQL: every table, not only those that this space removed something from.",
+)
 @store_options
-def scrub(*, url: str | None, space: str, as_json: bool, admin_url: str | None) -> None:
-    """See to it that what was removed is in no file either; may take long."""
+def scrub(
+    *, url: str | None, space: str, as_json: bool, admin_url: str | None, everything: bool
+) -> None:
+    """See to it that what was removed is in no file either; may take long.
+
+    On PostgreSQL a table is locked for all spaces while it is rewritten, so only those are that
+    hold what this space removed since they were rewritten last.
+    """
 
     async def work(store: Store, place: Place) -> ScrubResult:
-        from recollect.wiring import scrub_store
+        from recollect.wiring.stores import scrub_store
 
         del place
-        return await scrub_store(store, admin_url=admin_url)
+        return await scrub_store(store, admin_url=admin_url, everything=everything)
 
     result = with_store(url, space, work)
     if as_json:
@@ -311,59 +321,3 @@ def scrub(*, url: str | None, space: str, as_json: bool, admin_url: str | None) 
         click.echo(f"done    {plain_line(what)}")
     for what in result.cannot:
         click.echo(f"cannot  {plain_line(what)}")
-
-
-@click.command("migrate")
-@click.argument("server", required=False, metavar="[URL]")
-@click.option(
-    "--phase",
-    type=click.Choice(["pre", "post", "all"]),
-    default="all",
-    show_default=True,
-    help="pre before the new version runs, post when no older one is left.",
-)
-@click.option("--app-role", metavar="ROLE", help="The role that the application uses.")
-@click.option(
-    "--app-password-file",
-    "password_file",
-    type=click.File("r"),
-    metavar="FILE",
-    help="Let that role log in with the password in FILE; a dash reads standard input.",
-)
-@store_options
-def migrate(
-    *,
-    server: str | None,
-    phase: Literal["pre", "post", "all"],
-    app_role: str | None,
-    password_file: TextIO | None,
-    url: str | None,
-    space: str,
-    as_json: bool,
-) -> None:
-    """Bring a PostgreSQL database to this version's schema; give its owner's URL.
-
-    SQLite files are brought up to date when they are opened.
-    """
-    place = place_of(server or url, space)
-    if place.url is None or not place.url.startswith(("postgresql://", "postgres://")):
-        raise RecollectError(
-            "migrate is for PostgreSQL: give postgresql://OWNER@HOST/DATABASE "
-            "(SQLite files are brought up to date when they are opened)"
-        )
-    from recollect.stores.postgres.schema import APP_ROLE
-    from recollect.stores.postgres.schema import migrate as migrate_server
-
-    password = None if password_file is None else password_file.readline().rstrip("\r\n")
-    done = asyncio.run(
-        migrate_server(
-            place.url, phase=phase, app_role=app_role or APP_ROLE, app_password=password or None
-        )
-    )
-    if as_json:
-        print_json({"applied": list(done)})
-        return
-    for name in done:
-        click.echo(f"applied  {plain_line(name)}")
-    if not done:
-        click.echo("The schema is up to date.")

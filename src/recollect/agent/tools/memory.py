@@ -1,0 +1,60 @@
+"""The memory tools among the agent's own, where a memory is open.
+
+Owns how much of them a window bears: their definitions are sent with every request, so a small
+window gets the search alone, and answers are bounded by a share of the window. They see the whole
+workspace's memory, what was said in earlier sessions included, unless `recall.scope = "session"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from recollect.agent.tools.outcome import Tool, ToolOutcome
+from recollect.engine.engine import Engine
+from recollect.engine.lookup import MemoryLookup
+from recollect.tools import memory_tools
+from recollect.tools.handler import ANSWER_TOKENS, Confirm
+from recollect.values.history import SessionId
+
+SMALL_WINDOW_TOKENS: Final = 16_000
+"""Below it all five would take more than a tenth of the window."""
+_ANSWER_SHARE: Final = 8
+"""An answer takes at most this part of the window: an eighth."""
+
+
+def memory_agent_tools(
+    engine: Engine,
+    session: Callable[[], SessionId],
+    *,
+    window_tokens: int | None,
+    confirm: Confirm | None = None,
+) -> tuple[Tool, ...]:
+    """The memory tools of this window, none where nothing is kept; `session` says which
+    conversation is under way."""
+    if not MemoryLookup(engine).is_stored:
+        return ()
+    answer_tokens = ANSWER_TOKENS
+    if window_tokens is not None:
+        answer_tokens = min(answer_tokens, window_tokens // _ANSWER_SHARE)
+    small = window_tokens is not None and window_tokens < SMALL_WINDOW_TOKENS
+
+    def bound(name: str) -> Callable[[Mapping[str, Any]], Any]:
+        async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
+            own = session() if engine.settings.recall.scope == "session" else None
+            tools = memory_tools(engine, session=own, confirm=confirm, answer_tokens=answer_tokens)
+            answer = await tools.call(name, arguments)
+            return ToolOutcome(text=answer.text, is_error=answer.is_error)
+
+        return run
+
+    return tuple(
+        Tool(
+            name=one["name"],
+            description=one["description"],
+            parameters=one["inputSchema"],
+            run=bound(one["name"]),
+        )
+        for one in memory_tools(engine).definitions("mcp")
+        if not small or one["name"] == "memory_search"
+    )

@@ -1,0 +1,297 @@
+"""A client of a service (`recollect serve`), from the models that the service itself is made of.
+
+    with MemoryClient("http://127.0.0.1:8789", key) as client:
+        prepared = client.prepare("user-17", "chat-3", request)
+        reply = ...  # send msgspec.json.decode(prepared.request) to the model
+        client.observe("user-17", "chat-3", reply, turn=prepared.turn)
+
+Everything that changes something carries an idempotency key of its own, so a try that failed on
+the way, or on a node that died, is repeated, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+import msgspec
+
+from recollect.errors import MissingExtra, ServiceError
+from recollect.service import models as m
+
+if TYPE_CHECKING:
+    import httpx2
+
+AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
+AGAIN: Final = frozenset({409, 503, 504})
+"""What the same request may come to another end after; a spent budget is for the caller to see."""
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 5.0
+
+
+class MemoryClient:
+    """Speaks to a service with one key; use it in one thread at a time."""
+
+    def __init__(
+        self, url: str, key: str, *, seconds: float = 30.0, patience_seconds: float = 60.0
+    ) -> None:
+        """`seconds` is the deadline of one try, `patience_seconds` how long tries are repeated."""
+        try:
+            import httpx2
+        except ImportError:
+            raise MissingExtra(feature="the client of a service", extra="remote") from None
+        self._seconds, self._patience = seconds, patience_seconds
+        self._trouble = httpx2.HTTPError
+        self._http: httpx2.Client = httpx2.Client(
+            base_url=url,
+            headers={"authorization": f"Bearer {key}", "x-request-timeout": f"{seconds:g}"},
+            timeout=seconds + 5.0,
+        )
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Turns
+
+    def prepare(
+        self,
+        space: str,
+        session: str,
+        request: bytes | Mapping[str, Any],
+        *,
+        window_tokens: int | None = None,
+    ) -> m.PreparedAnswer:
+        """Shape a request for its model; send the answer's `request` in its place."""
+        body = m.PrepareBody(request=_raw(request), window_tokens=window_tokens)
+        return self._post(m.PreparedAnswer, body, space, "sessions", session, "prepare")
+
+    def observe(
+        self, space: str, session: str, reply: bytes | Any, *, turn: int | None = None
+    ) -> m.ObservedAnswer:
+        """Keep what the model replied to a turn."""
+        body = m.ObserveBody(reply=_raw(reply), turn=turn)
+        return self._post(m.ObservedAnswer, body, space, "sessions", session, "observe")
+
+    def ingest(
+        self,
+        space: str,
+        session: str,
+        messages: Sequence[bytes | Mapping[str, Any]],
+        *,
+        batch: str | None = None,
+        said_at: float | None = None,
+    ) -> m.IngestedAnswer:
+        """Keep messages that did not come by `prepare`: a history from its beginning or, as a
+        `batch`, a piece by itself."""
+        body = m.IngestBody(messages=[_raw(one) for one in messages], batch=batch, said_at=said_at)
+        return self._post(m.IngestedAnswer, body, space, "sessions", session, "ingest")
+
+    def compact(
+        self,
+        space: str,
+        session: str,
+        request: bytes | Mapping[str, Any],
+        *,
+        instructions: str = "",
+    ) -> m.CompactedAnswer:
+        """Replace the past of a session by a summary, now."""
+        body = m.CompactBody(request=_raw(request), instructions=instructions)
+        return self._post(m.CompactedAnswer, body, space, "sessions", session, "compact")
+
+    def undo(self, space: str, session: str) -> m.UndoneAnswer:
+        """Show a session as before its last compaction."""
+        return self._post(m.UndoneAnswer, None, space, "sessions", session, "undo")
+
+    # Looking
+
+    def search(
+        self, space: str, query: str, *, session: str | None = None, budget_tokens: int = 2_000
+    ) -> m.FoundAnswer:
+        """What memory has on a question."""
+        body = m.SearchBody(query=query, session=session, budget_tokens=budget_tokens)
+        return self._post(m.FoundAnswer, body, space, "search")
+
+    def sessions(self, space: str) -> Iterator[m.SessionItem]:
+        """The sessions of a space."""
+        pages = self._pages(m.SessionsAnswer, "spaces", space, "sessions")
+        return (one for page in pages for one in page.sessions)
+
+    def receipts(self, space: str, session: str) -> Iterator[m.ReceiptItem]:
+        """The compactions of a session."""
+        pages = self._pages(m.ReceiptsAnswer, "spaces", space, "sessions", session, "receipts")
+        return (one for page in pages for one in page.receipts)
+
+    def receipt(self, space: str, session: str, number: int) -> m.ReceiptAnswer:
+        """What a compaction kept, and what is lost."""
+        where = ("spaces", space, "sessions", session, "receipts", str(number))
+        return self._ask(m.ReceiptAnswer, "GET", where)
+
+    def turns(self, space: str, session: str) -> Iterator[int]:
+        """The turns of a session that can be replayed."""
+        pages = self._pages(m.TurnsAnswer, "spaces", space, "sessions", session, "turns")
+        return (one for page in pages for one in page.turns)
+
+    def replay(self, space: str, session: str, turn: int) -> m.ReplayAnswer:
+        """A past request as it was sent."""
+        where = ("spaces", space, "sessions", session, "turns", str(turn))
+        return self._ask(m.ReplayAnswer, "GET", where)
+
+    def export(self, space: str) -> Iterator[m.SegmentItem | m.FactItem]:
+        """All that a space holds: messages in the order of arrival, then facts."""
+        for page in self._pages(m.ExportAnswer, "spaces", space, "export"):
+            yield from page.segments
+            yield from page.facts
+
+    def jobs(self, space: str) -> m.JobsAnswer:
+        """What waits in the background."""
+        return self._ask(m.JobsAnswer, "GET", ("spaces", space, "jobs"))
+
+    # Facts, forgetting, the tenant
+
+    def facts(self, space: str, *, session: str | None = None) -> Iterator[m.FactItem]:
+        """What is known."""
+        given = {} if session is None else {"session": session}
+        pages = self._pages(m.FactsAnswer, "spaces", space, "facts", given=given)
+        return (one for page in pages for one in page.facts)
+
+    def add_fact(
+        self, space: str, content: str, *, subject: str = "", session: str | None = None
+    ) -> m.FactWrittenAnswer:
+        """Take in a statement."""
+        body = m.FactBody(content=content, subject=subject, session=session)
+        return self._post(m.FactWrittenAnswer, body, space, "facts")
+
+    def forget_fact(self, space: str, fact: str) -> m.CertificateAnswer:
+        """Forget a fact for good."""
+        return self._ask(m.CertificateAnswer, "DELETE", ("spaces", space, "facts", fact))
+
+    def forget(
+        self,
+        space: str,
+        *,
+        segments: Sequence[str] = (),
+        sessions: Sequence[str] = (),
+        said_before: float | None = None,
+        said_after: float | None = None,
+        matching: str | None = None,
+    ) -> m.CertificateAnswer:
+        """Forget messages, and all that quotes them, for good."""
+        body = m.ForgetBody(
+            segments=list(segments),
+            sessions=list(sessions),
+            said_before=said_before,
+            said_after=said_after,
+            matching=matching,
+        )
+        return self._post(m.CertificateAnswer, body, space, "forget")
+
+    def spaces(self) -> Iterator[m.SpaceItem]:
+        """The tenant's spaces."""
+        return (one for page in self._pages(m.SpacesAnswer, "spaces") for one in page.spaces)
+
+    def delete_space(self, space: str) -> m.CertificateAnswer:
+        """Delete a space with all that it holds."""
+        return self._ask(m.CertificateAnswer, "DELETE", ("spaces", space))
+
+    def tenant(self) -> m.TenantAnswer:
+        """Whose key this is, and what is spent."""
+        return self._ask(m.TenantAnswer, "GET", ("tenant",))
+
+    def audit(self) -> Iterator[m.AuditItem]:
+        """Administrative acts, the newest first."""
+        return (one for page in self._pages(m.AuditAnswer, "audit") for one in page.acts)
+
+    # HTTP
+
+    def _post(
+        self, kind: type[AnswerT], body: m.ApiBody | None, space: str, *where: str
+    ) -> AnswerT:
+        return self._ask(kind, "POST", ("spaces", space, *where), body=body)
+
+    def _pages(
+        self, kind: type[AnswerT], *where: str, given: Mapping[str, str] | None = None
+    ) -> Iterator[AnswerT]:
+        cursor: str | None = None
+        while True:
+            asked = dict(given or {}) | ({} if cursor is None else {"cursor": cursor})
+            page = self._ask(kind, "GET", where, query=asked)
+            yield page
+            cursor = getattr(page, "next", None)
+            if cursor is None:
+                return
+
+    def _ask(
+        self,
+        kind: type[AnswerT],
+        method: str,
+        where: Sequence[str],
+        *,
+        body: m.ApiBody | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> AnswerT:
+        path = "/v1/" + "/".join(quote(part, safe="") for part in where)
+        headers = {} if method == "GET" else {"idempotency-key": uuid4().hex}
+        content = b""
+        if body is not None:
+            content, headers["content-type"] = msgspec.json.encode(body), "application/json"
+
+        def send() -> httpx2.Response:
+            return self._http.request(
+                method, path, content=content, headers=headers, params=dict(query or {})
+            )
+
+        answer = self._patiently(send)
+        if answer.status_code != 200:
+            raise _refusal(answer.status_code, answer.content)
+        return msgspec.json.decode(answer.content, type=kind)
+
+    def _patiently(self, send: Callable[[], httpx2.Response]) -> httpx2.Response:
+        """The first answer that is final; what may pass is tried again while there is time."""
+        until, pause = time.monotonic() + self._patience, FIRST_PAUSE_SECONDS
+        while True:
+            wait = pause
+            try:
+                answer = send()
+                if answer.status_code not in AGAIN:
+                    return answer
+                wait = max(pause, min(_asked_seconds(answer), LONGEST_PAUSE_SECONDS))
+                trouble: Exception | None = None
+            except self._trouble as error:
+                answer, trouble = None, error
+            if time.monotonic() + wait > until:
+                if answer is not None:
+                    return answer
+                # the driver's own error holds the request, and the key with it
+                raise ServiceError(
+                    f"the service cannot be reached ({type(trouble).__name__}): check its address"
+                ) from None
+            time.sleep(wait)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+def _raw(given: bytes | Any) -> msgspec.Raw:
+    return msgspec.Raw(given if isinstance(given, bytes) else msgspec.json.encode(given))
+
+
+def _asked_seconds(answer: httpx2.Response) -> float:
+    text = answer.headers.get("retry-after", "")
+    return float(text) if text.isdigit() else 0.0
+
+
+def _refusal(status: int, content: bytes) -> ServiceError:
+    try:
+        told = msgspec.json.decode(content, type=m.ProblemAnswer)
+    except msgspec.DecodeError:
+        return ServiceError(f"the service answered {status}, and no problem of ours", status=status)
+    name = told.type.rsplit(":", 1)[-1]
+    return ServiceError(f"{told.title}: {told.detail}", status=status, problem=name)

@@ -1,0 +1,229 @@
+"""LangChain: a middleware that puts a memory round every model call of an agent.
+
+    memory = recollect.open_blocking_memory(space="my-project", window_tokens=128_000)
+    agent = create_agent(model, tools, middleware=[RecollectMiddleware(memory)])
+
+The agent's state keeps every message; only what the model is sent is shaped. Messages are read
+as Chat Completions whatever the model is: LangChain writes its own messages for each provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from recollect.blocking import BlockingEngine
+from recollect.errors import MissingExtra
+from recollect.frameworks.turns import ShownRow, Turns, chat_reply
+
+try:
+    from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+    from langchain.agents.middleware.types import AgentState, ExtendedModelResponse
+    from langchain_core.messages import (
+        AIMessage,
+        AnyMessage,
+        HumanMessage,
+        SystemMessage,
+        ToolMessage,
+        convert_to_openai_messages,
+    )
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+except ImportError as error:
+    raise MissingExtra(feature="the middleware for LangChain", extra="langchain") from error
+
+ContextT = TypeVar("ContextT")
+ResponseT = TypeVar("ResponseT")
+_OWN: Mapping[str, type[HumanMessage | AIMessage | SystemMessage]] = {
+    "user": HumanMessage,
+    "assistant": AIMessage,
+    "system": SystemMessage,
+}
+
+
+class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """Keeps an agent's requests within the window, and puts back what a turn needs.
+
+    `session` names the conversation; without one it is the `thread_id` of the run's config, so
+    that one agent serves many. The space is the memory's own. Put it last in the list, next to
+    the model, so that it sees what other middleware has made of the request.
+    """
+
+    def __init__(self, memory: BlockingEngine, session: str | None = None) -> None:
+        super().__init__()
+        self.turns = Turns(memory, "langchain")
+        self.session = session
+
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
+        """One call of the model, in blocking code."""
+        session = self._session(request)
+        messages = self.turns.shaped(
+            session,
+            lambda: _asked(request),
+            lambda rows: _view(request.messages, rows),
+            format="openai-chat",
+        )
+        try:
+            response = handler(request if messages is None else request.override(messages=messages))
+        except Exception as error:
+            raised = error
+            self.turns.learn(session, lambda: raised)
+            raise
+        self.turns.learn(session, lambda: _reply(response))
+        return response
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
+        """One call of the model, awaited."""
+        session = self._session(request)
+        messages = await self.turns.ashaped(
+            session,
+            lambda: _asked(request),
+            lambda rows: _view(request.messages, rows),
+            format="openai-chat",
+        )
+        try:
+            response = await handler(
+                request if messages is None else request.override(messages=messages)
+            )
+        except Exception as error:
+            raised = error
+            await self.turns.alearn(session, lambda: raised)
+            raise
+        await self.turns.alearn(session, lambda: _reply(response))
+        return response
+
+    def _session(self, request: ModelRequest[Any]) -> str:
+        if self.session is not None:
+            return self.session
+        running = getattr(request.runtime, "execution_info", None)
+        thread = getattr(running, "thread_id", None)
+        if thread is None:
+            raise ValueError(
+                "this conversation has no name: give RecollectMiddleware a `session`, or the run "
+                'a thread: config={"configurable": {"thread_id": "..."}}'
+            )
+        return str(thread)
+
+
+def _asked(request: ModelRequest[Any]) -> dict[str, Any]:
+    """The request as Chat Completions has it, as far as its size depends on it."""
+    asked: dict[str, Any] = {
+        "messages": [row for message in request.messages for row in _written(message)],
+        "tools": [convert_to_openai_tool(tool) for tool in request.tools],
+    }
+    if request.system_message is not None:
+        asked["system"] = str(request.system_message.text)
+    model = request.model
+    name = getattr(model, "model_name", None) or getattr(model, "model", None)
+    if isinstance(name, str):
+        asked["model"] = name
+    longest = request.model_settings.get("max_tokens") or getattr(model, "max_tokens", None)
+    if isinstance(longest, int):
+        asked["max_tokens"] = longest
+    return asked
+
+
+def _written(message: AnyMessage) -> list[dict[str, Any]]:
+    """A message as rows: one, unless a user's message brings results of tools as well."""
+    rows = convert_to_openai_messages([message])
+    assert isinstance(rows, list)
+    if isinstance(message, AIMessage) and message.invalid_tool_calls:
+        # they are sent to the provider and answered, too
+        calls = [
+            {
+                "type": "function",
+                "id": call["id"],
+                "function": {"name": call["name"] or "", "arguments": call["args"] or ""},
+            }
+            for call in message.invalid_tool_calls
+        ]
+        rows[0]["tool_calls"] = [*rows[0].get("tool_calls", ()), *calls]
+    return rows
+
+
+def _view(messages: Sequence[AnyMessage], rows: Sequence[ShownRow]) -> list[AnyMessage]:
+    """The view as LangChain's messages: its own objects, wherever nobody touched them."""
+    owners = [at for at, message in enumerate(messages) for _ in _written(message)]
+    whole = _whole(owners, rows)
+    shown: list[AnyMessage] = []
+    last = -1
+    for row in rows:
+        owner = None if row.place is None else owners[row.place]
+        if owner is not None and owner in whole:
+            if owner != last:
+                shown.append(messages[owner])
+        else:
+            shown.append(_made(row.wire, None if owner is None else messages[owner]))
+        last = -1 if owner is None else owner
+    return shown
+
+
+def _whole(owners: Sequence[int], rows: Sequence[ShownRow]) -> set[int]:
+    """The messages all of whose rows go out untouched, side by side."""
+    untouched = [None if row.touched else row.place for row in rows]
+    whole = set()
+    for owner in set(owners):
+        places = [at for at, mine in enumerate(owners) if mine == owner]
+        start = untouched.index(places[0]) if places[0] in untouched else None
+        if start is not None and untouched[start : start + len(places)] == places:
+            whole.add(owner)
+    return whole
+
+
+def _made(wire: Mapping[str, Any], source: AnyMessage | None) -> AnyMessage:
+    """A message of our own, or one that was changed: all else of it stays as it was."""
+    content = wire.get("content") or ""
+    if wire["role"] == "tool":
+        if isinstance(source, ToolMessage):
+            return source.model_copy(update={"content": content})
+        return ToolMessage(content=content, tool_call_id=wire["tool_call_id"])
+    if isinstance(source, AIMessage):
+        return _changed_reply(source, content, wire)
+    if source is not None and not isinstance(source, ToolMessage):
+        return source.model_copy(update={"content": content})
+    return _OWN.get(wire["role"], HumanMessage)(content=content)
+
+
+def _changed_reply(source: AIMessage, content: Any, wire: Mapping[str, Any]) -> AIMessage:
+    """A reply some of whose calls or words are not shown."""
+    calls = {call.get("id") for call in wire.get("tool_calls") or ()}
+    raw = {name: value for name, value in source.additional_kwargs.items() if name != "tool_calls"}
+    return source.model_copy(
+        update={
+            "content": content,
+            "additional_kwargs": raw,
+            "tool_calls": [call for call in source.tool_calls if call["id"] in calls],
+            "invalid_tool_calls": [
+                call for call in source.invalid_tool_calls if call["id"] in calls
+            ],
+        }
+    )
+
+
+def _reply(response: ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]) -> dict[str, Any]:
+    """What the model said, as the next request will repeat it."""
+    if isinstance(response, ExtendedModelResponse):
+        response = response.model_response
+    said = [response] if isinstance(response, AIMessage) else list(_replies(response))
+    message = said[0]
+    return chat_reply(_written(message)[0], _usage(message))
+
+
+def _replies(response: ModelResponse[Any]) -> Iterator[AIMessage]:
+    return (message for message in response.result if isinstance(message, AIMessage))
+
+
+def _usage(message: AIMessage) -> dict[str, int] | None:
+    told = message.usage_metadata
+    if told is None:
+        return None
+    usage = {"input": told["input_tokens"], "output": told["output_tokens"]}
+    read = told.get("input_token_details", {}).get("cache_read")
+    return usage if read is None else {**usage, "cache_read": read}

@@ -1,0 +1,211 @@
+"""LangGraph: a store of values under keys, kept in a memory.
+
+    store = RecollectStore(memory)
+    graph = builder.compile(checkpointer=checkpointer, store=store)
+
+Each item is a message of its own in the archive, in a session named after its namespace: it is
+masked, searched, forgotten and backed up with everything else. Other than a middleware a store
+does not go on where its memory fails: whoever puts a value must know that it is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from recollect.blocking import BlockingEngine
+from recollect.engine.items import ItemPlace, ItemStore, Namespace, NewItem, StoredItem
+from recollect.errors import MissingExtra
+from recollect.values.segment import SegmentId
+
+try:
+    from langgraph.store.base import (
+        BaseStore,
+        GetOp,
+        InvalidNamespaceError,
+        Item,
+        ListNamespacesOp,
+        MatchCondition,
+        Op,
+        PutOp,
+        Result,
+        SearchItem,
+        SearchOp,
+        get_text_at_path,
+        validate_op_namespace,
+    )
+except ImportError as error:
+    raise MissingExtra(feature="the store for LangGraph", extra="langchain") from error
+
+SESSION_PREFIX: Final = "langgraph:"
+"""What the sessions that hold items begin with; the labels of the namespace follow."""
+_WHOLE: Final = "$"
+
+
+class RecollectStore(BaseStore):
+    """A `BaseStore` of LangGraph over a memory; thread-safe, for blocking and asynchronous code."""
+
+    __slots__ = ("_items", "_memory")
+
+    def __init__(self, memory: BlockingEngine) -> None:
+        if not isinstance(memory, BlockingEngine):
+            raise TypeError(
+                "the memory of a store is what `recollect.open_blocking_memory()` gives, not a "
+                f"{type(memory).__name__}: it serves blocking and asynchronous code alike"
+            )
+        self._memory = memory
+        self._items = ItemStore(memory.engine, SESSION_PREFIX)
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """As LangGraph's own stores: reading sees what was there before the batch, and of several
+        values for one key the last counts."""
+        return self._memory.submit(self._done(_checked(ops))).result()
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """As `batch`, awaited."""
+        return await asyncio.wrap_future(self._memory.submit(self._done(_checked(ops))))
+
+    async def _done(self, ops: Sequence[Op]) -> list[Result]:
+        puts = [op for op in ops if isinstance(op, PutOp)]
+        gets = [(op.namespace, op.key) for op in ops if isinstance(op, GetOp)]
+        got = await self._items.get(gets) if gets else {}
+        results = [await self._read(op, got) for op in ops]
+        last = {(op.namespace, op.key): op for op in puts}
+        new = [_new(op, op.value) for op in last.values() if op.value is not None]
+        gone = [place for place, op in last.items() if op.value is None]
+        if last:
+            await self._items.put(new, gone)
+        return results
+
+    async def _read(self, op: Op, got: Mapping[ItemPlace, StoredItem]) -> Result:
+        if isinstance(op, GetOp):
+            item = got.get((op.namespace, op.key))
+            return None if item is None else Item(**_fields(item))
+        if isinstance(op, SearchOp):
+            return await self._searched(op)
+        if isinstance(op, ListNamespacesOp):
+            return _listed(op, await self._items.namespaces())
+        return None
+
+    async def _searched(self, op: SearchOp) -> list[SearchItem]:
+        """With a query what answers it best comes first, with its score, then the rest; else the
+        newest first."""
+        prefix = op.namespace_prefix
+        items = await self._items.under(prefix)
+        if op.filter:
+            items = [item for item in items if _matches(item.value, op.filter)]
+        scores: Mapping[SegmentId, float] = {}
+        if op.query and items:
+            scores = await self._items.scores(op.query, prefix, limit=op.offset + op.limit)
+            items.sort(key=lambda item: -scores.get(item.segment, float("-inf")))
+        shown = items[op.offset : op.offset + op.limit]
+        return [SearchItem(**_fields(item), score=scores.get(item.segment)) for item in shown]
+
+
+def _checked(ops: Iterable[Op]) -> list[Op]:
+    """What can be done; what is wrong is told before anything is changed."""
+    checked = list(ops)
+    for op in checked:
+        if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
+            raise TypeError(f"a store has no operation of the type {type(op).__name__}")
+        validate_op_namespace(op)
+        if isinstance(op, PutOp):
+            _check_put(op)
+    return checked
+
+
+def _check_put(op: PutOp) -> None:
+    if op.ttl is not None:
+        raise NotImplementedError(
+            "items of this store do not expire: put them without a `ttl`, and delete them"
+        )
+    if not op.namespace:
+        raise InvalidNamespaceError("an item stands in a namespace of at least one label")
+    try:
+        ".".join(op.namespace).encode()
+    except UnicodeEncodeError:
+        raise InvalidNamespaceError("a label holds half of a character") from None
+
+
+def _new(op: PutOp, value: Mapping[str, Any]) -> NewItem:
+    return NewItem(namespace=op.namespace, key=op.key, value=value, text=_searched_text(op, value))
+
+
+def _searched_text(op: PutOp, value: Mapping[str, Any]) -> str | None:
+    """What an item is found by: all of it, or the fields that `index` names."""
+    if op.index is False:
+        return None
+    if op.index is None or _WHOLE in op.index:
+        return "\n".join(_lines(value))
+    return "\n".join(text for path in op.index for text in get_text_at_path(value, path))
+
+
+def _lines(value: Any, name: str = "") -> Iterator[str]:
+    """A value for readers: a line for each thing in it, behind its name."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _lines(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _lines(inner, name)
+    elif value is not None:
+        yield f"{name}: {value}"
+
+
+def _fields(item: StoredItem) -> dict[str, Any]:
+    return {
+        "namespace": item.namespace,
+        "key": item.key,
+        "value": item.value,
+        "created_at": datetime.fromtimestamp(item.created_at, UTC),
+        "updated_at": datetime.fromtimestamp(item.updated_at, UTC),
+    }
+
+
+def _listed(op: ListNamespacesOp, namespaces: Sequence[Namespace]) -> list[Namespace]:
+    conditions = op.match_conditions or ()
+    fitting = {one[: op.max_depth] for one in namespaces if all(_fits(one, c) for c in conditions)}
+    return sorted(fitting)[op.offset : op.offset + op.limit]
+
+
+def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
+    path = condition.path
+    if len(namespace) < len(path):
+        return False
+    start = 0 if condition.match_type == "prefix" else len(namespace) - len(path)
+    part = namespace[start : start + len(path)]
+    return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))
+
+
+def _matches(value: Any, wanted: Any) -> bool:
+    """Whether a value has what a filter asks for: as LangGraph's own stores judge it, but what
+    cannot be compared does not match, where some of those raise."""
+    if isinstance(wanted, list | tuple):
+        return (
+            isinstance(value, list)
+            and len(value) == len(wanted)
+            and all(_matches(mine, theirs) for mine, theirs in zip(value, wanted, strict=True))
+        )
+    if not isinstance(wanted, Mapping):
+        return bool(value == wanted)
+    if any(name.startswith("$") for name in wanted):
+        return all(_compared(value, name, other) for name, other in wanted.items())
+    if not isinstance(value, Mapping):
+        return False
+    return all(_matches(value.get(name), inner) for name, inner in wanted.items())
+
+
+def _compared(value: Any, operator: str, other: Any) -> bool:
+    if operator in ("$eq", "$ne"):
+        return bool(value == other) is (operator == "$eq")
+    if operator not in ("$gt", "$gte", "$lt", "$lte"):
+        raise ValueError(f"filters know no operator {operator!r}")
+    try:
+        mine, theirs = float(value), float(other)
+    except (TypeError, ValueError):
+        return False
+    if operator in ("$gt", "$gte"):
+        return mine > theirs or (operator == "$gte" and mine == theirs)
+    return mine < theirs or (operator == "$lte" and mine == theirs)

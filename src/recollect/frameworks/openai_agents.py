@@ -1,0 +1,214 @@
+"""The OpenAI Agents SDK: a session whose conversation is shaped by a memory.
+
+    session = RecollectSession("my-session", memory)
+    await Runner.run(agent, "Hello", session=session, run_config=session.run_config())
+
+The SDK asks a session for the whole history and adds what each turn brought. Before every call of
+the model, rounds of tools included, the filter of the run's config says which items go out.
+
+Items of models that give none an id (Chat Completions) all have one and the same placeholder for
+it, and the SDK takes no assistant's message without an id. So the memory does not see placeholders,
+and what it changed gets one (for Responses the SDK takes them off). A view that the SDK could not
+write, though it could write the items as they were, does not go out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from recollect.blocking import BlockingEngine
+from recollect.boundary import Failure, guarded
+from recollect.errors import FormatError, MissingExtra
+from recollect.frameworks.turns import ShownRow, Turns
+
+try:
+    from agents import FunctionTool, RunConfig, RunContextWrapper, SQLiteSession
+    from agents.memory import Session, SessionSettings
+    from agents.models.chatcmpl_converter import Converter
+    from agents.models.fake_id import FAKE_RESPONSES_ID
+    from agents.run_config import CallModelData, ModelInputData
+except ImportError as error:
+    raise MissingExtra(
+        feature="the session for the OpenAI Agents SDK", extra="openai-agents"
+    ) from error
+
+if TYPE_CHECKING:
+    from agents import TResponseInputItem
+
+_SAID_BY_MODEL = frozenset(
+    {"reasoning", "function_call", "custom_tool_call", "file_search_call", "web_search_call"}
+    | {"code_interpreter_call", "image_generation_call", "computer_call", "mcp_call"}
+    | {"local_shell_call", "shell_call", "apply_patch_call"}
+)
+_SAID_CONTENT = frozenset({"output_text", "refusal"})
+
+
+class RecollectSession:
+    """A session of the SDK, with a memory.
+
+    `history` is a session of the SDK that keeps the items as they are, for this one to hand out:
+    by default in this process alone; `SQLiteSession(name, "file.db")` keeps them on disk.
+    """
+
+    def __init__(
+        self, session_id: str, memory: BlockingEngine, *, history: Session | None = None
+    ) -> None:
+        self.session_id = session_id
+        self.session_settings: SessionSettings | None = None
+        self.turns = Turns(memory, "openai_agents")
+        self.history: Session = SQLiteSession(session_id) if history is None else history
+
+    async def get_items(
+        self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
+    ) -> list[TResponseInputItem]:
+        """The conversation so far, all of it: what goes out is chosen before each call."""
+        del wrapper
+        return await self.history.get_items(limit)
+
+    async def add_items(
+        self,
+        items: list[TResponseInputItem],
+        *,
+        wrapper: RunContextWrapper[Any] | None = None,
+    ) -> None:
+        """Keep what a turn brought; what the model said of it is kept in memory as well."""
+        await self.history.add_items(items)
+        said = [item for item in items if _is_reply(item)]
+        if said:
+            await self.turns.alearn(self.session_id, lambda: _reply(said, wrapper))
+
+    async def pop_item(
+        self, *, wrapper: RunContextWrapper[Any] | None = None
+    ) -> TResponseInputItem | None:
+        """Take back the newest item; the next request goes on without it."""
+        del wrapper
+        return await self.history.pop_item()
+
+    async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
+        """Begin anew; what was said stays in memory until it is forgotten there."""
+        del wrapper
+        await self.history.clear_session()
+
+    def run_config(self, given: RunConfig | None = None) -> RunConfig:
+        """The config under which a run's requests are shaped; with `given` its other settings.
+
+        A filter of `given` comes first.
+        """
+        given = given or RunConfig()
+        before = given.call_model_input_filter
+
+        async def filtered(data: CallModelData[Any]) -> ModelInputData:
+            if before is not None:
+                made = before(data)
+                data = replace(data, model_data=await made if inspect.isawaitable(made) else made)
+            return await self.shape(data)
+
+        return replace(given, call_model_input_filter=filtered)
+
+    async def shape(self, data: CallModelData[Any]) -> ModelInputData:
+        """What goes out of a request: a `call_model_input_filter`."""
+        items = data.model_data.input
+        shown = await self.turns.ashaped(
+            self.session_id,
+            lambda: _asked(data),
+            lambda rows: _view(items, rows),
+            format="openai-responses",
+        )
+        return data.model_data if shown is None else replace(data.model_data, input=shown)
+
+
+def _asked(data: CallModelData[Any]) -> dict[str, Any]:
+    """The request as Responses has it, as far as its size depends on it."""
+    agent = data.agent
+    asked: dict[str, Any] = {
+        "input": [_without_placeholder(item) for item in data.model_data.input],
+        "tools": [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.params_json_schema,
+            }
+            for tool in agent.tools
+            if isinstance(tool, FunctionTool)
+        ],
+    }
+    if data.model_data.instructions:
+        asked["instructions"] = data.model_data.instructions
+    name = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
+    if name:
+        asked["model"] = str(name)
+    if agent.model_settings.max_tokens:
+        asked["max_output_tokens"] = agent.model_settings.max_tokens
+    return asked
+
+
+def _view(
+    items: Sequence[TResponseInputItem], rows: Sequence[ShownRow]
+) -> list[TResponseInputItem]:
+    """The view as the SDK's items: its own objects, wherever nobody touched them.
+
+    FormatError where the SDK takes the items for Chat Completions but not the view; which model is
+    asked is not known here. What it does not take of the items either (some are for Responses
+    alone) says nothing about the view.
+    """
+    shown = [_item(items, row) for row in rows]
+    refused = _refused(shown)
+    if refused is not None and _refused(items) is None:
+        raise FormatError(f"the SDK does not take the view ({refused.error.__name__})")
+    return shown
+
+
+def _item(items: Sequence[Any], row: ShownRow) -> Any:
+    """A row as an item of the SDK, with an id where it needs one."""
+    before = None if row.place is None else items[row.place]
+    if before is not None and not row.touched:
+        return before
+    wire = row.wire
+    content = wire.get("content")
+    is_output = (
+        wire.get("role") == "assistant"
+        and isinstance(content, list)
+        and all(part.get("type") in _SAID_CONTENT for part in content)
+    )
+    if "id" not in wire and (is_output or (before is not None and "id" in before)):
+        return {**wire, "id": FAKE_RESPONSES_ID}
+    return wire
+
+
+def _refused(items: Sequence[Any]) -> Failure | None:
+    """Why the SDK cannot write these items for Chat Completions; None where it can."""
+    written = guarded(
+        lambda: Converter.items_to_messages(items, preserve_tool_output_all_content=True)
+    )
+    return written if isinstance(written, Failure) else None
+
+
+def _without_placeholder(item: Any) -> Any:
+    """An item as the memory reads it: an id that stands for none is no id."""
+    if item.get("id") != FAKE_RESPONSES_ID:
+        return item
+    return {name: value for name, value in item.items() if name != "id"}
+
+
+def _is_reply(item: Any) -> bool:
+    kind = item.get("type") or "message"
+    return kind in _SAID_BY_MODEL or (kind == "message" and item.get("role") == "assistant")
+
+
+def _reply(said: Sequence[Any], wrapper: RunContextWrapper[Any] | None) -> Mapping[str, Any]:
+    """What the model said, with what its last request was counted as."""
+    reply: dict[str, Any] = {"object": "response", "status": "completed"}
+    reply["output"] = [_without_placeholder(item) for item in said]
+    entries = [] if wrapper is None else wrapper.usage.request_usage_entries
+    if entries:
+        last = entries[-1]
+        reply["usage"] = {
+            "input_tokens": last.input_tokens,
+            "output_tokens": last.output_tokens,
+            "input_tokens_details": {"cached_tokens": last.input_tokens_details.cached_tokens},
+        }
+    return reply

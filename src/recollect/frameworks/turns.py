@@ -1,0 +1,156 @@
+"""A framework's calls of a model, through a memory: what goes out, and what replies teach.
+
+The one place that all frameworks go through. Always holds: what goes wrong in here never reaches
+the framework, which goes on with its own messages; each change of that is logged once. A memory
+has a thread of its own, so that blocking and asynchronous code can share it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from recollect.blocking import BlockingEngine
+from recollect.boundary import Failure, Part, attempted, guarded
+from recollect.engine.session import Context, check_session_name
+from recollect.errors import FormatError
+from recollect.values.history import Entry
+from recollect.values.model import FormatName
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRow:
+    """A message of the view, as the wire has it."""
+
+    wire: Mapping[str, Any] = field(repr=False)
+    place: int | None
+    """Whose place among the messages as they came it has; None for a row of our own, and for one
+    that was made of several."""
+    touched: bool
+    """It is not as it came."""
+
+
+class Turns:
+    """The turns of a framework's sessions in one memory."""
+
+    def __init__(self, memory: BlockingEngine, framework: str) -> None:
+        """`framework` is how the log names it."""
+        if not isinstance(memory, BlockingEngine):
+            raise TypeError(
+                f"the memory of {framework} is what `recollect.open_blocking_memory()` gives, not "
+                f"a {type(memory).__name__}: it serves blocking and asynchronous code alike"
+            )
+        self.memory = memory
+        self._part = Part(framework)
+
+    def shaped(
+        self,
+        session: str,
+        ask: Callable[[], Mapping[str, Any]],
+        show: Callable[[Sequence[ShownRow]], T],
+        *,
+        format: FormatName,  # noqa: A002
+    ) -> T | None:
+        """What `show` makes of the view of the request that `ask` gives; None where the
+        framework's own messages are to go out as they are."""
+        check_session_name(session)
+
+        def work() -> T | None:
+            return _shown(self.memory.prepare(session, ask(), format=format), show)
+
+        return self._told(session, guarded(work))
+
+    async def ashaped(
+        self,
+        session: str,
+        ask: Callable[[], Mapping[str, Any]],
+        show: Callable[[Sequence[ShownRow]], T],
+        *,
+        format: FormatName,  # noqa: A002
+    ) -> T | None:
+        """As `shaped`, awaited."""
+        check_session_name(session)
+
+        async def work() -> T | None:
+            prepared = self.memory.engine.prepare(session, ask(), format=format)
+            return _shown(await self.on_memory(prepared), show)
+
+        return self._told(session, await attempted(work()))
+
+    def learn(self, session: str, reply: Callable[[], Any]) -> None:
+        """Keep a reply, or learn from the error that came in its place."""
+        self._told(session, guarded(lambda: self.memory.observe(session, reply())))
+
+    async def alearn(self, session: str, reply: Callable[[], Any]) -> None:
+        """As `learn`, awaited."""
+
+        async def work() -> Any:
+            return await self.on_memory(self.memory.engine.observe(session, reply()))
+
+        self._told(session, await attempted(work()))
+
+    async def on_memory(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await what has to run in the memory's own thread."""
+        return await asyncio.wrap_future(self.memory.submit(work))
+
+    def _told(self, session: str, result: T | Failure) -> T | None:
+        """The result; a failure is logged, once until it works again."""
+        if isinstance(result, Failure):
+            self._part.away(result.said, whose=session)
+            return None
+        self._part.back(whose=session)
+        return result
+
+
+def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> dict[str, Any]:
+    """A reply of Chat Completions that holds this message.
+
+    `usage` is told as frameworks count it: the whole input, the output, and of the input what was
+    read from a cache, where that is known.
+    """
+    reply: dict[str, Any] = {"object": "chat.completion", "choices": [{"message": message}]}
+    if usage:
+        told: dict[str, Any] = {
+            "prompt_tokens": usage.get("input", 0),
+            "completion_tokens": usage.get("output", 0),
+        }
+        if "cache_read" in usage:
+            told["prompt_tokens_details"] = {"cached_tokens": usage["cache_read"]}
+        reply["usage"] = told
+    return reply
+
+
+def _shown(context: Context, show: Callable[[Sequence[ShownRow]], T]) -> T | None:
+    """What `show` makes of a view; None where every message goes out as it came.
+
+    FormatError where the engine could not read what we wrote: its report says so, but nobody
+    here reads reports.
+    """
+    unread = [line for line in context.report.failures if line.stage == "read"]
+    if unread:
+        raise FormatError(unread[0].said)
+    rows = tuple(_rows(context))
+    if not any(row.touched for row in rows) and len(rows) == len(context.report.entries):
+        return None
+    return show(rows)
+
+
+def _rows(context: Context) -> Iterator[ShownRow]:
+    report = context.report
+    if not report.view.rows:
+        return
+    field_name = "input" if report.format == "openai-responses" else "messages"
+    places = {id(entry): at for at, entry in enumerate(report.entries)}
+    keys = {entry.key: at for at, entry in enumerate(report.entries)}
+    wires = context.request[field_name]
+    for row, wire in zip(report.view.rows, wires, strict=True):
+        if isinstance(row, Entry):
+            yield ShownRow(wire=wire, place=places[id(row)], touched=False)
+        else:
+            sources = {keys[key] for key in row.sources if key in keys}
+            place = sources.pop() if len(sources) == 1 else None
+            yield ShownRow(wire=wire, place=place, touched=True)

@@ -1,0 +1,64 @@
+"""What all our servers share: the socket that they listen on, and whether a request comes from
+this machine, by its Host and Origin.
+
+A page in a browser reaches every port of this machine, but it cannot say that it is none, or of
+another origin; and a name of somebody else's that leads here stands in Host. Always holds: what
+cannot be read as an address is not from here.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+from urllib.parse import urlsplit
+
+from recollect.errors import RecollectError
+
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+BACKLOG: Final = 2_048
+"""How many connections may wait to be taken: a burst is not refused."""
+
+
+def listen_on(host: str, port: int, *, mend: str, backlog: int = BACKLOG) -> socket.socket:
+    """A socket to serve on; RecollectError, with `mend` as what to do, where the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host, port))
+    except OSError as error:
+        opened.close()
+        raise RecollectError(
+            f"port {port} of {host} cannot be used ({error.strerror}): {mend}, or stop what "
+            "listens there"
+        ) from error
+    opened.listen(backlog)
+    return opened
+
+
+def address_of(opened: socket.socket) -> str:
+    """The base URL of a server on this socket."""
+    host, port = opened.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def host_of(address: str) -> str | None:
+    """The host of an address such as `//host:port`; None where it is none."""
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def names_this_machine(host: str) -> bool:
+    """Whether the header Host names this machine, by one of its own names."""
+    return host_of(f"//{host}") in LOOPBACK
+
+
+def is_own_page(origin: str, *, served_as: str | None = None) -> bool:
+    """Whether the header Origin names no page at all, or one of this machine, or of the host that
+    the server is asked as."""
+    if not origin:
+        return True
+    named = host_of(origin) if origin.startswith(("http://", "https://")) else None
+    return named is not None and (named in LOOPBACK or named == served_as)

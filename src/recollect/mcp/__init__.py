@@ -1,0 +1,18 @@
+"""The MCP server: memory for every client of the Model Context Protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryOrder:
+    """Which memory the server is for."""
+
+    space: str
+    store: str | None = None
+    """Where it is kept; None: as the settings say."""
+    session: str | None = None
+    """The session whose memory it is; None: the whole space."""
+    config: Path | None = None

@@ -1,0 +1,620 @@
+"""The service as an ASGI application: whose request it is, its limits, and its answer.
+
+Owns the order in which a request is looked at: its deadline and its key, then its scope, the
+node's own limits, its tenant's budgets, the body, the idempotency key, and only then memory is
+asked. What goes wrong is a problem with a status; nothing that a request holds ends the node.
+Always holds: nothing but the key says which tenant a request is of, and no two requests of one
+idempotency key are carried out at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl, unquote_to_bytes
+from uuid import UUID, uuid4
+
+import msgspec
+
+import recollect
+from recollect.boundary import Failure, attempted
+from recollect.config import Settings
+from recollect.gateway.asgi import NoBody, Receive, Send, read_body, unless_gone
+from recollect.service import models as m
+from recollect.service.api import PREFIX, ApiRoute, matching, openapi
+from recollect.service.cursors import Cursors
+from recollect.service.keys import GivenKey, opens, read_key
+from recollect.service.limits import Budgets, FairQueue
+from recollect.service.memories import TenantMemories
+from recollect.service.operations import Call
+from recollect.service.problems import Problem, ProblemKind, problem_of
+from recollect.values.tenant import ApiKey, Tenant
+from recollect.wiring.stores import SECRET_VARIABLE
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Header: TypeAlias = tuple[bytes, bytes]
+MountedApp: TypeAlias = Callable[[Scope, Receive, Send, "Principal"], Awaitable[None]]
+"""An application beside the API, for a request whose key and space are known."""
+MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextManager[MountedApp]]
+"""Opens it for the memories of a node and the deployment's secret."""
+
+LOG: Final = logging.getLogger("recollect")
+MOST_KEYS: Final = 10_000
+MOST_REFUSED_KEYS: Final = 1_000
+"""Keys that open nothing are remembered apart, so that inventing them forgets no good one."""
+KEYS_LOOKED_UP: Final = 2
+"""So many keys that a node has not seen are asked of the database at once."""
+KEYS_WAITING: Final = 200
+"""So many more wait for that; others are told to come again."""
+PURGE_EVERY: Final = 500
+"""After so many requests of a tenant, what has expired of its records is removed."""
+LEAST_SECONDS: Final = 0.01
+LEASE_MARGIN_SECONDS: Final = 1.0
+DRAIN_RETRY_SECONDS: Final = 1.0
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_MOST_NAME: Final = 512
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who asks: one tenant, by one of its keys."""
+
+    tenant: Tenant
+    key: ApiKey
+    space: str = ""
+    """The space that the path names, for mounted applications."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Incoming:
+    """A request before it is known what it wants."""
+
+    method: str
+    parts: tuple[str, ...]
+    query: str
+    headers: dict[str, str]
+    target: bytes
+    began: float
+    body: bytes = field(default=b"", repr=False)
+
+
+class Service:
+    """The application of one node."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        url: str,
+        *,
+        secret: bytes = b"",
+        memories: TenantMemories | None = None,
+        mcp: MountMcp | None = None,
+    ) -> None:
+        """`secret` is the deployment's, the same on all nodes; `mcp` serves the paths that end in
+        `/mcp`."""
+        serve = settings.serve
+        self._serve = serve
+        self.memories = memories or TenantMemories(settings, url)
+        self._secret = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
+        self._cursors = Cursors(secret)
+        self._budgets = Budgets()
+        self._queue = FairQueue(
+            serve.concurrency,
+            tenant_slots=serve.tenant_concurrency,
+            tenant_waiting=serve.tenant_waiting,
+        )
+        self._mount_mcp = mcp
+        self._mcp: MountedApp | None = None
+        self._deployment_secret = secret
+        self._keys: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+        self._refused_keys: OrderedDict[bytes, float] = OrderedDict()
+        self._key_lookups = asyncio.Semaphore(KEYS_LOOKED_UP)
+        self._keys_waiting = 0
+        self._under_way = 0
+        self._served: dict[UUID, int] = {}
+        self._document = _ENCODER.encode(openapi())
+        self.draining = False
+
+    # ASGI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or the beginning and end of the process."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await unless_gone_after(receive, lambda got: self._serve_one(scope, got, send))
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        if not self._deployment_secret:
+            LOG.warning(
+                "%s is not set: cursors and idempotency keys are hashed with a key that everybody "
+                "knows. Set it to the same long random text on all nodes, before anything is "
+                "stored",
+                SECRET_VARIABLE,
+            )
+        opened = await attempted(self.memories.fleet())
+        if isinstance(opened, Failure):
+            LOG.warning("the database cannot be used yet: %s", opened.said)
+        async with AsyncExitStack() as running:
+            if self._mount_mcp is not None:
+                mounted = self._mount_mcp(self.memories, self._deployment_secret)
+                self._mcp = await running.enter_async_context(mounted)
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await self.memories.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def drain(self) -> None:
+        """Say no at /readyz from now on, and go on with what comes."""
+        self.draining = True
+
+    async def _serve_one(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noting(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        answered = await attempted(self._answered(scope, receive, noting))
+        if isinstance(answered, Failure):
+            LOG.error("a request failed: %s", answered.said)
+            answered = problem_of(answered.error, answered.said)
+        if answered is None or begun:
+            return  # it has been answered, by somebody else
+        if isinstance(answered, Problem):
+            await _send(send, answered.kind.status, answered.headers(), answered.body())
+        else:
+            status, headers, body = answered
+            await _send(send, status, headers, body)
+
+    async def _answered(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> tuple[int, list[Header], bytes] | Problem | None:
+        try:
+            incoming = read_request(scope)
+            if (page := await self._open_page(incoming)) is not None:
+                return page
+            return await self._for_tenant(scope, incoming, receive, send)
+        except Problem as problem:
+            return problem
+
+    async def _open_page(self, incoming: Incoming) -> tuple[int, list[Header], bytes] | None:
+        """What is answered to everybody."""
+        if incoming.parts == ("openapi.json",) and incoming.method == "GET":
+            return 200, [(b"content-type", b"application/json")], self._document
+        if incoming.parts not in {("healthz",), ("readyz",)}:
+            return None
+        if incoming.method != "GET":
+            raise Problem(ProblemKind.METHOD, "GET it", allow="GET")
+        state: Any = "ok"
+        if incoming.parts == ("readyz",):
+            if self.draining:
+                state = "draining"
+            elif not await self.memories.answers():
+                state = "unavailable"
+        body = _ENCODER.encode(m.HealthAnswer(status=state, version=recollect.__version__))
+        return 200 if state == "ok" else 503, [(b"content-type", b"application/json")], body
+
+    # Requests of tenants
+
+    async def _for_tenant(
+        self, scope: Scope, incoming: Incoming, receive: Receive, send: Send
+    ) -> tuple[int, list[Header], bytes] | None:
+        seconds = self._seconds(incoming)
+        try:
+            async with asyncio.timeout(seconds):
+                principal = await self._principal(incoming.headers.get("authorization", ""))
+                if self._is_mcp(incoming.parts):
+                    with self._counted():
+                        await self._served_by_mcp(scope, incoming, receive, send, principal)
+                    return None
+                route, path = self._route(incoming)
+                if route.scope not in principal.key.scopes:
+                    raise Problem(
+                        ProblemKind.FORBIDDEN, f"this needs a key with the scope {route.scope}"
+                    )
+                with self._counted():
+                    await self._take(principal.tenant)
+                    incoming.body = await self._body(incoming, receive)
+                    call = self._call(route, path, incoming, principal, seconds)
+                    async with self._queue.turn(principal.tenant.id):
+                        return await self._carried_out(route, call, incoming)
+        except TimeoutError:
+            raise Problem(
+                ProblemKind.DEADLINE,
+                f"it took longer than {seconds:g} s: try again, with the same Idempotency-Key",
+                retry_after=1.0,
+            ) from None
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """One of the requests that a node has at once; Problem where it has too many."""
+        if self._under_way >= self._serve.max_requests:
+            raise Problem(ProblemKind.BUSY, "come again, or ask another node", retry_after=1.0)
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+
+    async def _served_by_mcp(
+        self,
+        scope: Scope,
+        incoming: Incoming,
+        receive: Receive,
+        send: Send,
+        principal: Principal,
+    ) -> None:
+        """A request of the Model Context Protocol, each by itself."""
+        assert self._mcp is not None
+        if incoming.method != "POST":
+            raise Problem(ProblemKind.METHOD, "every message is a POST of its own", allow="POST")
+        tenant, space = principal.tenant, incoming.parts[2]
+        await self._take(tenant)
+        incoming.body = await self._body(incoming, receive)
+        answer: list[bytes] = []
+
+        async def charging(message: MutableMapping[str, Any]) -> None:
+            """Count before the answer has gone: who has it may hang up."""
+            if message["type"] == "http.response.body" and tenant.tokens_per_day is not None:
+                answer.append(message.get("body", b""))
+                if not message.get("more_body"):
+                    texts = mcp_texts(incoming.body, b"".join(answer))
+                    async with self.memories.memory(tenant.id, space) as memory:
+                        tokens = sum(memory.engine.weigher.text(text) for text in texts)
+                    await self._charge(tenant, tokens)
+            await send(message)
+
+        async with self._queue.turn(tenant.id):
+            records = await self.memories.records()
+            if "write" in principal.key.scopes:
+                await records.add_space(tenant.id, space, at=time.time())
+            elif not await records.has_space(tenant.id, space):
+                raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space of this name")
+            replayed = replaying(incoming.body, receive)
+            await self._mcp(scope, replayed, charging, replace(principal, space=space))
+
+    def _is_mcp(self, parts: tuple[str, ...]) -> bool:
+        if self._mcp is None or len(parts) != 4:
+            return False
+        return (parts[0], parts[1], parts[3]) == ("v1", "spaces", "mcp")
+
+    def _route(self, incoming: Incoming) -> tuple[ApiRoute, dict[str, str]]:
+        if incoming.parts[:1] != (PREFIX[1:],):
+            raise Problem(ProblemKind.NOT_FOUND, "see /openapi.json for what there is")
+        found = matching(incoming.parts[1:])
+        if not found:
+            raise Problem(ProblemKind.NOT_FOUND, "see /openapi.json for what there is")
+        if incoming.method not in found:
+            raise Problem(ProblemKind.METHOD, "see /openapi.json", allow=", ".join(sorted(found)))
+        return found[incoming.method]
+
+    async def _principal(self, header: str) -> Principal:
+        """Who asks; a key that is unknown, has ended or was revoked is none."""
+        scheme, _, text = header.partition(" ")
+        given = read_key(text.strip()) if scheme.lower() == "bearer" else None
+        found = None if given is None else await self._known(given)
+        if found is None or given is None or not opens(given, found.key, now=time.time()):
+            raise Problem(
+                ProblemKind.UNAUTHORIZED, "bring a valid key as `Authorization: Bearer rk_…`"
+            )
+        return found
+
+    async def _known(self, given: GivenKey) -> Principal | None:
+        """Whose key it is, asked of the database where that was not done lately."""
+        now = time.monotonic()
+        since = now - self._serve.key_cache_seconds
+        if self._refused_keys.get(given.hash, since) > since:
+            return None
+        known = self._keys.get(given.hash)
+        if known is None:
+            return await self._looked_up_in_turn(given)
+        self._keys.move_to_end(given.hash)
+        return known[1] if known[0] > since else await self._looked_up(given)
+
+    async def _looked_up_in_turn(self, given: GivenKey) -> Principal | None:
+        """A key that may be invented: few at once, so that the others' requests do not wait."""
+        if self._keys_waiting >= KEYS_WAITING:
+            raise Problem(ProblemKind.BUSY, "too many unknown keys: come again", retry_after=1.0)
+        self._keys_waiting += 1
+        try:
+            async with self._key_lookups:
+                return await self._looked_up(given)
+        finally:
+            self._keys_waiting -= 1
+
+    async def _looked_up(self, given: GivenKey) -> Principal | None:
+        now = time.monotonic()
+        records = await self.memories.records()
+        found = await records.key(given.tenant, given.id)
+        if found is None or not opens(given, found[0], now=time.time()):
+            self._keys.pop(given.hash, None)
+            self._refused_keys[given.hash] = now
+            while len(self._refused_keys) > MOST_REFUSED_KEYS:
+                self._refused_keys.popitem(last=False)
+            return None
+        self._keys[given.hash] = (now, Principal(key=found[0], tenant=found[1]))
+        while len(self._keys) > MOST_KEYS:
+            self._keys.popitem(last=False)
+        return self._keys[given.hash][1]
+
+    async def _take(self, tenant: Tenant) -> None:
+        """Count a request of a tenant; Problem where a budget is spent."""
+        if tenant.requests_per_minute is None and tenant.tokens_per_day is None:
+            return
+        records = await self.memories.records()
+        await self._budgets.take_request(tenant, records)
+        await self._budgets.check_tokens(tenant, records)
+
+    def _seconds(self, incoming: Incoming) -> float:
+        text = incoming.headers.get("x-request-timeout")
+        if text is None:
+            return min(self._serve.deadline_seconds, self._serve.max_deadline_seconds)
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not seconds > 0:
+            raise Problem(ProblemKind.BAD_REQUEST, "X-Request-Timeout: give seconds above 0")
+        return max(LEAST_SECONDS, min(seconds, self._serve.max_deadline_seconds))
+
+    async def _body(self, incoming: Incoming, receive: Receive) -> bytes:
+        most = self._serve.max_body_bytes
+        length = incoming.headers.get("content-length", "0")
+        body: bytes | NoBody = NoBody.TOO_LARGE
+        if not (length.isascii() and length.isdigit() and int(length[:20]) > most):
+            body = await read_body(receive, most)
+        if body is NoBody.TOO_LARGE:
+            raise Problem(ProblemKind.TOO_LARGE, f"a request has at most {most:,} bytes")
+        if isinstance(body, NoBody):
+            raise asyncio.CancelledError  # nobody waits for the answer
+        return body
+
+    def _call(
+        self,
+        route: ApiRoute,
+        path: dict[str, str],
+        incoming: Incoming,
+        principal: Principal,
+        seconds: float,
+    ) -> Call:
+        if route.body is None and incoming.body:
+            raise Problem(ProblemKind.BAD_REQUEST, "this takes no body")
+        kind = incoming.headers.get("content-type", "application/json").partition(";")[0]
+        if route.body is not None and kind.strip().lower() != "application/json":
+            raise Problem(ProblemKind.MEDIA_TYPE, "send the body as application/json")
+        return Call(
+            tenant=principal.tenant,
+            key=principal.key,
+            memories=self.memories,
+            budgets=self._budgets,
+            cursors=self._cursors,
+            route=route.path,
+            path=path,
+            query=read_query(incoming.query, route.query),
+            body=None if route.body is None else decoded(incoming.body, route.body),
+            now=time.time(),
+            seconds=seconds,
+            writes=route.writes,
+        )
+
+    async def _carried_out(
+        self, route: ApiRoute, call: Call, incoming: Incoming
+    ) -> tuple[int, list[Header], bytes]:
+        key = incoming.headers.get("idempotency-key")
+        if key is None or route.idempotency == "none":
+            return await self._done(route, call)
+        if _TOKEN.fullmatch(key) is None:
+            raise Problem(
+                ProblemKind.BAD_REQUEST, "Idempotency-Key: up to 255 visible ASCII characters"
+            )
+        records = await self.memories.records()
+        key_hash = self._mark(call, b"key", key.encode())
+        claimed = await records.claim(
+            call.tenant.id,
+            key_hash,
+            self._mark(call, b"request", incoming.method.encode(), incoming.target, incoming.body),
+            now=call.now,
+            lease_seconds=call.seconds + LEASE_MARGIN_SECONDS,
+            keep_seconds=self._serve.idempotency_hours * 3_600.0,
+        )
+        if not claimed.same_request:
+            raise Problem(ProblemKind.KEY_REUSED, "take a new Idempotency-Key for another request")
+        if claimed.running_until is not None:
+            raise Problem(
+                ProblemKind.IN_PROGRESS,
+                "it is under way, perhaps on a node that died: try again",
+                retry_after=max(0.0, claimed.running_until - call.now),
+            )
+        if claimed.status is not None and route.idempotency == "kept":
+            again = [(b"content-type", b"application/json"), (b"idempotency-replayed", b"true")]
+            return claimed.status, again, claimed.answer or b"{}"
+        if claimed.status is not None:  # what it did is done: again, it changes nothing
+            return await self._done(route, call)
+        assert claimed.lease_token is not None
+        token = claimed.lease_token
+        try:
+            answer = await self._done(route, call)
+        except BaseException:
+            with suppress(asyncio.CancelledError):
+                await attempted(asyncio.shield(records.release(call.tenant.id, key_hash, token)))
+            raise
+        kept = answer[2] if route.idempotency == "kept" else b""
+        await records.keep_answer(call.tenant.id, key_hash, token, status=answer[0], answer=kept)
+        return answer
+
+    async def _done(self, route: ApiRoute, call: Call) -> tuple[int, list[Header], bytes]:
+        answer = await attempted(_problems_kept(route.call(call)))
+        if isinstance(answer, Failure):
+            if (
+                issubclass(answer.error, Exception)
+                and problem_of(answer.error, answer.said).kind is ProblemKind.INTERNAL
+            ):
+                LOG.error("%s %s failed: %s", route.method, route.path, answer.said)
+            raise problem_of(answer.error, answer.said)
+        if isinstance(answer, Problem):
+            raise answer
+        await self._charge(call.tenant, call.tokens)
+        purged = await attempted(self._purge_sometimes(call))
+        if isinstance(purged, Failure):
+            LOG.error("what has expired could not be removed: %s", purged.said)
+        return 200, [(b"content-type", b"application/json")], _ENCODER.encode(answer)
+
+    async def _charge(self, tenant: Tenant, tokens: int) -> None:
+        """Count tokens of work that is done: where that fails, the caller has its answer."""
+        if not tokens or tenant.tokens_per_day is None:
+            return
+
+        async def charge() -> None:
+            records = await self.memories.records()
+            await self._budgets.charge_tokens(tenant, records, tokens)
+
+        charged = await attempted(charge())
+        if isinstance(charged, Failure):
+            LOG.error("%d tokens could not be counted: %s", tokens, charged.said)
+
+    async def _purge_sometimes(self, call: Call) -> None:
+        served = self._served.get(call.tenant.id, 0) + 1
+        self._served[call.tenant.id] = served % PURGE_EVERY
+        if served >= PURGE_EVERY:
+            records = await self.memories.records()
+            await records.purge(
+                call.tenant.id,
+                now=call.now,
+                budgets={
+                    "requests per minute": self._budgets.period("requests per minute") - 60,
+                    "tokens per day": self._budgets.period("tokens per day") - 31,
+                },
+            )
+
+    def _mark(self, call: Call, *parts: bytes) -> bytes:
+        """A keyed hash, so that a database gives away neither keys nor what was asked."""
+        made = blake2b(call.tenant.id.bytes, key=self._secret, digest_size=32)
+        for part in parts:
+            made.update(len(part).to_bytes(8, "big") + part)
+        return made.digest()
+
+
+async def _problems_kept(work: Awaitable[m.ApiAnswer]) -> m.ApiAnswer | Problem:
+    """A problem is an answer, not a failure."""
+    try:
+        return await work
+    except Problem as problem:
+        return problem
+
+
+async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
+    """Do it, and stop when the client is gone once its whole request has come."""
+    whole = asyncio.Event()
+
+    async def noting() -> MutableMapping[str, Any]:
+        message = await receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body"):
+            whole.set()
+        return message
+
+    async def watching() -> MutableMapping[str, Any]:
+        await whole.wait()
+        return await receive()
+
+    await unless_gone(watching, work(noting))
+
+
+def replaying(body: bytes, receive: Receive) -> Receive:
+    """A body that has been read, to be read again; behind it, what comes from the client."""
+    left = [body]
+
+    async def replayed() -> MutableMapping[str, Any]:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return replayed
+
+
+def mcp_texts(request: bytes, answer: bytes) -> list[str]:
+    """What a tool was given and what it, or a resource, answered; nothing of other messages."""
+    try:
+        asked, told = msgspec.json.decode(request), msgspec.json.decode(answer or b"{}")
+        given = asked.get("params", {}).get("arguments", {})
+        result = told.get("result", {})
+        contents = [*result.get("content", []), *result.get("contents", [])]
+        texts = [*given.values(), *(one.get("text") for one in contents)]
+    except (msgspec.DecodeError, AttributeError, TypeError):
+        return []  # no message of the protocol, and refused as such
+    return [text for text in texts if isinstance(text, str)]
+
+
+def read_request(scope: Scope) -> Incoming:
+    """A request's line and headers; Problem where they cannot be read."""
+    raw = bytes(scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape"))
+    raw = raw.partition(b"?")[0]
+    try:
+        parts = tuple(unquote_to_bytes(part).decode() for part in raw.split(b"/")[1:])
+        query = bytes(scope.get("query_string") or b"").decode("ascii")
+    except UnicodeDecodeError:
+        raise Problem(ProblemKind.BAD_REQUEST, "the path is not UTF-8") from None
+    for part in parts:
+        if part in {"", ".", ".."} or len(part) > _MOST_NAME or not part.strip():
+            raise Problem(ProblemKind.NOT_FOUND, "a name in the path is empty or too long")
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").lower()
+        if key in headers and key in {"authorization", "idempotency-key", "x-request-timeout"}:
+            raise Problem(ProblemKind.BAD_REQUEST, f"{key} stands twice")
+        headers[key] = value.decode("latin-1")
+    return Incoming(
+        method=scope["method"],
+        parts=parts,
+        query=query,
+        headers=headers,
+        target=raw + b"?" + query.encode(),
+        began=time.monotonic(),
+    )
+
+
+def read_query(text: str, kind: type[m.ApiBody]) -> m.ApiBody:
+    """The parameters of a request; Problem where they are not as they must be."""
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict")
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise Problem(ProblemKind.BAD_REQUEST, "a parameter stands twice")
+        return msgspec.convert(dict(pairs), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Problem(ProblemKind.INVALID, str(error)) from None
+    except ValueError:
+        raise Problem(ProblemKind.BAD_REQUEST, "the query cannot be read") from None
+
+
+def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
+    """The body of a request; Problem where it is not as it must be."""
+    try:
+        body.decode()  # what is passed on unread has to be text, too
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise Problem(ProblemKind.INVALID, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Problem(ProblemKind.BAD_REQUEST, "the body is not JSON") from None
+
+
+async def _send(send: Send, status: int, headers: list[Header], body: bytes) -> None:
+    sent = [
+        *headers,
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", uuid4().hex.encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

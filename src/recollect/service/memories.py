@@ -1,0 +1,169 @@
+"""The memories that a node has open, one a space of a tenant, over one pool of connections.
+
+A node keeps nothing: a session is loaded for a request and handed over at its end, so the next
+request of it may go to any node. Always holds: a memory is found by its tenant and its name
+together, and the tenant comes from the key alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+from recollect.boundary import Failure, attempted
+from recollect.config import Settings
+from recollect.engine import Engine
+from recollect.errors import StoreUnavailable
+from recollect.ports import Store
+from recollect.values.tenant import tenant_space
+from recollect.wiring import open_memory
+
+if TYPE_CHECKING:
+    from recollect.stores.postgres import PostgresFleet
+    from recollect.stores.postgres.tenants import TenantRecords
+
+LOG: Final = logging.getLogger("recollect")
+CLOSE_SECONDS: Final = 5.0
+SPARE_CONNECTIONS: Final = 4
+"""For keys, budgets and idempotency keys, beside what requests are worked on with."""
+OPEN_AGAIN_SECONDS: Final = 1.0
+"""How long a database that could not be opened is left alone."""
+
+
+@dataclass(slots=True)
+class TenantMemory:
+    """An open memory, and who of this node is at it."""
+
+    engine: Engine
+    using: int = 0
+    unused: asyncio.Event = field(default_factory=asyncio.Event)
+    turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    @asynccontextmanager
+    async def session(self, session: str) -> AsyncIterator[None]:
+        """Requests of one session follow each other on a node."""
+        async with self.turns.setdefault(session, asyncio.Lock()):
+            yield
+
+
+class TenantMemories:
+    """The database of a service and the memories that are open."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        url: str,
+        *,
+        opened: Callable[[str], Engine] | None = None,
+    ) -> None:
+        self._settings, self._url = settings, url
+        self._open = opened or self._opened
+        self._fleet: PostgresFleet | None = None
+        self._opening = asyncio.Lock()
+        self._failed_at = -OPEN_AGAIN_SECONDS
+        self._memories: OrderedDict[tuple[UUID, str], TenantMemory] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def fleet(self) -> PostgresFleet:
+        """The database; StoreError where it cannot be opened now."""
+        if self._fleet is not None:
+            return self._fleet
+        loop = asyncio.get_running_loop()
+        async with self._opening:
+            if self._fleet is None:
+                if loop.time() - self._failed_at < OPEN_AGAIN_SECONDS:
+                    raise StoreUnavailable("the database was away a moment ago")
+                module = await asyncio.to_thread(import_module, "recollect.stores.postgres.store")
+                size = self._settings.serve.concurrency + SPARE_CONNECTIONS
+                self._failed_at = loop.time()
+                self._fleet = await module.PostgresFleet.open(self._url, pool_size=size)
+                self._failed_at = -OPEN_AGAIN_SECONDS
+        return self._fleet
+
+    async def records(self) -> TenantRecords:
+        """Tenants, keys and budgets."""
+        return (await self.fleet()).tenants()
+
+    async def store(self, tenant: UUID, space: str) -> Store:
+        """The store of a tenant's space."""
+        return await (await self.fleet()).space(tenant_space(tenant, space))
+
+    @asynccontextmanager
+    async def memory(self, tenant: UUID, space: str) -> AsyncIterator[TenantMemory]:
+        """The memory of a tenant's space, which stays open at least as long as this lasts."""
+        key = (tenant, space)
+        memory = self._memories.get(key)
+        if memory is None:
+            memory = self._memories[key] = TenantMemory(self._open(tenant_space(tenant, space)))
+            self._close_unused()
+        self._memories.move_to_end(key)
+        memory.using += 1
+        memory.unused.clear()
+        try:
+            yield memory
+        finally:
+            memory.using -= 1
+            if not memory.using:
+                memory.unused.set()
+
+    def _opened(self, space: str) -> Engine:
+        return open_memory(
+            space=space,
+            store=self._url,
+            settings=self._settings,
+            off_the_loop=True,
+            open_space=self._space_of_fleet,
+        )
+
+    async def _space_of_fleet(self, space: str) -> Store:
+        return await (await self.fleet()).space(space)
+
+    def _close_unused(self) -> None:
+        """Let go of the memories that were unused for longest, where too many are open."""
+        excess = len(self._memories) - self._settings.serve.open_spaces
+        for key in tuple(self._memories)[: max(0, excess)]:
+            if not self._memories[key].using:
+                self._close_soon(self._memories.pop(key))
+
+    def drop(self, tenant: UUID, space: str) -> None:
+        """Let go of a memory whose space was deleted."""
+        memory = self._memories.pop((tenant, space), None)
+        if memory is not None:
+            self._close_soon(memory)
+
+    def _close_soon(self, memory: TenantMemory) -> None:
+        task = asyncio.create_task(_closed(memory))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def answers(self) -> bool:
+        """Whether the database answers a question."""
+        asked = await attempted(asyncio.wait_for(self._asked(), CLOSE_SECONDS))
+        return not isinstance(asked, Failure)
+
+    async def _asked(self) -> object:
+        return await (await self.records()).tenant(UUID(int=0))
+
+    async def close(self) -> None:
+        """Write what is still to be written, and close everything."""
+        closing = [_closed(memory) for memory in self._memories.values()]
+        self._memories.clear()
+        await asyncio.gather(*closing, *self._closing)
+        if self._fleet is not None:
+            await self._fleet.close()
+
+
+async def _closed(memory: TenantMemory) -> None:
+    if memory.using:
+        await memory.unused.wait()
+    closed = await attempted(asyncio.wait_for(memory.engine.close(), CLOSE_SECONDS))
+    if isinstance(closed, Failure):
+        LOG.warning("a memory was not closed in order: %s", closed.said)

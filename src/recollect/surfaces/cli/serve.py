@@ -1,0 +1,78 @@
+"""`recollect serve`: one node of a service for tenants, on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recollect.config import load_settings
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from recollect.service.app import MountedApp, MountMcp
+    from recollect.service.memories import TenantMemories
+
+
+@click.command()
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="A settings file; else ./recollect.toml."
+)
+@click.option("--store", "url", metavar="URL", help="postgresql://…; else store.url.")
+@click.option("--host", help="Address to listen on; else serve.host [127.0.0.1].")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Port; else serve.port [8789]. 0: a free one."
+)
+@click.option("--openapi", "only_document", is_flag=True, help="Print the OpenAPI document.")
+def serve(
+    config: Path | None,
+    url: str | None,
+    host: str | None,
+    port: int | None,
+    only_document: bool,  # noqa: FBT001 - a flag of the command
+) -> None:
+    """Serve memory to the tenants of a service over HTTP; run as many nodes as you like.
+
+    \b
+    recollect db migrate postgresql://OWNER@HOST/DATABASE     once
+    recollect tenant create acme                                  a tenant
+    recollect key create acme                                     its key
+    recollect serve --store postgresql://USER@HOST/DATABASE       a node
+
+    Nodes keep nothing, so any of them answers any request.
+    """
+    if only_document:
+        from recollect.service.api import openapi
+
+        click.echo(json.dumps(openapi(), indent=2, ensure_ascii=False))
+        return
+    given = {"serve.host": host, "serve.port": port, "store.url": url}
+    named = {name: value for name, value in given.items() if value is not None}
+    settings = load_settings(arguments=named, file=config).settings
+    from recollect.loopback import address_of
+    from recollect.service.running import listening_socket, server_of, service_of
+
+    service = service_of(settings, mcp=_mcp())
+    server = server_of(service, settings)
+    opened = listening_socket(settings)
+    click.echo(f"Recollect serves on {address_of(opened)}: see /openapi.json", err=True)
+    with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
+        server.run(sockets=[opened])
+
+
+def _mcp() -> MountMcp | None:
+    """The MCP server of a node, where the extra `mcp` is installed."""
+    if find_spec("mcp") is None:
+        return None
+
+    def mount(memories: TenantMemories, secret: bytes) -> AbstractAsyncContextManager[MountedApp]:
+        from recollect.service.mcp import mcp_for_tenants  # it takes seconds, and others wait
+
+        return mcp_for_tenants(memories, secret)
+
+    return mount

@@ -1,0 +1,270 @@
+"""The chat's commands on a session, for a shell: the same nouns and verbs, and the same code.
+
+`sessions`, `name` and `branch` read and write transcripts alone; `status`, `context`, `why` and
+`compact` open the agent, as a chat would, and end it again. Nothing else is written: looking at a
+session leaves no line in it. A session that a chat has open is asked there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from recollect import config
+from recollect.errors import RecollectError, TranscriptLocked
+from recollect.surfaces.chat.output import harmless
+from recollect.surfaces.cli.chat import chat_order
+from recollect.surfaces.cli.store_options import json_option, print_json, when
+from recollect.surfaces.cli.text import plain_line
+
+if TYPE_CHECKING:
+    from recollect.agent.commands import CommandName
+    from recollect.agent.conversation import Conversation
+    from recollect.agent.events import Told
+    from recollect.agent.loop import Agent
+    from recollect.session.browse import SessionLine
+    from recollect.values.compaction import CompactionResult
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+_OPTIONS = {
+    "workspace": click.option(
+        "--workspace",
+        default=".",
+        show_default=True,
+        metavar="DIR",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        help="Whose sessions.",
+    ),
+    "space": click.option(
+        "--space", metavar="NAME", help="Which memory; else the workspace's own."
+    ),
+    "session": click.option(
+        "--session",
+        "wanted",
+        default="main",
+        show_default=True,
+        metavar="WHICH",
+        help="Its key, its id or a beginning of that, or its name.",
+    ),
+}
+
+
+def session_options(command: Command) -> Command:
+    """Add what says which session is meant, and `--json`."""
+    for option in (json_option, *reversed(_OPTIONS.values())):
+        command = option(command)
+    return command
+
+
+def agent_options(command: Command) -> Command:
+    """The same, and who would be asked: what stands in the window depends on the model."""
+    options = (
+        click.option("--store", metavar="URL", help="Else the settings' store."),
+        click.option("--provider", metavar="NAME", help="anthropic, openai, or a server's URL."),
+        click.option("--model", metavar="NAME", help="The model; else the session's own."),
+        click.option("--window", metavar="TOKENS", help="The model's window, such as 200k."),
+        click.option("--config", type=click.Path(path_type=Path), help="A settings file."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return session_options(command)
+
+
+# Transcripts alone
+
+
+@click.command("sessions")
+@_OPTIONS["workspace"]
+@_OPTIONS["space"]
+@json_option
+def sessions(*, workspace: Path, space: str | None, as_json: bool) -> None:
+    """List the sessions of a workspace, the one that changed last first."""
+    from recollect.session.browse import sessions_of
+
+    found = sessions_of(space or str(workspace.resolve()))
+    if as_json:
+        print_json({"sessions": [line.to_dict() for line in found]})
+        return
+    if not found:
+        click.echo("recollect: there are no sessions here yet", err=True)
+    keys = {line.session_id: plain_line(", ".join(line.keys)) for line in found}
+    width = max(map(len, keys.values()), default=0)
+    for line in found:
+        name = f"  {plain_line(line.name)}" if line.name else ""
+        count = "1 message" if line.messages == 1 else f"{line.messages:,} messages"
+        key = keys[line.session_id]
+        click.echo(f"{line.session_id}  {key:<{width}}  {when(line.changed)}  {count}{name}")
+
+
+@click.command("name")
+@click.argument("text", nargs=-1, required=True, metavar="TEXT")
+@session_options
+def name(
+    *, text: tuple[str, ...], workspace: Path, space: str | None, wanted: str, as_json: bool
+) -> None:
+    """Name a session."""
+    from recollect.agent.answers import name_session
+
+    with _written(workspace, space, wanted) as (line, conversation):
+        kept = name_session(conversation, " ".join(text))
+    if as_json:
+        print_json({"session_id": line.session_id, "name": kept})
+    else:
+        click.echo(f"Session {line.session_id} is called {kept} now.")
+
+
+@click.command("branch")
+@click.argument("message", required=False, metavar="[NUMBER]")
+@session_options
+def branch(
+    *, message: str | None, workspace: Path, space: str | None, wanted: str, as_json: bool
+) -> None:
+    """Go on before one of your messages; without a number, list them."""
+    from recollect.agent.answers import branch_points, branch_session, branched_text
+
+    with _written(workspace, space, wanted) as (line, conversation):
+        if message is not None:
+            point = branch_session(conversation, message)
+            told = {"session_id": line.session_id, "before": asdict(point)}
+            print_json(told) if as_json else click.echo(branched_text(point))
+            return
+        points = branch_points(conversation)
+    if as_json:
+        print_json({"session_id": line.session_id, "messages": [asdict(one) for one in points]})
+        return
+    for one in points:
+        click.echo(f"{one.number:>4} {one.said}")
+
+
+@contextmanager
+def _written(
+    workspace: Path, space: str | None, wanted: str
+) -> Iterator[tuple[SessionLine, Conversation]]:
+    """A session, open for writing; TranscriptLocked where a chat has it."""
+    from recollect.agent.conversation import Conversation
+    from recollect.boundary import SystemClock
+    from recollect.session import SessionIndex, open_transcript, transcript_file
+
+    folder = workspace.resolve()
+    settings = config.load_settings(folder=folder).settings
+    place, line = _meant(folder, space, wanted)
+    index = SessionIndex.of_space(place) if line.key else None  # else its key has gone on
+    try:
+        transcript = open_transcript(
+            transcript_file(place, line.session_id),
+            session_id=line.session_id,
+            redaction=settings.redaction,
+            cwd=folder,
+        )
+    except TranscriptLocked as error:
+        raise _in_use(line) from error
+    with transcript:
+        yield line, Conversation(transcript, clock=SystemClock(), index=index, key=line.key)
+
+
+def _meant(folder: Path, space: str | None, wanted: str) -> tuple[str, SessionLine]:
+    """The space, and the session in it that is meant."""
+    from recollect.session.browse import session_meant, sessions_of
+
+    place = space or str(folder)
+    return place, session_meant(sessions_of(place), wanted)
+
+
+def _in_use(line: SessionLine) -> RecollectError:
+    return RecollectError(f"a chat has session {line.session_id} open; ask there, or end it first")
+
+
+# With the agent
+
+
+@click.command("status")
+@agent_options
+def status(**given: Any) -> None:
+    """Show a session's share of the window, tokens by kind, compactions, cost and cache share."""
+    _answer("status", "", given)
+
+
+@click.command("context")
+@click.argument("how", type=click.Choice(["list", "detail"]), default="list")
+@agent_options
+def context(*, how: str, **given: Any) -> None:
+    """Show each component of a session's next request, raw and injected."""
+    _answer("context", how, given)
+
+
+@click.command("why")
+@click.argument("message", nargs=-1, metavar="[NUMBER|WORDS]")
+@agent_options
+def why(*, message: tuple[str, ...], **given: Any) -> None:
+    """Show what becomes of a message of a session's next request, and why."""
+    _answer("why", " ".join(message), given)
+
+
+@click.command("compact")
+@click.argument("instructions", nargs=-1, metavar="[INSTRUCTIONS]")
+@agent_options
+def compact(*, instructions: tuple[str, ...], **given: Any) -> None:
+    """Replace a session's past by a summary, now; `recollect undo` takes it back."""
+    from recollect.agent.commands import compaction_text
+    from recollect.agent.events import Compacted
+
+    async def work(agent: Agent) -> tuple[str, CompactionResult]:
+        events = [event async for event in agent.run(f"/compact {' '.join(instructions)}".strip())]
+        (made,) = (event.result for event in events if isinstance(event, Compacted))
+        return agent.conversation.session_id, made
+
+    session_id, result = _with_agent(given, work)
+    if given["as_json"]:
+        print_json(result.to_dict())
+    else:
+        space = given["space"] or str(given["workspace"].resolve())
+        undo = f"`recollect undo {session_id} --space {quote(space)}`"
+        click.echo(harmless(compaction_text(result, undo=undo)))
+    if not result.ok:
+        raise SystemExit(1)
+
+
+def _answer(command: CommandName, argument: str, given: Mapping[str, Any]) -> None:
+    async def work(agent: Agent) -> Told:
+        from recollect.agent.commands import Command
+
+        return await agent.answer_command(Command(name=command, argument=argument))
+
+    told = _with_agent(given, work)
+    if given["as_json"]:
+        print_json(told.data)
+    else:
+        click.echo(harmless(told.text))
+
+
+def _with_agent(given: Mapping[str, Any], work: Callable[[Agent], Awaitable[T]]) -> T:
+    """Do something with the agent of the session that the options name."""
+    workspace, space = given["workspace"].resolve(), given["space"]
+    _, line = _meant(workspace, space, given["wanted"])
+    if not line.key:
+        raise RecollectError(
+            f"its key has gone on without session {line.session_id}: "
+            f"`recollect chat --resume {line.session_id}` goes on with it"
+        )
+    key = given["wanted"] if given["wanted"] in line.keys else line.key
+    chosen = {name: given[name] for name in ("store", "provider", "model", "window", "config")}
+    order = chat_order(workspace, key=key, space=space, **chosen)
+
+    async def run() -> T:
+        from recollect.surfaces.chat.opening import opened_agent
+
+        async with opened_agent(replace(order, looking=True)) as agent:
+            return await work(agent)
+
+    try:
+        return asyncio.run(run())
+    except TranscriptLocked as error:
+        raise _in_use(line) from error

@@ -1,0 +1,57 @@
+"""What people type and read, fit for the other side: lines that are shown, sizes that are given.
+
+Must stay quick to load: every command uses it, and none may wait for another's machinery.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from recollect.errors import RecollectError
+
+LEAST_WINDOW_TOKENS = 1_000
+GREATEST_WINDOW_TOKENS = 100_000_000
+_UNITS = {"k": 1_000, "m": 1_000_000}
+_UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor (ECMA-48, 5.4)
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS
+    r"|\x1b[ -/]*[0-~]?"
+)
+# Selectors change how wide the sign before them is drawn, differently on every terminal.
+_SELECTORS = re.compile("[\ufe00-\ufe0f]")
+
+
+def plain_line(text: str) -> str:
+    """One line that prints as it reads: no escapes, no controls, white space joined."""
+    if text.isprintable() and text.isascii() and "  " not in text:
+        return text.strip()
+    text = _SELECTORS.sub("", _SEQUENCE.sub("", text))
+    kept = [
+        " " if sign.isspace() else sign
+        for sign in text
+        if sign.isspace() or unicodedata.category(sign) not in _UNPRINTED
+    ]
+    return " ".join("".join(kept).split())
+
+
+def number_of(count: int, noun: str) -> str:
+    """A number of things: 1 session, 2,000 sessions."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def window_from(text: str) -> int:
+    """A window as people write it: 32k, 200_000, 1M."""
+    plain = text.strip().lower().replace("_", "").replace(",", "")
+    unit = _UNITS.get(plain[-1:], 1)
+    digits = plain[:-1] if plain[-1:] in _UNITS else plain
+    whole, _, fraction = digits.partition(".")
+    is_number = (whole + fraction).isascii() and (whole + fraction).isdigit()
+    tokens = round(float(digits) * unit) if is_number and len(digits) < 16 else 0
+    if not LEAST_WINDOW_TOKENS <= tokens <= GREATEST_WINDOW_TOKENS:
+        raise RecollectError(
+            f"--window {plain_line(text)!r}: give a number of tokens between "
+            f"{LEAST_WINDOW_TOKENS:,} and {GREATEST_WINDOW_TOKENS:,}, such as 32k, 200_000 or 1M"
+        )
+    return tokens

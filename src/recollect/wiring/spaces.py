@@ -1,0 +1,104 @@
+"""Spaces as wholes: deletes one wherever this machine keeps it, lets old turns go in all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from recollect.config import Settings
+from recollect.config.places import embedding_cache_file
+from recollect.errors import StoreError
+from recollect.upkeep.certificates import extended
+from recollect.upkeep.forget import DeletesItself, certify_deletion, delete_space
+from recollect.values.history import SpaceId
+from recollect.values.upkeep import Certificate
+from recollect.wiring.stores import is_server, open_fleet, open_spool, open_store, sqlite_path
+
+_DAY_SECONDS: Final = 86_400.0
+_PAGE: Final = 500
+_SPOOL_COVERS: Final = "the spool of this machine"
+_TRANSCRIPTS: Final = (
+    "transcripts of Recollect's own agent: `recollect memory forget --session NAME` removes them"
+)
+_BLOCKS: Final = "blocks of the disk on which the file stood, and processes that have it open"
+_SENT_AGAIN: Final = "a client that goes on and sends its history again: that makes a new space"
+
+
+async def delete_stored_space(settings: Settings, space: SpaceId, url: str | None) -> Certificate:
+    """Delete a space from its store and from the spool of this machine."""
+    key = settings.store.key
+    store = await open_store(url, space=space, create=False, key=key)
+    try:
+        if isinstance(store, DeletesItself):
+            certificate = await delete_space(store, named=space, now=time.time())
+            cannot: tuple[str, ...] = ()
+        else:
+            stats = await store.stats()
+            counts = {"segments": stats.segments, "passages": stats.passages, "facts": stats.facts}
+            certificate = certify_deletion(
+                space, counts, engine=stats.engine, now=time.time(), in_database=False
+            )
+            cannot = (_BLOCKS,)
+    finally:
+        await store.close()
+    if not is_server(url):
+        await asyncio.to_thread(_remove_files, space, url)
+    spool = await open_spool(url, space=space, key=key)
+    try:
+        spooled = await spool.rewrite(lambda _: None)
+    finally:
+        await spool.close()
+    return extended(
+        certificate,
+        counts={"spooled batches": spooled} if spooled else {},
+        covers=(_SPOOL_COVERS,),
+        cannot=(*cannot, _TRANSCRIPTS, _SENT_AGAIN),
+    )
+
+
+def _remove_files(space: SpaceId, url: str | None) -> None:
+    path = sqlite_path(url, space)
+    cache = embedding_cache_file(path, space)
+    for file in (path, cache):
+        for ending in ("-wal", "-shm", "-journal", ""):
+            file.with_name(file.name + ending).unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class Expired:
+    """What a walk through all spaces took away."""
+
+    spaces: int = 0
+    turns: int = 0
+    unreached: int = 0
+    """Spaces that could not be asked; the next walk does."""
+
+
+async def expire_all(
+    settings: Settings, url: str, *, progress: Callable[[int], None] = lambda _: None
+) -> Expired:
+    """Let old turns go in every space of a server, also where nobody speaks any more."""
+    days = settings.ledger.retention_days
+    done = Expired()
+    if days is None:
+        return done
+    before = time.time() - days * _DAY_SECONDS
+    fleet = await open_fleet(url)
+    try:
+        last: str | None = None
+        while names := await fleet.next_spaces(last, limit=_PAGE):
+            for name in names:
+                store = await fleet.space(name)
+                try:
+                    done.turns += await store.expire(before=before)
+                except StoreError:  # of this space, as where its node is away: the others go on
+                    done.unreached += 1
+                done.spaces += 1
+            progress(done.spaces)
+            last = names[-1]
+    finally:
+        await fleet.close()
+    return done

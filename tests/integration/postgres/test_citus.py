@@ -1,0 +1,339 @@
+"""Distributing, checking and upkeep on Citus: by a stand-in that records what it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.harness.postgres_catalogue import RECORDED, made_by_migrations
+
+from recollect.errors import StoreError, StoreUnavailable
+from recollect.stores.postgres import PostgresFleet, migrate
+from recollect.stores.postgres.citus import distribute
+from recollect.stores.postgres.database_check import check_database
+from recollect.stores.postgres.schema import initialize
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch, NewJob
+from recollect.values.upkeep import ForgetOrder
+from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
+
+STAND_IN = Path(__file__).parents[2] / "harness" / "citus"
+NODES = ("w1", "w2")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PostgresServer]:
+    """A server of these tests' own: settings of roles are the server's."""
+    with PostgresServer(18) as running:
+        place = running.folder / "share" / "extension"
+        shutil.copytree(STAND_IN, place)
+        for path in (place.parent, place, *place.iterdir()):
+            path.chmod(0o755)
+        yield running
+
+
+@pytest.fixture
+def database(cluster: PostgresServer) -> Iterator[TestDatabase]:
+    """A migrated database with a space of before Citus, and Citus with two nodes in it."""
+    made = asyncio.run(cluster.migrated_database())
+    with psycopg.connect(made.admin_url, autocommit=True) as connection:
+        place = cluster.folder / "share"
+        connection.execute(f"SET extension_control_path = '{place}:$system'".encode())
+        connection.execute("CREATE EXTENSION citus")
+        for name in NODES:
+            connection.execute("SELECT citus_add_node(%s, 5432)", (name,))
+    yield made
+    with psycopg.connect(cluster.admin_url, autocommit=True) as connection:
+        connection.execute("ALTER ROLE recollect_app RESET ALL")
+
+
+def run(url: str, statement: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        done = connection.execute(statement.encode())
+        return done.fetchall() if done.description else []
+
+
+def calls(database: TestDatabase) -> list[str]:
+    return [call for (call,) in run(database.admin_url, "SELECT call FROM citus.calls ORDER BY id")]
+
+
+async def opened(database: TestDatabase) -> PostgresFleet:
+    return await PostgresFleet.open(database.app_url)
+
+
+def test_opening_is_refused_with_the_mend_until_the_role_is_set_up(
+    database: TestDatabase,
+) -> None:
+    with pytest.raises(StoreError) as told:
+        asyncio.run(opened(database))
+    mend = "ALTER ROLE \"recollect_app\" SET citus.propagate_set_commands = 'local'"
+    assert mend in str(told.value)
+    run(database.admin_url, mend)
+
+    async def use() -> None:
+        fleet = await opened(database)
+        assert fleet.server.citus == "13.2"
+        await (await fleet.space("one")).write(examples.full_batch(0))
+        await fleet.close()
+
+    asyncio.run(use())
+
+
+def test_everything_is_distributed_beside_its_like_and_again_what_a_migration_added(
+    database: TestDatabase,
+) -> None:
+    async def look() -> None:
+        planned = await distribute(database.admin_url, dry_run=True)
+        assert calls(database) == []
+        assert [line for line in planned.settings if "propagate_set_commands" in line]
+        first = await distribute(database.admin_url, shard_count=2)
+        assert first.distributed == planned.distributed
+        assert first.cannot == ()
+        made = calls(database)
+        assert made[0] == "distribute recollect.spaces by space_id beside default"
+        assert "distribute recollect.vectors by space_id beside recollect.spaces" in made
+        assert "distribute recollect.audit_log by tenant_id beside recollect.api_keys" in made
+        assert "reference recollect.tenants" in made
+        assert not [call for call in made if "schema_versions" in call]
+        tables = run(
+            database.admin_url,
+            "SELECT count(*) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+            " WHERE a.attname = 'space_id' AND c.relkind = 'r'"
+            " AND c.relnamespace = 'recollect'::regnamespace",
+        )
+        assert len([call for call in made if " by space_id " in call]) == tables[0][0]
+        again = await distribute(database.admin_url)
+        assert again.distributed == again.truncated == again.settings == ()
+        run(
+            database.admin_url,
+            "CREATE TABLE recollect.later (space_id uuid NOT NULL PRIMARY KEY);"
+            " ALTER TABLE recollect.later ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+        )
+        found = await check_database(database.admin_url)
+        assert "recollect.later is not distributed" in {each.what for each in found.findings}
+        assert (await distribute(database.admin_url)).distributed == ("later",)
+
+    asyncio.run(look())
+
+
+def test_rows_of_before_leave_the_coordinators_files(database: TestDatabase) -> None:
+    async def look() -> None:
+        await initialize(database.admin_url)
+        fleet = await opened(database)
+        await (await fleet.space("before")).write(examples.full_batch(0))
+        await fleet.close()
+        done = await distribute(database.admin_url, shard_count=2)
+        assert {"segments", "spaces", "vectors"} <= set(done.truncated)
+        assert "truncate recollect.segments" in calls(database)
+        assert run(database.admin_url, "SELECT count(*) FROM recollect.segments") == [(0,)]
+        shards = run(
+            database.admin_url,
+            "SELECT shardid FROM pg_dist_shard_placement"
+            " WHERE logicalrelid = 'recollect.segments'::regclass",
+        )
+        kept = sum(
+            run(database.admin_url, f"SELECT count(*) FROM citus.segments_{shard}")[0][0]
+            for (shard,) in shards
+        )
+        assert kept == len(examples.full_batch(0).segments)
+
+    asyncio.run(look())
+
+
+def test_a_table_that_cannot_be_distributed_is_named_and_the_rest_is_not_lost(
+    database: TestDatabase,
+) -> None:
+    run(database.admin_url, "CREATE UNIQUE INDEX odd ON recollect.vectors (passage_no)")
+    with pytest.raises(StoreError, match=r"recollect\.vectors: cannot create constraint"):
+        asyncio.run(distribute(database.admin_url))
+    run(database.admin_url, "DROP INDEX recollect.odd")
+    done = asyncio.run(distribute(database.admin_url))
+    assert "vectors" in done.distributed
+    assert "spaces" not in done.distributed
+
+
+def test_a_database_without_citus_or_nodes_is_told_what_is_missing(
+    server: PostgresServer, database: TestDatabase
+) -> None:
+    plain = asyncio.run(server.migrated_database())
+    with pytest.raises(StoreError, match="has no Citus"):
+        asyncio.run(distribute(plain.admin_url))
+    run(database.admin_url, "UPDATE pg_dist_node SET shouldhaveshards = false")
+    with pytest.raises(StoreError, match="citus_add_node"):
+        asyncio.run(distribute(database.admin_url))
+
+
+def test_a_lost_node_leaves_the_jobs_of_the_others_due_and_is_named(
+    database: TestDatabase,
+) -> None:
+    names = tuple(f"space {number}" for number in range(12))
+
+    async def look() -> None:
+        await initialize(database.admin_url)
+        fleet = await opened(database)
+        for at, name in enumerate(names):
+            job = NewJob(kind="embed", key="k", payload=b"", run_at=float(at))
+            await (await fleet.space(name)).write(Batch(at=0.0, jobs=(job,)))
+        assert (await fleet.spaces_with_due_jobs(100.0)).names == names
+        await distribute(database.admin_url)
+        run(database.admin_url, "INSERT INTO citus.away VALUES ('w2:5432')")
+        run(
+            database.admin_url,
+            "ALTER POLICY due_work ON recollect.spaces USING (citus.reach_all())",
+        )
+        # the stand-in's coordinator reads no shards: a row of its own lets it try
+        run(database.admin_url, "INSERT INTO recollect.spaces VALUES (gen_random_uuid(), 'x', 1)")
+        due = await fleet.spaces_with_due_jobs(100.0)
+        assert due.unreached == ("w2:5432",)
+        assert 0 < len(due.names) < len(names)
+        assert list(due.names) == [name for name in names if name in due.names], "in their order"
+        few = await fleet.spaces_with_due_jobs(100.0, 1)
+        assert few.names == due.names[:1]
+        early = await fleet.spaces_with_due_jobs(float(names.index(due.names[0])) - 0.5)
+        assert early.names == ()
+        run(database.admin_url, "INSERT INTO citus.away VALUES ('w1:5432')")
+        assert (await fleet.spaces_with_due_jobs(100.0)).unreached == ("w1:5432", "w2:5432")
+        run(database.admin_url, "DROP FUNCTION recollect.due_spaces; DELETE FROM citus.away")
+        run(
+            database.admin_url,
+            "ALTER POLICY due_work ON recollect.spaces USING (1 / length('') > 0)",
+        )
+        with pytest.raises(StoreError):  # no node is away: what went wrong is told
+            await fleet.spaces_with_due_jobs(100.0)
+        await fleet.close()
+
+    asyncio.run(look())
+
+
+def test_a_scrub_asks_every_node_and_says_which_it_did_not_reach(
+    database: TestDatabase,
+) -> None:
+    async def look() -> None:
+        await initialize(database.admin_url)
+        fleet = await opened(database)
+        store = await fleet.space("one")
+        await store.write(examples.full_batch(0))
+        nothing = await store.scrub(database.admin_url)
+        assert nothing.done == ("no tables hold what this space removed",)
+        segment = examples.full_batch(0).segments[0].segment.id
+        await store.forget(ForgetOrder(at=1.0, segments=(segment,)))
+        run(database.admin_url, "INSERT INTO citus.away VALUES ('w2:5432')")
+        done = await store.scrub(database.admin_url)
+        told = [line for line in done.cannot if "w2:5432" in line]
+        assert len(told) == 2
+        assert all("scrub again" in line for line in told)
+        assert not [line for line in done.cannot if "w1:5432" in line]
+        assert {"on workers: SELECT pg_switch_wal()", "on workers: CHECKPOINT"} <= set(
+            calls(database)
+        )
+        await fleet.close()
+
+    asyncio.run(look())
+
+
+def test_the_check_finds_what_is_amiss_and_how_to_mend_it(database: TestDatabase) -> None:
+    async def found() -> dict[str, str]:
+        check = await check_database(database.admin_url)
+        return {each.what: each.mend for each in check.findings if each.problem}
+
+    async def look() -> None:
+        made = await initialize(database.admin_url)
+        assert len(made.settings) >= 6
+        assert (await initialize(database.admin_url)).settings == ()
+        await distribute(database.admin_url)
+        assert await found() == {}
+        for statement in (
+            "ALTER ROLE recollect_app RESET lock_timeout",
+            "ALTER ROLE recollect_app SET log_min_error_statement = 'error'",
+            "ALTER TABLE recollect.facts NO FORCE ROW LEVEL SECURITY",
+            "DROP INDEX recollect.segments_session",
+            "ALTER TABLE recollect.jobs ADD COLUMN extra text",
+            "DELETE FROM pg_dist_partition WHERE logicalrelid = 'recollect.turns'::regclass",
+            "UPDATE pg_dist_node SET isactive = false WHERE nodename = 'w2'",
+        ):
+            run(database.admin_url, statement)
+        problems = await found()
+        told = "\n".join(f"{what} -> {mend}" for what, mend in problems.items())
+        for part in (
+            "without lock_timeout -> ALTER ROLE \"recollect_app\" SET lock_timeout = '30s'",
+            "log_min_error_statement",
+            "recollect.facts is not under forced row-level security -> ALTER TABLE",
+            "index CREATE INDEX segments_session",
+            "column jobs.extra text",
+            "recollect.turns is not distributed -> recollect db distribute URL",
+            "the node w2:5432 is not active",
+        ):
+            assert part in told, part
+        assert len(problems) == 7, told
+
+    asyncio.run(look())
+
+
+def test_later_columns_are_added_where_statistics_cannot_be_set(database: TestDatabase) -> None:
+    """Citus refuses SET STATISTICS on distributed tables: a migration goes on without it."""
+    asyncio.run(initialize(database.admin_url))
+    asyncio.run(distribute(database.admin_url))
+    run(database.admin_url, "DELETE FROM recollect.schema_versions WHERE version = 5")
+    for table in ("vectors", "fact_vectors", "embedders"):
+        run(database.admin_url, f"ALTER TABLE recollect.{table} DROP COLUMN half")
+    run(database.admin_url, "ALTER TABLE recollect.vectors DROP COLUMN length")
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        run(database.admin_url, "ALTER TABLE recollect.jobs ALTER COLUMN key SET STATISTICS 0")
+    ran = asyncio.run(migrate(database.admin_url))
+    assert ran == ("005_pre_half_vectors", "005_post_half_vectors")
+
+
+def test_the_recorded_catalogue_is_what_migrations_make(server: PostgresServer) -> None:
+    made = asyncio.run(made_by_migrations(server))
+    assert made == RECORDED.read_text("utf-8").splitlines(), "run `just catalogue`"
+
+
+def test_a_server_that_is_too_old_is_told(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.stores.postgres.schema.SERVER_VERSION", 99)
+    with pytest.raises(StoreError, match=r"is PostgreSQL 18.*needs 99 or newer"):
+        asyncio.run(migrate(server.new_database().admin_url))
+
+
+def test_a_migration_lets_others_go_first_and_tries_again(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader with an open transaction does not make every other reader wait behind it."""
+    monkeypatch.setattr("recollect.stores.postgres.schema.LOCK_SECONDS", 0.1)
+    database = asyncio.run(server.migrated_database())
+    run(
+        database.admin_url,
+        "DELETE FROM recollect.schema_versions WHERE version = 2;"
+        " ALTER TABLE recollect.sessions ADD COLUMN about text[]",
+    )
+    waited: list[str] = []
+    with psycopg.connect(database.admin_url) as reader:
+        reader.execute("SELECT count(*) FROM recollect.sessions")
+        with pytest.raises(StoreUnavailable, match="pg_stat_activity"):
+            asyncio.run(migrate(database.admin_url, wait_seconds=0.5, waiting=waited.append))
+        assert waited
+        run(database.app_url, "SELECT count(*) FROM recollect.sessions")
+    assert asyncio.run(migrate(database.admin_url)) == (
+        "002_pre_quotes_and_expiry",
+        "002_post_quotes",
+    )
+
+
+def test_an_index_that_was_left_half_built_is_built_anew(server: PostgresServer) -> None:
+    database = asyncio.run(server.migrated_database())
+    run(
+        database.admin_url,
+        "DELETE FROM recollect.schema_versions WHERE version = 2;"
+        " ALTER TABLE recollect.sessions ADD COLUMN about text[];"
+        " UPDATE pg_index SET indisvalid = false"
+        " WHERE indexrelid = 'recollect.turns_time'::regclass",
+    )
+    asyncio.run(migrate(database.admin_url, app_password=APP_PASSWORD))
+    valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'recollect.turns_time'::regclass"
+    assert run(database.admin_url, valid) == [(True,)]

@@ -1,0 +1,214 @@
+"""What a fleet lets go of: deleted spaces, idle ledgers, budgets of days past, old bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.acceptance.recollect_cli import Recollect
+
+from recollect import Settings
+from recollect.stores.postgres import PostgresFleet, vectors
+from recollect.stores.postgres.store import space_uuid
+from recollect.testing.store_contract import examples
+from recollect.values.batch import Batch, NewJob
+from recollect.values.recall import CandidateQuery
+from recollect.values.segment import rounded_vector
+from recollect.values.upkeep import ForgetOrder
+from recollect.wiring.spaces import expire_all
+from recollect_bench.postgres_server import TestDatabase
+from recollect_bench.store_data import SMALL_WORDS_PER_PASSAGE, Corpus, Turns, vector_batches
+
+
+def count(database: TestDatabase, table: str, space: str) -> int:
+    with psycopg.connect(database.admin_url) as connection:
+        row = connection.execute(
+            f"SELECT count(*) FROM recollect.{table} WHERE space_id = %s".encode(),
+            (space_uuid(space),),
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_a_space_is_deleted_with_a_certificate_and_others_stay(
+    database: TestDatabase, tmp_path: Path
+) -> None:
+    async def fill() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        for name in ("goes", "stays"):
+            await (await fleet.space(name)).write(examples.full_batch(0))
+        await fleet.close()
+
+    asyncio.run(fill())
+    owner = Recollect(tmp_path, database.admin_url)
+    listed = [one["space"] for one in owner.json("space", "list")["spaces"]]
+    assert sorted(listed) == ["goes", "stays"]
+    assert "--yes" in owner.refused("space", "delete", "goes")
+    told = owner.json("space", "delete", "goes", "--yes")
+    assert told["counts"]["segments"] > 0
+    assert told["asked"]["whole_space"] is True
+    assert told["checksum"]
+    assert any("scrub" in line for line in told["cannot"])
+    for table in ("segments", "vectors", "tombstones", "spaces", "jobs", "pieces"):
+        assert count(database, table, "goes") == 0, table
+    assert count(database, "segments", "stays") > 0
+    assert [one["space"] for one in owner.json("space", "list")["spaces"]] == ["stays"]
+    scrubbed = owner.json("memory", "scrub", space="goes")
+    assert any("rewrote the" in line for line in scrubbed["done"])
+
+
+def test_a_space_in_a_file_is_deleted_with_its_file(tmp_path: Path) -> None:
+    memory = Recollect(tmp_path)
+    memory.text("memory", "add", "the gate code is 4471")
+    file = tmp_path / "memory.db"
+    assert file.exists()
+    told = memory.json("space", "delete", "default", "--yes")
+    assert told["counts"]["segments"] == 1
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("memory.db")]
+
+
+def test_old_turns_go_in_every_space(database: TestDatabase) -> None:
+    async def look() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        for name in ("a", "b", "c"):
+            await (await fleet.space(name)).write(examples.full_batch(0))
+        done = await expire_all(Settings(), database.app_url)
+        assert (done.spaces, done.turns, done.unreached) == (3, 3, 0)
+        assert count(database, "turns", "a") == 0
+        assert (await expire_all(Settings(), database.app_url)).turns == 0
+        assert await fleet.next_spaces(limit=2) == (await fleet.next_spaces())[:2]
+        await fleet.close()
+
+    asyncio.run(look())
+
+
+def test_budgets_of_days_past_are_not_kept(database: TestDatabase) -> None:
+    async def look() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        for day in range(1, 13):
+            job = NewJob(kind="embed", key=str(day), cost_tokens=10, run_at=0.0)
+            await store.write(Batch(at=0.0, jobs=(job,)))
+            leases = await store.claim(
+                now=float(day), lease_seconds=9.0, kinds=("embed",), day=f"2026-01-{day:02}",
+                day_tokens=100,
+            )  # fmt: skip
+            assert len(leases) == 1
+            await store.complete(leases[0], Batch(at=float(day)))
+        assert count(database, "job_budgets", "one") == 7
+        assert (await store.queue(day="2026-01-12")).spent_tokens_today == 10
+        await fleet.close()
+
+    asyncio.run(look())
+
+
+def test_a_scrub_rewrites_only_what_was_removed_from_and_only_once(
+    database: TestDatabase,
+) -> None:
+    def files() -> dict[str, int]:
+        with psycopg.connect(database.admin_url) as connection:
+            return dict(
+                connection.execute(
+                    "SELECT relname, relfilenode::int8 FROM pg_class"
+                    " WHERE relnamespace = 'recollect'::regnamespace AND relkind = 'r'"
+                ).fetchall()
+            )
+
+    async def look() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        mine, theirs = await fleet.space("mine"), await fleet.space("theirs")
+        for store in (mine, theirs):
+            await store.write(examples.full_batch(0))
+        first = files()
+        await theirs.scrub(database.admin_url)
+        assert files() == first, "it removed nothing"
+        segment = examples.full_batch(0).segments[0].segment.id
+        await mine.forget(ForgetOrder(at=time.time(), segments=(segment,)))
+        await mine.scrub(database.admin_url)
+        changed = {table for table, node in files().items() if node != first[table]}
+        assert {"segments", "vectors", "sessions", "pieces"} <= changed
+        assert not changed & {"spaces", "counters", "turns", "tenants", "api_keys", "tombstones"}
+        with psycopg.connect(database.admin_url) as connection:  # it was long ago
+            connection.execute("UPDATE recollect.unscrubbed SET at = at - 1000")
+        second = files()
+        again = await mine.scrub(database.admin_url)
+        assert files() == second
+        assert again.done == ("no tables hold what this space removed",)
+        whole = await mine.scrub(database.admin_url, everything=True)
+        assert any("all" in line for line in whole.done)
+        await fleet.close()
+
+    asyncio.run(look())
+
+
+def test_a_space_of_a_hundred_passages_takes_little_room(database: TestDatabase) -> None:
+    """Vectors as an embedding job writes them stand in 16 bits a number; `docs/operations.md` tells
+    the figures, measured as here with more spaces."""
+    spaces, passages = 8, 100
+
+    async def fill() -> int:
+        fleet = await PostgresFleet.open(database.app_url)
+        written = 0
+        for number in range(spaces):
+            store = await fleet.space(f"space {number}")
+            corpus = Corpus(seed=number, words_per_passage=SMALL_WORDS_PER_PASSAGE)
+            made = corpus.until(passages)
+            for batch in Turns().batches(made, itertools.repeat(2)):
+                await store.write(replace(batch, jobs=()))
+            for batch in vector_batches(corpus, made, size=16):
+                (given,) = batch.vectors
+                rounded = tuple(
+                    replace(vector, values=rounded_vector(vector.values))
+                    for vector in given.vectors
+                )
+                written += len(rounded)
+                await store.write(replace(batch, vectors=(replace(given, vectors=rounded),)))
+        await fleet.close()
+        return written
+
+    with psycopg.connect(database.admin_url, autocommit=True) as connection:
+
+        def sizes() -> dict[str, int]:
+            connection.execute("VACUUM (FULL)")
+            found = connection.execute(
+                "SELECT relname, pg_total_relation_size(oid) FROM pg_class"
+                " WHERE relnamespace = 'recollect'::regnamespace AND relkind = 'r'"
+            )
+            return dict(found.fetchall())
+
+        empty = sizes()
+        embedded = asyncio.run(fill())
+        taken = {table: size - empty[table] for table, size in sizes().items()}
+        halves = connection.execute("SELECT count(half) FROM recollect.vectors").fetchone()
+    assert halves == (embedded,)
+    assert taken["vectors"] / embedded < 1_100, "bytes of a vector of 384 numbers, row and index"
+    assert sum(taken.values()) / spaces < 215_000
+
+
+def test_signs_are_kept_once_a_search_needs_them(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small space does without; when it has grown, every vector of before has its sign too."""
+    monkeypatch.setattr(vectors, "EXACT_NUMBERS", 30 * examples.DIMENSIONS)
+
+    async def look() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        store = await fleet.space("one")
+        query = CandidateQuery(vectors=(examples.asked("q"),), vector_limit=5)
+        for first, blocks in ((0, 0), (100, 1), (200, 1)):
+            new = examples.segments(20, first=first)
+            await store.write(Batch(at=1.0, segments=new, vectors=(examples.vectors(new),)))
+            assert bool(count(database, "sign_blocks", "one")) == bool(blocks)
+            assert (await store.check()).problems == ()
+            found = await store.candidates(query)
+            with monkeypatch.context() as exactly:
+                exactly.setattr(vectors, "EXACT_NUMBERS", 10**9)
+                assert found == await store.candidates(query)
+        await fleet.close()
+
+    asyncio.run(look())

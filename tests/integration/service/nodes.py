@@ -1,0 +1,130 @@
+"""A node in this process, tenants with keys, and requests to it, for the tests of the service."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import httpx2
+
+from recollect.config import Settings, load_settings
+from recollect.gateway.running import BackgroundServer
+from recollect.service.app import MountMcp, Service
+from recollect.service.keys import limited, make_key, new_tenant
+from recollect.service.running import listening_socket, server_of, service_of
+from recollect.stores.postgres import PostgresFleet
+from recollect.values.tenant import KEY_SCOPES, KeyScope
+from recollect_bench.postgres_server import TestDatabase
+
+
+def node_settings(database: TestDatabase, **changes: Any) -> Settings:
+    return load_settings(
+        arguments={
+            "store.url": database.app_url,
+            "recall.embedder": "none",
+            "jobs.in_process": False,
+            "serve.port": 0,
+            **{f"serve.{name}": value for name, value in changes.items()},
+        }
+    ).settings
+
+
+class Node(BackgroundServer):
+    """A node in a thread of its own."""
+
+    def __init__(
+        self, database: TestDatabase, *, mcp: MountMcp | None = None, **changes: Any
+    ) -> None:
+        self.settings = node_settings(database, **changes)
+        self.service: Service = service_of(self.settings, mcp=mcp)
+        super().__init__(server_of(self.service, self.settings), listening_socket(self.settings))
+
+
+class Caller:
+    """Somebody with a key."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.key = key
+        self.http = httpx2.Client(
+            base_url=url,
+            headers={"authorization": f"Bearer {key}"},
+            timeout=30,
+            trust_env=False,
+            limits=httpx2.Limits(max_keepalive_connections=0),  # nothing is left open
+        )
+
+    def __call__(self, method: str, path: str, *, expect: int | None = 200, **given: Any) -> Any:
+        answer = self.http.request(method, path, **given)
+        if expect is not None:
+            assert answer.status_code == expect, answer.text
+        return answer
+
+    def get(self, path: str, **given: Any) -> Any:
+        return self("GET", path, **given).json()
+
+    def post(self, path: str, body: Any, **given: Any) -> Any:
+        return self("POST", path, json=body, **given).json()
+
+
+def add_tenant(
+    database: TestDatabase,
+    name: str,
+    *,
+    scopes: Sequence[KeyScope] = KEY_SCOPES,
+    requests: int | None = None,
+    tokens: int | None = None,
+    expires_at: float | None = None,
+) -> tuple[UUID, str]:
+    """A tenant and a key of it."""
+
+    async def add() -> tuple[UUID, str]:
+        fleet = await PostgresFleet.open(database.app_url)
+        tenant = limited(new_tenant(name, now=time.time()), requests=requests, tokens=tokens)
+        assert await fleet.tenants().add_tenant(tenant, actor="test")
+        key = make_key(tenant.id, name="", scopes=scopes, now=time.time(), expires_at=expires_at)
+        await fleet.tenants().add_key(key.record, actor="test")
+        await fleet.close()
+        return tenant.id, key.text
+
+    return asyncio.run(add())
+
+
+def add_key(database: TestDatabase, tenant: UUID, **given: Any) -> str:
+    """A further key of a tenant."""
+
+    async def add() -> str:
+        fleet = await PostgresFleet.open(database.app_url)
+        made = make_key(tenant, name="", now=time.time(), **given)
+        await fleet.tenants().add_key(made.record, actor="test")
+        await fleet.close()
+        return made.text
+
+    return asyncio.run(add())
+
+
+def chat(*texts: str) -> dict[str, Any]:
+    """A request whose messages are these, in turn the user's and the model's."""
+    roles = ("user", "assistant")
+    return {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 100,
+        "messages": [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)],
+    }
+
+
+def reply(text: str) -> dict[str, Any]:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-4-5",
+        "content": [{"type": "text", "text": text}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 50, "output_tokens": 9},
+    }
+
+
+__all__ = ["Caller", "Node", "add_key", "add_tenant", "chat", "node_settings", "reply"]

@@ -1,0 +1,594 @@
+"""The API over HTTP, on a real PostgreSQL: every route, limits, retries, several nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from tests.harness.service_schema import FOLDER, run_schemathesis
+from tests.integration.service.nodes import (
+    Caller,
+    Node,
+    add_key,
+    add_tenant,
+    chat,
+    node_settings,
+    reply,
+)
+from tests.sizes import at_size
+
+from recollect.service.api import ROUTES, openapi
+from recollect.service.keys import make_key, read_key
+from recollect.service.limits import FairQueue
+from recollect.service.problems import Problem
+from recollect.surfaces.cli import main
+from recollect.upkeep.certificates import is_intact, read_certificate
+from recollect_bench.postgres_server import TestDatabase
+
+ONE = "/v1/spaces/team%2Fnorth/sessions/one"
+
+
+@pytest.fixture(scope="module")
+def node(database: TestDatabase) -> Iterator[Node]:
+    with Node(database) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def caller(database: TestDatabase, node: Node) -> Caller:
+    return Caller(node.url, add_tenant(database, "main")[1])
+
+
+def space() -> str:
+    return f"/v1/spaces/{uuid4().hex}"
+
+
+def rows(database: TestDatabase, text: str) -> int:
+    """How many messages with this text are in the archive."""
+    with psycopg.connect(database.admin_url) as owner:
+        found = owner.execute(
+            "SELECT count(*) FROM recollect.segments WHERE body LIKE %s", (f"%{text}%",)
+        ).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def test_a_turn_is_prepared_kept_and_replayed(caller: Caller) -> None:
+    request = chat("The launch word is heron.")
+    made = caller.post(f"{ONE}/prepare", {"request": request})
+    assert made["request"] == request
+    assert (made["archived"], made["turn"]) == ("store", 1)
+    seen = caller.post(f"{ONE}/observe", {"reply": reply("Noted."), "turn": made["turn"]})
+    assert seen["archived"] == "store"
+    found = caller.post("/v1/spaces/team%2Fnorth/search", {"query": "What is the launch word?"})
+    assert found["passages"][0]["text"] == "The launch word is heron."
+    again = caller.get(f"{ONE}/turns/1")
+    assert again["exact"]
+    assert again["request"] == request
+    assert caller.get(f"{ONE}/turns")["turns"] == [1]
+    assert caller.get(f"{ONE}/receipts") == {"receipts": [], "next": None}
+    caller("GET", f"{ONE}/receipts/1", expect=404)
+    caller("GET", f"{ONE}/turns/9", expect=404)
+    assert caller.post(f"{ONE}/compact", {"request": request})["convergence"] != "reduced"
+    assert not caller("POST", f"{ONE}/undo").json()["undone"]
+
+
+def test_messages_are_ingested_once(caller: Caller) -> None:
+    base = space()
+    history = [{"role": "user", "content": "We moved to Lisbon."}]
+    first = caller.post(f"{base}/sessions/s/ingest", {"messages": history})
+    assert (first["stored"], first["known"]) == (1, 0)
+    longer = [*history, {"role": "assistant", "content": "Good to know."}]
+    again = caller.post(f"{base}/sessions/s/ingest", {"messages": longer})
+    assert (again["stored"], again["known"]) == (1, 1)
+    # the same history in a request is the same messages
+    caller.post(f"{base}/sessions/s/prepare", {"request": chat("We moved to Lisbon.")})
+    assert caller.get(f"{base}/sessions")["sessions"][0]["messages"] == 2
+    piece = {"messages": history, "batch": "mail-7"}
+    assert caller.post(f"{base}/sessions/s/ingest", piece)["stored"] == 1
+    assert caller.post(f"{base}/sessions/s/ingest", piece)["known"] == 1
+
+
+def test_a_cursor_is_good_for_its_list_alone(caller: Caller) -> None:
+    base = f"{space()}/sessions/s"
+    for text in ("First.", "Second."):
+        caller.post(f"{base}/prepare", {"request": chat(text)})
+    page = caller.get(f"{base}/turns", params={"limit": 1})
+    behind = {"limit": 1, "cursor": page["next"]}
+    assert page["turns"] + caller.get(f"{base}/turns", params=behind)["turns"] == [1, 2]
+    caller("GET", f"{base}/receipts", params=behind, expect=400)
+
+
+def test_facts_are_added_listed_and_forgotten(caller: Caller) -> None:
+    base = space()
+    ids = [
+        caller.post(f"{base}/facts", {"content": text})["id"]
+        for text in ("The office is in Lisbon.", "Invoices go out on Mondays.", "Tea at four.")
+    ]
+    assert caller.post(f"{base}/facts", {"content": "Tea at four."})["id"] == ids[2]
+    listed, cursor = [], None
+    while True:
+        given = {"limit": 2, **({"cursor": cursor} if cursor else {})}
+        page = caller.get(f"{base}/facts", params=given)
+        listed += page["facts"]
+        if (cursor := page["next"]) is None:
+            break
+    assert sorted(one["id"] for one in listed) == sorted(ids)
+    gone = read_certificate(caller("DELETE", f"{base}/facts/{ids[0]}").json()["certificate"])
+    assert is_intact(gone)
+    assert gone.counts["facts"] == 1
+    caller("DELETE", f"{base}/facts/{ids[0]}", expect=404)
+    assert len(caller.get(f"{base}/facts")["facts"]) == 2
+
+
+def test_forgetting_and_deleting_certify_and_stand_in_the_log(caller: Caller) -> None:
+    name = uuid4().hex
+    base = f"/v1/spaces/{name}"
+    caller.post(f"{base}/sessions/s/prepare", {"request": chat("The vault opens with walrus.")})
+    done = caller.post(f"{base}/forget", {"matching": "walrus"})["certificate"]
+    assert is_intact(read_certificate(done))
+    assert done["space"] == name
+    assert done["counts"]["segments"] == 1
+    assert caller.post(f"{base}/search", {"query": "vault walrus"})["passages"] == []
+    caller("POST", f"{base}/forget", json={}, expect=422)
+    gone = caller("DELETE", base).json()["certificate"]
+    assert gone["asked"]["whole_space"]
+    caller("GET", f"{base}/sessions", expect=404)
+    caller("DELETE", base, expect=404)
+    acts = [(act["act"], act["subject"]) for act in caller.get("/v1/audit")["acts"]]
+    assert ("space deleted", name) in acts
+    assert ("messages forgotten", name) in acts
+
+
+def test_all_of_a_space_is_exported_page_by_page(caller: Caller) -> None:
+    base = space()
+    said = [{"role": "user", "content": f"Message {number}."} for number in range(7)]
+    caller.post(f"{base}/sessions/s/ingest", {"messages": said})
+    caller.post(f"{base}/facts", {"content": "There were seven."})
+    texts, facts, cursor = [], [], None
+    while True:
+        given = {"limit": 3, **({"cursor": cursor} if cursor else {})}
+        page = caller.get(f"{base}/export", params=given)
+        texts += [one["text"] for one in page["segments"]]
+        facts += page["facts"]
+        if (cursor := page["next"]) is None:
+            break
+    assert texts == [one["content"] for one in said]
+    assert [one["content"] for one in facts] == ["There were seven."]
+    assert caller.get(f"{base}/jobs")["dead"] == 0
+
+
+def test_a_session_goes_on_at_another_node(
+    database: TestDatabase, node: Node, caller: Caller
+) -> None:
+    """Every request of a session at another node: turns count on, what was said is there once."""
+    base = space()
+    with Node(database) as second:
+        callers = [caller, Caller(second.url, caller.key)]
+        texts: list[str] = []
+        for number in range(4):
+            texts.append(f"Question {number} of the roaming talk?")
+            made = callers[number % 2].post(f"{base}/sessions/s/prepare", {"request": chat(*texts)})
+            assert made["turn"] == number + 1
+            texts.append(f"Answer {number} of the roaming talk.")
+            seen = callers[(number + 1) % 2].post(
+                f"{base}/sessions/s/observe", {"reply": reply(texts[-1]), "turn": made["turn"]}
+            )
+            assert seen["archived"] == "store"
+    found = caller.get(f"{base}/export")["segments"]
+    assert [one["text"] for one in found] == texts
+
+
+def test_an_idempotency_key_is_of_one_request(
+    database: TestDatabase, caller: Caller, node: Node
+) -> None:
+    base = space()
+    path = f"{base}/sessions/s/ingest"
+    body = {"messages": [{"role": "user", "content": "Once only."}]}
+    headers = {"idempotency-key": uuid4().hex}
+    first = caller("POST", path, json=body, headers=headers)
+    again = caller("POST", path, json=body, headers=headers)
+    assert again.content == first.content
+    assert (first.headers.get("idempotency-replayed"), again.headers["idempotency-replayed"]) == (
+        None,
+        "true",
+    )
+    other = {"messages": [{"role": "user", "content": "Another."}]}
+    assert (
+        "idempotency-key-reused"
+        in caller("POST", path, json=other, headers=headers, expect=422).text
+    )
+    caller("POST", f"{base}/sessions/t/ingest", json=body, headers=headers, expect=422)
+    # what holds content is carried out again, never kept
+    request = {"request": chat("Once only, I said.")}
+    headers = {"idempotency-key": uuid4().hex}
+    made = [caller("POST", f"{base}/sessions/s/prepare", json=request, headers=headers).json()
+            for _ in range(2)]  # fmt: skip
+    assert made[0]["request"] == made[1]["request"]
+    assert rows(database, "Once only, I said.") == 1
+    with psycopg.connect(database.admin_url) as owner:
+        kept = owner.execute("SELECT i::text FROM recollect.idempotency_keys AS i").fetchall()
+    assert b"Once only".hex() not in str(kept)
+    # at once: one is carried out, the others are told to come again or get its answer
+    stranger = Caller(node.url, add_tenant(database, f"other-{uuid4().hex}")[1])
+    stranger("POST", path, json=other, headers=headers)  # another tenant's key is its own
+    headers = {"idempotency-key": uuid4().hex}
+    statuses: list[int] = []
+
+    def send() -> None:
+        statuses.append(
+            caller(
+                "POST", path, json={**body, "batch": "b"}, headers=headers, expect=None
+            ).status_code
+        )
+
+    threads = [threading.Thread(target=send) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(statuses) <= {200, 409}
+    assert 200 in statuses
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "given", "status"),
+    [
+        ("POST", "/v1/spaces/x/search", {"content": b"{", "headers": {}}, 400),
+        ("POST", "/v1/spaces/x/search", {"content": b"\xff\xfe"}, 400),
+        ("POST", f"{ONE}/prepare", {"content": b'{"request":' + b"[" * 100_000}, 400),
+        ("POST", "/v1/spaces/x/search", {"json": {"query": "a", "other": 1}}, 422),
+        ("POST", "/v1/spaces/x/search", {"json": {"query": ""}}, 422),
+        ("POST", "/v1/spaces/x/search", {"json": {"query": "a"}, "params": {"a": "b"}}, 422),
+        ("POST", "/v1/spaces/x/search",
+         {"content": b"query=a", "headers": {"content-type": "text/plain"}}, 415),
+        ("GET", "/v1/spaces?limit=0", {}, 422),
+        ("GET", "/v1/spaces?limit=1&limit=2", {}, 400),
+        ("GET", "/v1/spaces?cursor=abc", {}, 400),
+        ("GET", "/v1/spaces/none/sessions", {}, 404),
+        ("GET", "/v1/spaces/%ff/sessions", {}, 400),
+        ("GET", "/v1/spaces//sessions", {}, 404),
+        ("GET", "/v2/spaces", {}, 404),
+        ("PUT", "/v1/spaces", {}, 405),
+        ("POST", f"{ONE}/prepare", {"json": {"request": 5}}, 422),
+        ("POST", f"{ONE}/observe", {"json": {"reply": "text"}}, 422),
+        ("POST", f"{ONE}/ingest", {"json": {"messages": []}}, 422),
+        ("GET", "/v1/tenant", {"headers": {"x-request-timeout": "soon"}}, 400),
+        ("POST", f"{ONE}/undo", {"headers": {"idempotency-key": "a b"}}, 400),
+        ("GET", "/v1/tenant", {"content": b"{}"}, 400),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_as_a_problem(
+    caller: Caller, method: str, path: str, given: dict[str, Any], status: int
+) -> None:
+    answer = caller(method, path, expect=status, **given)
+    assert answer.headers["content-type"] == "application/problem+json"
+    told = answer.json()
+    assert told["status"] == status
+    assert told["type"].startswith("urn:recollect:problem:")
+    assert told["detail"]
+
+
+def test_a_key_opens_what_its_scopes_name(database: TestDatabase, node: Node) -> None:
+    tenant, key = add_tenant(database, "scoped", scopes=["read"])
+    reads = Caller(node.url, key)
+    assert reads.get("/v1/tenant")["scopes"] == ["read"]
+    body = {"json": {"content": "x"}}
+    for route in ROUTES:
+        path = "/v1" + route.path.format(space="s", session="t", number=1, fact="f")
+        answer = reads(route.method, path, expect=None, **(body if route.body else {}))
+        assert (answer.status_code == 403) == (route.scope != "read"), route.path
+    writes = Caller(node.url, add_key(database, tenant, scopes=["write"]))
+    writes.post("/v1/spaces/s/facts", {"content": "Keys have scopes."})
+    writes("GET", "/v1/spaces/s/facts", expect=403)
+
+
+def test_budgets_hold_over_all_nodes_and_say_which(database: TestDatabase) -> None:
+    _, key = add_tenant(database, "limited", requests=40)
+    _, spends = add_tenant(database, "spending", tokens=30)
+    with Node(database) as first, Node(database) as second:
+        callers = [Caller(one.url, key) for one in (first, second)]
+        while time.time() % 60 > 55:  # a minute begins anew in between, else
+            time.sleep(0.5)
+        answers = [callers[number % 2]("GET", "/v1/tenant", expect=None) for number in range(60)]
+        assert sum(one.status_code == 200 for one in answers) == 40
+        refused = answers[-1]
+        assert refused.status_code == 429
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        assert refused.json()["budget"] == "requests per minute"
+        spender = Caller(first.url, spends)
+        said = {"messages": [{"role": "user", "content": "word " * 60}]}
+        spender.post("/v1/spaces/s/sessions/s/ingest", said)
+        told = spender("GET", "/v1/tenant", expect=429).json()
+        assert told["budget"] == "tokens per day"
+
+
+def test_work_that_is_done_is_answered_although_it_cannot_be_counted(
+    database: TestDatabase, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.service.app.PURGE_EVERY", 1)
+    here = Caller(node.url, add_tenant(database, "uncounted", tokens=1_000)[1])
+    user = urlsplit(database.app_url).username
+    with psycopg.connect(database.admin_url, autocommit=True) as owner:
+        for rights in ("INSERT, UPDATE", "DELETE"):  # what counting needs, what purging needs
+            of_it = f"{rights} ON recollect.tenant_usage"
+            owner.execute(f'REVOKE {of_it} FROM "{user}"'.encode())
+            try:
+                here.post("/v1/spaces/s/facts", {"content": f"Without {rights}."})
+            finally:
+                owner.execute(f'GRANT {of_it} TO "{user}"'.encode())
+
+
+def test_limits_of_a_node(database: TestDatabase, caller: Caller) -> None:
+    with Node(database, max_body_bytes=2_000, max_deadline_seconds=5) as small:
+        here = Caller(small.url, caller.key)
+        here("POST", f"{ONE}/prepare", json={"request": chat("x" * 3_000)}, expect=413)
+
+        def chunks() -> Iterator[bytes]:
+            yield from (b" " * 500 for _ in range(6))
+
+        here("POST", f"{ONE}/prepare", content=chunks(), expect=413)
+        late = here(
+            "POST", f"{ONE}/prepare", json={"request": chat("Too late.")},
+            headers={"x-request-timeout": "0.001"}, expect=504,
+        )  # fmt: skip
+        assert "deadline" in late.json()["type"]
+        # a body that never ends is not waited for
+        at = urlsplit(small.url)
+        with socket.create_connection((at.hostname or "", at.port or 0)) as slow:
+            slow.sendall(
+                f"POST {ONE}/prepare HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {caller.key}\r\n"
+                "content-type: application/json\r\ncontent-length: 100\r\n"
+                "x-request-timeout: 0.2\r\n\r\n{".encode()
+            )
+            assert b" 504 " in slow.recv(100)
+    with Node(database, max_requests=1) as single:
+        at = urlsplit(single.url)
+        with socket.create_connection((at.hostname or "", at.port or 0)) as slow:
+            slow.sendall(
+                f"POST {ONE}/prepare HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {caller.key}\r\n"
+                "content-type: application/json\r\ncontent-length: 100\r\n\r\n{".encode()
+            )
+            here = Caller(single.url, caller.key)
+            until = time.monotonic() + 5
+            busy = here("GET", "/v1/tenant", expect=None)
+            while busy.status_code == 200 and time.monotonic() < until:
+                busy = here("GET", "/v1/tenant", expect=None)
+            assert busy.status_code == 503
+            assert busy.headers["retry-after"] == "1"
+
+
+def test_a_revoked_key_is_refused_when_the_node_looks_again(
+    database: TestDatabase, node: Node
+) -> None:
+    _, key = add_tenant(database, "revoked")
+    with Node(database, key_cache_seconds=0.2) as quick:
+        here = Caller(quick.url, key)
+        here.get("/v1/tenant")
+        arguments = ["key", "revoke", "revoked", key.split("_")[2], "--store", database.app_url]
+        assert CliRunner().invoke(main, arguments).exit_code == 0
+        until = time.monotonic() + 2
+        while here("GET", "/v1/tenant", expect=None).status_code == 200:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    Caller(node.url, add_tenant(database, "ended", expires_at=time.time() - 1)[1])(
+        "GET", "/v1/tenant", expect=401
+    )
+
+
+def test_a_fair_queue_serves_tenants_in_turn() -> None:
+    async def look() -> None:
+        queue = FairQueue(4, tenant_waiting=10)
+        flood, other = uuid4(), uuid4()
+        order: list[str] = []
+        gate = asyncio.Event()
+
+        async def ask(tenant: Any, name: str) -> None:
+            async with queue.turn(tenant):
+                order.append(name)
+                await gate.wait()
+
+        flooding = [asyncio.create_task(ask(flood, f"flood {at}")) for at in range(12)]
+        await asyncio.sleep(0)
+        assert order == ["flood 0", "flood 1"]  # half of the slots
+        with pytest.raises(Problem):
+            await ask(flood, "too many")
+        few = [asyncio.create_task(ask(other, f"other {at}")) for at in range(3)]
+        await asyncio.sleep(0)
+        assert order[2:] == ["other 0", "other 1"]
+        few[2].cancel()
+        flooding[5].cancel()
+        gate.set()
+        await asyncio.gather(*flooding, *few, return_exceptions=True)
+        assert len(order) == 4 + 9
+        assert queue.running == 0
+        assert not queue._waiting
+
+    asyncio.run(look())
+
+
+def test_a_heavy_tenant_yields_to_light_ones_and_is_not_starved() -> None:
+    async def look() -> None:
+        now = 0.0
+        queue = FairQueue(8, tenant_waiting=100, clock=lambda: now)
+        flood, light = uuid4(), uuid4()
+        gates: list[asyncio.Event] = []
+        begun: list[str] = []
+
+        async def ask(tenant: Any, name: str) -> None:
+            gate = asyncio.Event()
+            async with queue.turn(tenant):
+                begun.append(name)
+                gates.append(gate)
+                await gate.wait()
+
+        async def step(seconds: float) -> None:
+            """What is under way has taken this long, and ends."""
+            nonlocal now
+            now += seconds
+            ended, gates[:] = list(gates), []
+            for gate in ended:
+                gate.set()
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(ask(flood, "flood")) for _ in range(60)]
+        await step(0.0)
+        assert begun == ["flood"] * 4  # alone it has its whole share
+        tasks.append(asyncio.create_task(ask(light, "light")))
+        await step(0.1)
+        assert begun.count("light") == 1  # at once, although the other has many that wait
+        # from now on the light one comes now and then, and the heavy one is at work alone
+        beside = 0
+        for number in range(60):
+            if number % 3 == 0:
+                tasks.append(asyncio.create_task(ask(light, "light")))
+                await asyncio.sleep(0)
+                assert queue._running[light] >= 1  # it never waits
+                beside += queue._running[flood] > 1
+            await step(0.02)
+        assert beside <= 3  # but where it took little for a while
+        before = begun.count("flood")
+        for _ in range(40):  # and now all the time
+            tasks.append(asyncio.create_task(ask(light, "light")))
+            await asyncio.sleep(0)
+            await step(0.05)
+        assert begun.count("flood") > before  # it is not starved
+        assert begun.count("light") == 61
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert queue.running == 0
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "quiet", "gets"),
+    [(0.02, 0.1, 7), (1.0, 2.0, 14), (1.0, 0.4, 1)],
+    ids=["little busier", "the other is quiet", "the other is there"],
+)
+def test_a_busier_tenant_has_the_slots_that_nobody_wants(
+    seconds: float, quiet: float, gets: int
+) -> None:
+    async def look() -> None:
+        now = 0.0
+        queue = FairQueue(16, tenant_slots=16, tenant_waiting=100, clock=lambda: now)
+        busy, other = uuid4(), uuid4()
+        for tenant in [busy] * 6 + [other]:
+            async with queue.turn(tenant):
+                now += seconds if tenant == busy else 0.02
+        now += quiet
+
+        async def ask() -> None:
+            async with queue.turn(busy):
+                await asyncio.sleep(60)
+
+        tasks = [asyncio.create_task(ask()) for _ in range(16)]
+        await asyncio.sleep(0)
+        assert queue.running == gets
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(look())
+
+
+def test_invented_keys_push_out_no_good_one(
+    database: TestDatabase, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are remembered apart, and few are looked up at once, within their deadline."""
+    monkeypatch.setattr("recollect.service.app.MOST_KEYS", 2)
+    monkeypatch.setattr("recollect.service.app.MOST_REFUSED_KEYS", 3)
+    tenant = read_key(caller.key)
+    assert tenant is not None
+    with Node(database, key_cache_seconds=600) as fresh:
+        good = Caller(fresh.url, caller.key)
+        good.get("/v1/tenant")
+        invented = [make_key(uuid4(), name="", scopes=["read"], now=0.0).text for _ in range(5)]
+        for key in invented:
+            Caller(fresh.url, key)("GET", "/v1/tenant", expect=401)
+        assert [*fresh.service._keys] == [tenant.hash]
+        assert len(fresh.service._refused_keys) == 3
+        fresh.service._key_lookups = asyncio.Semaphore(0)  # as if the database answered nobody
+        waits = {"x-request-timeout": "0.2"}
+        Caller(fresh.url, invented[0])("GET", "/v1/tenant", headers=waits, expect=504)
+        good.get("/v1/tenant", headers=waits)
+        Caller(fresh.url, invented[-1])("GET", "/v1/tenant", headers=waits, expect=401)
+
+
+def test_a_node_drains_before_it_ends(database: TestDatabase, caller: Caller) -> None:
+    """SIGTERM: readiness says no while requests are served; then it ends by itself."""
+    settings = node_settings(database)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recollect", "serve", "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "RECOLLECT_STORE__URL": settings.store.url or "",
+            "RECOLLECT_RECALL__EMBEDDER": "none",
+            "RECOLLECT_SERVE__DRAIN_SECONDS": "1",
+            "RECOLLECT_SECRET": "",
+        },
+    )
+    assert process.stderr is not None
+    url = process.stderr.readline().split()[3].rstrip(":")
+    here = Caller(url, caller.key)
+    assert here("GET", "/readyz").json()["status"] == "ok"
+    process.send_signal(signal.SIGTERM)
+    until = time.monotonic() + 5
+    while here("GET", "/readyz", expect=None).status_code == 200 and time.monotonic() < until:
+        pass
+    assert here("GET", "/readyz", expect=503).json()["status"] == "draining"
+    assert here.get("/v1/tenant")["name"] == "main"
+    with process:
+        assert process.wait(10) == 0
+        assert process.stderr.read().count("RECOLLECT_SECRET is not set") == 1
+
+
+def test_the_document_names_every_route() -> None:
+    done = CliRunner().invoke(main, ["serve", "--openapi"])
+    document = json.loads(done.stdout)
+    assert document == openapi()
+    assert document["openapi"] == "3.1.0"
+    named = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    assert {(route.method, "/v1" + route.path) for route in ROUTES} <= named
+    ids = [one["operationId"] for item in document["paths"].values() for one in item.values()]
+    assert len(ids) == len(set(ids))
+    text = json.dumps(document)
+    for name in {one.split('"')[0] for one in text.split("#/components/schemas/")[1:]}:
+        assert name in document["components"]["schemas"]
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="schemathesis is not here: .ci/run fetches it")
+def test_requests_made_from_the_document_meet_no_500(
+    caller: Caller, node: Node, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = run_schemathesis(node.url, caller.key, tmp_path, seconds=at_size(ci=4, full=120))
+    told = capfd.readouterr().out
+    assert done == 0, told
+    assert "Server error" not in told
+    assert re.search(r"[1-9]\d* generated", told), told
+
+
+def test_a_service_without_a_server_says_what_to_set() -> None:
+    done = CliRunner().invoke(main, ["serve"])
+    assert done.exit_code == 2
+    assert "store.url" in done.output

@@ -1,0 +1,93 @@
+"""Commands of a chat in a real terminal, and what they leave for the next run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.harness.chat import MODELS, chatting
+from tests.harness.model_server import Asked, ModelServer, Step
+
+from recollect.testing.scripted_model import Says, ScriptedCall
+
+CTRL_D = "\x04"
+
+
+def newest_result(asked: Asked) -> str:
+    """What the last tool answered; empty where the user spoke last."""
+    last = asked.body["messages"][-1]
+    return str(last["content"]) if last["role"] == "tool" else ""
+
+
+def test_the_person_is_asked_what_may_be_forgotten(tmp_path: Path) -> None:
+    """Shown whole, forgotten only with a yes, and told apart from a command that is to be run."""
+    fact = "The harbour gate has the code gull-" + "7" * 90
+    answers: list[str] = []
+
+    def answer(asked: Asked) -> Step:
+        result = newest_result(asked)
+        if not result:
+            store = ScriptedCall(id=f"s{len(answers)}", name="memory_store", input={"text": fact})
+            return Says(calls=(store,))
+        if "forgotten" in result.lower():
+            answers.append(result)
+            return Says(text=f"answer {len(answers)}")
+        (id_,) = re.findall(r"\[([0-9a-f]{24})\]", result)
+        forget = ScriptedCall(id=f"f{len(answers)}", name="memory_forget", input={"ids": [id_]})
+        return Says(calls=(forget,))
+
+    with chatting(tmp_path, answer, "--window", "64k", columns=70) as chat:
+        chat.say("forget it")
+        chat.terminal.wait_for("forget it? y / n, then Enter:")
+        assert "memory_forget wants this forgotten for good" in "\n".join(chat.terminal.shown())
+        assert "gull-" + "7" * 90 in "".join(chat.terminal.shown()).replace(" ", "")
+        chat.terminal.send("n\r")
+        chat.terminal.wait_for("answer 1")
+        chat.say("again")
+        chat.terminal.wait_for("forget it? y / n, then Enter:")
+        chat.terminal.send("y\r")
+        chat.terminal.wait_for("answer 2")
+        chat.terminal.send(CTRL_D)
+        assert chat.terminal.wait_until_ended() == 0
+    assert "did not confirm" in answers[0]
+    assert "Forgotten for good: 1 facts" in answers[1]
+
+
+def test_a_branch_a_model_and_an_export_outlast_the_chat(tmp_path: Path) -> None:
+    def answer(asked: Asked) -> Step:
+        return Says(text=f"from {asked.body['model']}")
+
+    with ModelServer(answer, pages=MODELS) as server:
+        _branch_and_export(tmp_path, server)
+        with chatting(tmp_path, server) as chat:
+            chat.say("and now?")
+            chat.terminal.wait_for("from other")
+            assert chat.users() == ["the blue door", "the green door", "and now?"]
+            chat.terminal.wait_for("%  other")
+
+
+def _branch_and_export(home: Path, server: ModelServer) -> None:
+    with chatting(home, server) as chat:
+        for number, text in enumerate(("the blue door", "the red door"), 1):
+            chat.say(text)
+            chat.terminal.wait_for("from scripted", times=number)
+        chat.say("/branch 2")
+        chat.terminal.wait_for("goes on before message 2")
+        chat.say("/model other")
+        chat.terminal.wait_for("other answers from now on")
+        chat.say("the green door")
+        chat.terminal.wait_for("from other")
+        assert chat.users() == ["the blue door", "the green door"]
+        chat.say("/export talk.md")
+        chat.terminal.wait_for("as Markdown")
+        chat.say("/export talk.jsonl")
+        chat.terminal.wait_for("the transcript itself")
+        chat.say("/export talk.md")
+        chat.terminal.wait_for("is there already")
+        chat.terminal.send(CTRL_D)
+        assert chat.terminal.wait_until_ended() == 0
+        told = (chat.workspace / "talk.md").read_text()
+        assert "red" in (chat.workspace / "talk.jsonl").read_text()
+    assert re.findall("the .* door|from (?:scripted|other)", told) == [
+        *("the blue door", "from scripted", "the green door", "from other")
+    ]

@@ -1,0 +1,925 @@
+"""The daemon as agents meet it: real processes start it, ask it, kill it, and leave nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import psutil
+import pytest
+from click.testing import CliRunner
+from tests.sizes import at_size, only_in_full
+
+import recollect
+from recollect.config import load_settings
+from recollect.config.load import user_settings
+from recollect.config.places import data_home
+from recollect.daemon.client import MOST_BYTES, WAIT_SECONDS, socket_path
+from recollect.daemon.life import http_access
+from recollect.daemon.server import Daemon
+from recollect.data_folder import data_folder
+from recollect.hooks.install import HookEndpoint, carry_out, plan_install
+from recollect.surfaces.cli.daemon import status
+from recollect.wiring import open_store
+
+DECISION = "For the billing service we decided to store amounts as integers in cents."
+QUESTION = "How does the billing service store amounts?"
+KEPT_FILES = {"daemon.log", "http.json", "lock", "start.lock"}
+STUB = '''
+"""Loaded by every Python of a test: hooks are answered by a script, or the version is another."""
+import os, sys, types
+
+if os.environ.get("STUB_VERSION"):
+    import recollect
+    recollect.__version__ = os.environ["STUB_VERSION"]
+if os.environ.get("STUB_NO_UVICORN"):
+    sys.modules["uvicorn"] = None
+if os.environ.get("STUB_ANSWERS"):
+    import asyncio
+
+    class HookMemory:
+        spaces = ("stub",)
+
+        def __init__(self, settings):
+            pass
+
+        async def answer(self, agent, payload):
+            if payload.get("fail"):
+                raise ValueError("a secret of the user")
+            await asyncio.sleep(payload.get("sleep", 0))
+            with open(os.environ["STUB_ANSWERS"], "a") as file:
+                file.write(payload["prompt"] + "\\n")
+            print("a library that prints")
+            return {"told": payload["prompt"], "pid": os.getpid()}
+
+        async def close(self):
+            pass
+
+    from typing import Literal
+    stub = types.ModuleType("recollect.hooks.memory")
+    stub.HookMemory = HookMemory
+    stub.AgentName = Literal["claude-code", "codex"]
+    sys.modules["recollect.hooks.memory"] = stub
+'''
+
+
+class Lab:
+    """A data folder of its own, and the processes of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.project = folder / "project"
+        self.project.mkdir(parents=True)
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        self.answered = folder / "answered.txt"
+        self.started_processes: list[subprocess.Popen[bytes]] = []
+        site = folder / "site"
+        site.mkdir()
+        (site / "sitecustomize.py").write_text(STUB)
+        self.environment = {
+            **os.environ,
+            "RECOLLECT_HOME": str(self.home),
+            "RECOLLECT_DAEMON__PORT": "0",
+            "RECOLLECT_RECALL__EMBEDDER": "none",
+            "TMPDIR": str(self.temporary),
+            "PYTHONPATH": os.pathsep.join([str(site), *sys.path]),
+        }
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a daemon starts many times here
+
+    def socket(self) -> Path:
+        """Where its daemon listens."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RECOLLECT_HOME", str(self.home))
+            return Path(socket_path())
+
+    def scripted(self) -> Lab:
+        """Hooks are answered by the script above."""
+        self.environment["STUB_ANSWERS"] = str(self.answered)
+        return self
+
+    def command(self, *words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [sys.executable, "-m", "recollect", *words],
+            env={**self.environment, **environment},
+            cwd=self.project,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+
+    def hook(
+        self, payload: dict[str, Any] | bytes, agent: str = "claude-code", **environment: str
+    ) -> dict[str, Any]:
+        """What a hook prints; {} where it prints nothing."""
+        raw = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+        done = subprocess.run(
+            [sys.executable, "-m", "recollect", "hook", agent],
+            input=raw,
+            env={**self.environment, **environment},
+            cwd=self.project,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        told: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+        return told
+
+    def ask(self, prompt: str, **fields: Any) -> dict[str, Any]:
+        """A hook of the script."""
+        return self.hook({"prompt": prompt, **fields})
+
+    def health(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(self.command("daemon", "status", "--json").stdout)
+        return told
+
+    def started(self) -> dict[str, Any]:
+        done = self.command("daemon", "start", "--json")
+        assert done.returncode == 0, done.stderr
+        told: dict[str, Any] = json.loads(done.stdout)
+        return told
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process of this data folder but those that the test runs in."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("RECOLLECT_HOME") == str(self.home):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return [one for one in found if one.pid != os.getpid()]
+
+    def left(self) -> set[str]:
+        """What stands in the daemon's folder and among the temporary files."""
+        names = {path.name for path in (self.home / "daemon").iterdir()}
+        return names | {str(path) for path in self.temporary.rglob("*")}
+
+    def log(self) -> str:
+        path = self.home / "daemon" / "daemon.log"
+        return path.read_text() if path.exists() else ""
+
+    def end(self) -> None:
+        for started in self.started_processes:  # first: whoever asks may start another daemon
+            started.kill()
+            started.communicate()
+        while left := self.processes():
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+                    process.wait(10)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    yield made
+    made.end()
+
+
+def soon(what: Callable[[], bool], seconds: float = 30.0) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if what():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+class Talk:
+    """A transcript as Claude Code writes it, and the hooks that tell of it."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.session = str(uuid.uuid4())
+        self.path = lab.folder / f"{self.session}.jsonl"
+        self._last: str | None = None
+
+    def line(self, role: str, content: Any) -> None:
+        own = str(uuid.uuid4())
+        line = {
+            "parentUuid": self._last,
+            "isSidechain": False,
+            "sessionId": self.session,
+            "version": "2.1.325",
+            "uuid": own,
+            "timestamp": "2026-11-17T01:00:00.000Z",
+            "type": role,
+            "message": {"role": role, "content": content},
+        }
+        self._last = own
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def turn(self, said: str) -> None:
+        self.line("user", said)
+        self.line("assistant", [{"type": "text", "text": f"Understood: {len(said)} characters."}])
+
+    def event(self, lab: Lab, name: str, **fields: Any) -> dict[str, Any]:
+        return {
+            "session_id": self.session,
+            "transcript_path": str(self.path),
+            "cwd": str(lab.project),
+            "hook_event_name": name,
+            **fields,
+        }
+
+
+def context_of(told: dict[str, Any]) -> str:
+    return str(told.get("hookSpecificOutput", {}).get("additionalContext", ""))
+
+
+@pytest.mark.parametrize("without", ["", "daemon"])
+def test_what_one_session_decided_another_is_told(lab: Lab, without: str) -> None:
+    """Through a daemon that the first hook starts, and the same without one."""
+    environment = {"STUB_NO_UVICORN": "1"} if without else {}
+    first, second = Talk(lab), Talk(lab)
+    first.turn(DECISION)
+    assert lab.hook(first.event(lab, "Stop"), **environment) == {}
+    asks = second.event(lab, "UserPromptSubmit", prompt=QUESTION)
+    assert "integers in cents" in context_of(lab.hook(asks, **environment))
+    if without:
+        assert lab.processes() == []
+        assert "without the daemon" in lab.log()
+    else:
+        health = lab.health()
+        assert health["hooks"] == 2
+        assert health["spaces"] == [str(lab.project)]
+        assert "without the daemon" not in lab.log()
+
+
+def test_of_many_starters_one_starts_it(lab: Lab) -> None:
+    lab.scripted()
+    with ThreadPoolExecutor(20) as pool:
+        told = list(pool.map(lambda number: lab.ask(f"starter {number}"), range(20)))
+    assert {one["told"] for one in told} == {f"starter {number}" for number in range(20)}
+    assert len({one["pid"] for one in told}) == 1
+    assert [process.pid for process in lab.processes()] == [told[0]["pid"]]
+    assert lab.log().count(" listens, ") == 1
+
+
+def test_all_answer_of_many_at_once(lab: Lab) -> None:
+    lab.scripted().started()
+    many = at_size(ci=20, full=200)
+    with ThreadPoolExecutor(many) as pool:
+        told = list(pool.map(lambda number: lab.ask(f"hook {number}"), range(many)))
+    assert [one["told"] for one in told] == [f"hook {number}" for number in range(many)]
+    assert len({one["pid"] for one in told}) == 1
+    assert Counter(lab.answered.read_text().split("\n")).most_common(1)[0][1] == 1
+
+
+def test_many_sessions_are_answered_at_once_by_memory_itself(lab: Lab) -> None:
+    """All by the daemon, over HTTP, as Claude Code asks it."""
+    health = lab.started()
+    many = at_size(ci=20, full=200)
+    talks = [Talk(lab) for _ in range(many)]
+    for number, talk in enumerate(talks):
+        talk.turn(f"Decision {number}: the queue q{number} listens on port {7000 + number}.")
+
+    def stopped(talk: Talk) -> int:
+        return over_http(lab, health["url"], talk.event(lab, "Stop"))[0]
+
+    with ThreadPoolExecutor(many) as pool:
+        assert set(pool.map(stopped, talks)) == {200}
+    lab.command("daemon", "stop")
+    assert stored_texts(lab) == Counter(
+        text
+        for number, talk in enumerate(talks)
+        for text in (
+            f"Decision {number}: the queue q{number} listens on port {7000 + number}.",
+            said_in(talk)[1],
+        )
+    )
+
+
+def said_in(talk: Talk) -> list[str]:
+    lines = [json.loads(line)["message"]["content"] for line in talk.path.read_text().splitlines()]
+    return [line if isinstance(line, str) else line[0]["text"] for line in lines]
+
+
+def stored_texts(lab: Lab) -> Counter[str]:
+    """Everything that memory holds, how often."""
+    import asyncio
+
+    async def read() -> list[str]:
+        (path,) = (lab.home / "spaces").glob("*.db")
+        store = await open_store(str(path), space=str(lab.project))
+        try:
+            page = await store.page(limit=100_000)
+        finally:
+            await store.close()
+        return [one.segment.text for one in page]
+
+    return Counter(asyncio.run(read()))
+
+
+def test_one_that_was_killed_is_replaced(lab: Lab) -> None:
+    lab.scripted()
+    first = lab.ask("before")["pid"]
+    os.kill(first, signal.SIGKILL)
+    assert lab.socket().exists()
+    told = lab.ask("after")
+    assert told["told"] == "after"
+    assert told["pid"] != first
+    assert [process.pid for process in lab.processes()] == [told["pid"]]
+
+
+def test_killed_in_the_middle_of_a_hook_another_answers_it(lab: Lab) -> None:
+    lab.scripted()
+    first = lab.ask("before")["pid"]
+    killer = threading.Timer(0.7, os.kill, (first, signal.SIGKILL))
+    killer.start()
+    told = lab.ask("during", sleep=2.0)
+    assert told["told"] == "during"
+    assert told["pid"] != first
+    assert lab.answered.read_text() == "before\nduring\n"
+
+
+def test_killed_while_it_keeps_what_was_said_nothing_is_lost_and_nothing_twice(lab: Lab) -> None:
+    talk = Talk(lab)
+    said: list[str] = []
+    for number in range(at_size(ci=3, full=40)):
+        talk.turn(f"Note {number}: the cache of region {number} is emptied at {number} o'clock.")
+        said = said_in(talk)
+        pid = lab.started()["pid"]
+        killer = threading.Timer(0.05 + 0.03 * (number % 8), os.kill, (pid, signal.SIGKILL))
+        killer.start()
+        assert lab.hook(talk.event(lab, "Stop")) == {}
+        killer.join()
+        gone = soon(lambda pid=pid: not psutil.pid_exists(pid))  # type: ignore[misc]
+        assert gone
+    assert lab.hook(talk.event(lab, "Stop")) == {}
+    lab.command("daemon", "stop")
+    assert stored_texts(lab) == Counter(said)
+
+
+def test_asked_to_end_it_finishes_first(lab: Lab) -> None:
+    lab.scripted()
+    first = lab.ask("before")["pid"]
+    ender = threading.Timer(0.7, os.kill, (first, signal.SIGTERM))
+    ender.start()
+    told = lab.ask("during", sleep=2.0)
+    assert told == {"told": "during", "pid": first}
+    assert soon(lambda: not lab.processes())
+    assert lab.left() == KEPT_FILES
+
+
+def test_after_an_upgrade_the_new_version_takes_over(lab: Lab) -> None:
+    lab.scripted()
+    old = lab.hook({"prompt": "old"}, STUB_VERSION="0.0.1")["pid"]
+    slow: list[dict[str, Any]] = []
+    asking = threading.Thread(
+        target=lambda: slow.append(lab.hook({"prompt": "slow", "sleep": 2.0}, STUB_VERSION="0.0.1"))
+    )
+    asking.start()
+    time.sleep(0.7)
+    assert lab.ask("new")["pid"] == old  # the answer waits for nobody
+    asking.join()
+    assert slow == [{"told": "slow", "pid": old}]
+    assert soon(lambda: lab.health().get("version") == recollect.__version__)
+    assert lab.ask("newer")["pid"] != old
+    assert soon(lambda: len(lab.processes()) == 1)
+
+
+def test_a_newer_version_beside_ours_is_left_in_place(lab: Lab) -> None:
+    lab.scripted()
+    newer = lab.hook({"prompt": "newer"}, STUB_VERSION="99.10.0")["pid"]
+    for version in (recollect.__version__, "99.9.1", "99.10.0.dev1", "99.10.0"):
+        lab.hook({"prompt": "older"}, STUB_VERSION=version)
+        assert lab.health()["pid"] == newer, version
+
+
+def test_it_ends_when_idle_and_not_while_an_agent_lives(lab: Lab) -> None:
+    lab.scripted()
+    lab.environment["RECOLLECT_DAEMON__IDLE_SECONDS"] = "1.2"
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT],
+        env=lab.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert agent.stdout is not None
+    pid = json.loads(agent.stdout.readline())["pid"]
+    time.sleep(3.0)
+    assert psutil.pid_exists(pid)
+    agent.communicate(b"")
+    assert soon(lambda: not lab.processes())
+    assert lab.left() == KEPT_FILES
+    assert "ends: idle" in lab.log()
+
+
+AGENT = """
+import subprocess, sys
+told = subprocess.run(
+    f"{sys.executable} -m recollect hook codex; true",
+    shell=True, input=b'{"prompt": "hello"}', capture_output=True).stdout
+sys.stdout.buffer.write(told + b"\\n")
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+def access(lab: Lab) -> dict[str, Any]:
+    path = lab.home / "daemon" / "http.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    kept: dict[str, Any] = json.loads(path.read_text())
+    return kept
+
+
+def over_http(
+    lab: Lab, url: str, body: Any, path: str = "/hooks/claude-code", **headers: str | None
+) -> tuple[int, bytes]:
+    port = int(url.rpartition(":")[2])
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    given = {"authorization": f"Bearer {access(lab)['token']}", "content-type": "application/json"}
+    sent = {name: value for name, value in {**given, **headers}.items() if value is not None}
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    try:
+        client.request("POST", path, raw, sent)
+        reply = client.getresponse()
+        return reply.status, reply.read()
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("server", "status"),
+    [(("/run/daemon.sock", None), 200), (("127.0.0.1", 8791), 401), (None, 401), (("", None), 401)],
+)
+def test_only_who_comes_by_the_socket_needs_no_token(
+    server: tuple[str, int | None] | None, status: int
+) -> None:
+    """Where the server cannot say how a request came, it came over HTTP."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            sent.append(message)
+
+    def nothing() -> None: ...
+
+    async def asked() -> None:
+        daemon = Daemon(
+            load_settings(environment={}).settings,
+            token="secret",
+            url=None,
+            leave=nothing,
+            stop=nothing,
+            in_place=lambda: True,
+            stopping=lambda: False,
+        )
+        life: asyncio.Queue[Any] = asyncio.Queue()
+        life.put_nowait({"type": "lifespan.startup"})
+        living = asyncio.create_task(daemon({"type": "lifespan"}, life.get, send))
+        headers = [(b"host", b"localhost")]
+        scope = {"type": "http", "method": "GET", "path": "/health", "headers": headers}
+        await daemon({**scope, "server": server}, life.get, send)
+        life.put_nowait({"type": "lifespan.shutdown"})
+        await living
+
+    asyncio.run(asked())
+    assert sent[0]["status"] == status
+
+
+def test_over_http_only_who_has_the_token_is_answered(lab: Lab) -> None:
+    url = lab.scripted().started()["url"]
+    event = {"prompt": "over HTTP"}
+    status, told = over_http(lab, url, event)
+    assert status == 200
+    assert json.loads(told)["told"] == "over HTTP"
+    assert over_http(lab, url, event, authorization=None)[0] == 401
+    assert over_http(lab, url, event, authorization="Bearer wrong")[0] == 401
+    assert over_http(lab, url, event, host="evil.example")[0] == 403
+    assert over_http(lab, url, event, host="[")[0] == 403
+    assert over_http(lab, url, event, host="localhost:1")[0] == 200
+    for origin in ("https://evil.example", "http://[", "null"):
+        assert over_http(lab, url, event, origin=origin)[0] == 403
+    assert over_http(lab, url, {}, path="/stop", authorization=None)[0] == 401
+    assert over_http(lab, url, event, path="/hooks/other")[0] == 404
+    assert lab.health()["hooks"] == 2
+    assert lab.socket().stat().st_mode & 0o777 == 0o600
+    assert (lab.home / "daemon").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_hook_that_cannot_be_answered_stops_no_turn(lab: Lab) -> None:
+    url = lab.scripted().started()["url"]
+    for wrong in (b"", b"{not json", b"[]", b"\xff\xfe", b"{}" * MOST_BYTES):
+        assert over_http(lab, url, wrong) == (200, b"")
+    assert over_http(lab, url, {"prompt": "x", "fail": True}) == (200, b"")
+    assert lab.ask("x", fail=True) == {}
+    for wrong in (b"", b"{not json", b"[]", b"\xff\xfe", b"{}" * MOST_BYTES):
+        assert lab.hook(wrong) == {}
+    assert "a secret of the user" not in lab.log()
+    assert " failed: " in lab.log()
+    assert lab.ask("still there")["told"] == "still there"
+
+
+def test_without_daemon_too_a_hook_prints_nothing_but_its_answer(lab: Lab) -> None:
+    lab.scripted().environment["STUB_NO_UVICORN"] = "1"
+    assert lab.ask("alone")["told"] == "alone"
+    assert lab.ask("x", fail=True) == {}
+    for wrong in (b"", b"{not json", b"[]"):
+        assert lab.hook(wrong) == {}
+    lab.environment["RECOLLECT_RECALL__EMBEDDER"] = "nonsense"
+    del lab.environment["STUB_ANSWERS"]
+    assert lab.hook(Talk(lab).event(lab, "Stop")) == {}
+    assert "was not answered" in lab.log()
+    assert "recollect[hooks]" in lab.log()
+    assert lab.processes() == []
+
+
+def test_a_slow_memory_lets_the_turn_go_on_and_is_finished(lab: Lab) -> None:
+    lab.scripted().started()
+    began = time.monotonic()
+    assert lab.ask("slow", sleep=6.0) == {}
+    assert time.monotonic() - began < 6.0
+    assert soon(lambda: lab.answered.exists() and lab.answered.read_text() == "slow\n")
+
+
+@only_in_full
+def test_one_that_hangs_is_given_up_and_ended(lab: Lab) -> None:
+    lab.scripted()
+    pid = lab.ask("before")["pid"]
+    os.utime(lab.socket(), (0, 0))  # it began long ago
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    told = lab.ask("during")
+    assert told["told"] == "during"
+    assert told["pid"] != pid
+    assert time.monotonic() - began < WAIT_SECONDS + 10.0
+    assert soon(lambda: not psutil.pid_exists(pid))
+    assert lab.ask("after")["told"] == "after"
+
+
+def test_a_project_does_not_say_where_hooks_keep_what_is_said(lab: Lab) -> None:
+    (lab.project / "recollect.toml").write_text('[store]\nurl = "stolen.db"\n')
+    talk = Talk(lab)
+    talk.turn(DECISION)
+    lab.hook(talk.event(lab, "Stop"))
+    lab.command("daemon", "stop")
+    lab.hook(talk.event(lab, "SessionEnd"), STUB_NO_UVICORN="1")
+    assert not list(lab.folder.rglob("stolen.db"))
+    assert stored_texts(lab) == Counter(said_in(talk))
+
+
+def test_port_and_token_are_chosen_once(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        settings = load_settings(arguments={"daemon.port": port}).settings
+        with ThreadPoolExecutor(8) as pool:
+            chosen = set(pool.map(lambda _: http_access(settings), range(8)))
+        (first,) = chosen
+        assert first.port != port
+    assert http_access(settings) == first  # also when the port is free again
+    again = http_access(load_settings(arguments={"daemon.port": 0}).settings)
+    assert again.token == first.token
+    assert first.token not in repr(first)
+    assert oct((data_home() / "daemon" / "http.json").stat().st_mode)[-3:] == "600"
+    assert {path.name for path in (data_home() / "daemon").iterdir()} == {"http.json"}
+
+
+@pytest.mark.parametrize("text", ["{", "", "[]", '{"port": 1}'])
+def test_a_damaged_token_is_made_anew_and_told(
+    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = load_settings().settings
+    first = http_access(settings)
+    hooks = tmp_path / "settings.json"
+    endpoint = HookEndpoint(command="recollect-hook", url=first.url, token=first.token)
+    carry_out(plan_install("claude-code", hooks, endpoint))
+
+    def told() -> str:
+        return CliRunner().invoke(status).output
+
+    assert "install" not in told()
+    (data_home() / "daemon" / "http.json").write_text(text)
+    for _ in range(2):  # before and after a new one is made
+        assert f"The hooks in {hooks}" in told()
+        assert "recollect install claude-code" in told()
+        assert http_access(settings).token != first.token
+    assert "is damaged" in caplog.text
+
+
+def test_the_users_own_settings_may_name_a_server_and_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '[recall.remote]\nbase_url = "http://127.0.0.1:1"\nkey_variable = "{}"\n'
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "recollect.toml").write_text(text.format("OF_THE_PROJECT"))
+    monkeypatch.chdir(project)
+    assert user_settings().recall.remote.key_variable != "OF_THE_PROJECT"
+    data_home().mkdir(exist_ok=True)
+    (data_home() / "recollect.toml").write_text(text.format("MY_KEY"))
+    assert user_settings().recall.remote.key_variable == "MY_KEY"
+    (tmp_path / "named.toml").write_text(text.format("NAMED"))
+    monkeypatch.setenv("RECOLLECT_CONFIG", "../named.toml")
+    assert user_settings().recall.remote.key_variable == "NAMED"
+
+
+def test_a_port_that_others_have_taken_since_leaves_the_socket(lab: Lab) -> None:
+    lab.scripted()
+    url = lab.started()["url"]
+    lab.command("daemon", "stop")
+    assert lab.started()["url"] == url
+    lab.command("daemon", "stop")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(url.rpartition(":")[2])))
+        taken.listen()
+        assert lab.ask("by the socket")["told"] == "by the socket"
+        assert lab.health()["url"] is None
+
+
+def test_where_its_folder_is_removed_it_ends(lab: Lab) -> None:
+    lab.scripted()
+    lab.environment["RECOLLECT_DAEMON__IDLE_SECONDS"] = "6"
+    lab.started()
+    shutil.rmtree(lab.home)
+    assert soon(lambda: not lab.processes(), 10.0)
+
+
+def test_sessions_leave_nothing_behind(lab: Lab) -> None:
+    events: Sequence[tuple[str, dict[str, Any]]] = (
+        ("SessionStart", {"source": "startup"}),
+        ("UserPromptSubmit", {"prompt": QUESTION}),
+        ("Stop", {}),
+        ("PreCompact", {"trigger": "auto"}),
+        ("SessionStart", {"source": "compact"}),
+        ("SessionEnd", {"reason": "other"}),
+    )
+    for number in range(at_size(ci=3, full=200)):
+        talk = Talk(lab)
+        talk.turn(f"{DECISION} It is note {number}.")
+        for agent in ("claude-code", "codex"):
+            for name, fields in events:
+                lab.hook(talk.event(lab, name, **fields), agent=agent)
+    assert len(lab.processes()) == 1
+    before = {path.name for path in lab.home.iterdir()}
+    assert lab.command("daemon", "stop").returncode == 0
+    assert lab.processes() == []
+    assert lab.left() == KEPT_FILES
+    assert {path.name for path in lab.home.iterdir()} == before
+    assert lab.command("daemon", "stop").returncode == 1
+    assert lab.command("daemon", "status").returncode == 1
+
+
+def test_a_data_folder_with_a_long_name_has_its_socket_elsewhere(lab: Lab) -> None:
+    lab.scripted()
+    lab.home = lab.folder / ("long" * 30)
+    runtime = Path(tempfile.mkdtemp(prefix="run-"))
+    lab.environment |= {"RECOLLECT_HOME": str(lab.home), "XDG_RUNTIME_DIR": str(runtime)}
+    assert lab.ask("far away")["told"] == "far away"
+    (found,) = runtime.rglob("*.sock")
+    assert found.stat().st_mode & 0o777 == 0o600
+    assert found.parent.stat().st_mode & 0o777 == 0o700
+    lab.command("daemon", "stop")
+    assert not list(runtime.rglob("*.sock"))
+    shutil.rmtree(runtime)
+
+
+def test_a_folder_that_others_can_write_to_is_not_trusted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / ("long" * 30)))
+    with tempfile.TemporaryDirectory() as runtime:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        folder = Path(runtime) / f"recollect-{os.getuid()}"
+        folder.mkdir(mode=0o700)
+        assert Path(socket_path()).parent == folder
+        folder.chmod(0o777)
+        with pytest.raises(OSError, match="not a folder of this user alone"):
+            socket_path()
+
+
+def test_the_data_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert str(data_home()) == os.environ["RECOLLECT_HOME"]
+    monkeypatch.delenv("RECOLLECT_HOME")
+    for value in ("", str(tmp_path)):
+        monkeypatch.setenv("XDG_DATA_HOME", value)
+        assert data_folder() == platformdirs.user_data_dir("recollect", appauthor=False)
+
+
+def test_a_relative_data_folder_stays_the_same_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", "mine")
+    monkeypatch.chdir(tmp_path)
+    assert data_folder() == str(tmp_path / "mine")
+    monkeypatch.chdir("/")
+    assert data_folder() == str(tmp_path / "mine")
+
+
+def test_a_hook_that_the_daemon_answers_imports_next_to_nothing(lab: Lab) -> None:
+    lab.scripted().started()
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "from recollect.daemon.client import AGENTS, run_hook\n"
+        "run_hook(AGENTS['codex'])\n"
+        "print(*(set(sys.modules) - before), file=sys.stderr)"
+    )
+    environment = {name: value for name, value in lab.environment.items() if "STUB" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=b'{"prompt": "light"}',
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(done.stdout)["told"] == "light"
+    loaded = set(done.stderr.decode().split())
+    assert "recollect.daemon.client" in loaded
+    heavy = {"json", "http", "http.client", "asyncio", "logging", "typing", "pathlib", "subprocess"}
+    assert not loaded & {*heavy, "click", "msgspec", "recollect.errors", "recollect.config"}
+
+
+# The processes of MCP clients
+
+
+class McpClient:
+    """A client with its `recollect mcp`."""
+
+    def __init__(self, lab: Lab, *options: str, **environment: str) -> None:
+        pytest.importorskip("mcp")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "recollect", "mcp", *options],
+            env={**lab.environment, **environment},
+            cwd=lab.project,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        lab.started_processes.append(self.process)
+        self._number = 0
+        client = {"name": "c", "version": "1"}
+        asked = {"protocolVersion": "2025-06-18", "capabilities": {"elicitation": {}}}
+        self.read(self.send("initialize", {**asked, "clientInfo": client}))
+        self.write({"method": "notifications/initialized"})
+
+    def write(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def send(self, method: str, params: dict[str, Any]) -> int:
+        self._number += 1
+        self.write({"id": self._number, "method": method, "params": params})
+        return self._number
+
+    def line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        message: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return message
+
+    def read(self, number: int) -> dict[str, Any]:
+        message = self.line()
+        assert message["id"] == number, message
+        result: dict[str, Any] = message["result"]
+        return result
+
+    def call(self, tool: str, **arguments: Any) -> str:
+        return self.told(self.send("tools/call", {"name": tool, "arguments": arguments}))
+
+    def told(self, number: int) -> str:
+        result = self.read(number)
+        text: str = result["content"][0]["text"]
+        assert not result["isError"], text
+        return text
+
+    def libraries(self) -> str:
+        """The compiled modules that it has loaded."""
+        return " ".join(one.path for one in psutil.Process(self.process.pid).memory_maps())
+
+
+def test_mcp_processes_share_what_hooks_have_open(lab: Lab) -> None:
+    """What a hook kept is found through two of them, neither of which loads store or SDK."""
+    talk = Talk(lab)
+    talk.turn(DECISION)
+    assert lab.hook(talk.event(lab, "Stop")) == {}
+    clients = [McpClient(lab), McpClient(lab)]
+    status = clients[0].call("context_status")
+    assert "no request of this session" in status and "archived of it: 2 messages" in status
+    lab.hook(talk.event(lab, "UserPromptSubmit", prompt="go on"))
+    assert soon(lambda: "Request 1" in clients[0].call("context_status"))  # kept beside the answer
+    status = clients[0].call("context_status")
+    assert "window, and what it compacts, are its own" in status and "100,000,000" not in status
+    assert "compactions: the agent's requests show none" in status
+    for client in clients:
+        assert "integers in cents" in client.call("memory_search", query=QUESTION)
+        assert not any(name in client.libraries() for name in ("apsw", "pydantic", "numpy"))
+    health = lab.health()
+    assert (health["mcp_clients"], health["spaces"]) == (2, [str(lab.project)])
+    for client in clients:
+        client.process.communicate(timeout=30)
+        assert client.process.returncode == 0
+    assert soon(lambda: lab.health()["mcp_clients"] == 0)
+    assert "without the daemon" not in lab.log()
+    # keys and settings of its own are not the daemon's: it serves itself
+    other = McpClient(lab, RECOLLECT_RECALL__SCOPE="session")
+    assert "integers in cents" in other.call("memory_search", query=QUESTION)
+    assert "apsw" in other.libraries()
+    assert "client is served without the daemon" in lab.log()
+
+
+def test_a_daemon_that_dies_under_an_mcp_call_is_replaced_and_then_done_without(lab: Lab) -> None:
+    client = McpClient(lab)
+    client.call("memory_store", text="The quay master is Ada Lovelace.")
+    for replaced in (True, False):
+        daemon = psutil.Process(lab.health()["pid"])
+        daemon.suspend()
+        number = client.send("tools/call", {"name": "memory_recall", "arguments": {}})
+        time.sleep(0.3)
+        daemon.kill()
+        if not replaced:  # and the next one, too
+            assert soon(lambda first=daemon.pid: _next_is_killed(lab, first))  # type: ignore[misc]
+        assert "Ada Lovelace" in client.told(number)
+    assert "Ada Lovelace" in client.call("memory_recall")
+
+
+def _next_is_killed(lab: Lab, first: int) -> bool:
+    """Kill the daemon that came after the first; False where there is none yet."""
+    pid = int((lab.home / "daemon" / "lock").read_text() or first)
+    if pid == first or not lab.socket().exists():
+        return False
+    try:
+        psutil.Process(pid).kill()
+    except psutil.NoSuchProcess:  # the one that only starts it
+        return False
+    return True
+
+
+@only_in_full
+def test_an_idle_mcp_process_keeps_no_daemon_and_finds_the_next(lab: Lab) -> None:
+    lab.environment["RECOLLECT_DAEMON__IDLE_SECONDS"] = "1"
+    client = McpClient(lab)
+    client.call("memory_store", text="The quay master is Ada Lovelace.")
+    assert soon(lambda: [one.pid for one in lab.processes()] == [client.process.pid])
+    assert lab.left() == KEPT_FILES
+    # what is asked of a person in the middle of a call keeps it
+    fact = client.call("memory_recall").split("[")[1].split("]")[0]
+    number = client.send("tools/call", {"name": "memory_forget", "arguments": {"ids": [fact]}})
+    question = client.line()
+    assert question["method"] == "elicitation/create"
+    time.sleep(2.5)
+    answer = {"action": "accept", "content": {"forget": True}}
+    client.write({"id": question["id"], "result": answer})
+    assert "Forgotten for good" in client.told(number)
+
+
+@only_in_full
+def test_what_a_person_says_is_taken_for_no_other_daemons_question(lab: Lab) -> None:
+    client = McpClient(lab)
+    client.call("memory_store", text="The quay master is Ada Lovelace.")
+    fact = client.call("memory_recall").split("[")[1].split("]")[0]
+    number = client.send("tools/call", {"name": "memory_forget", "arguments": {"ids": [fact]}})
+    first = client.line()
+    psutil.Process(lab.health()["pid"]).kill()
+    second = client.line()
+    assert second["method"] == "elicitation/create" and second["id"] != first["id"]
+    yes = {"action": "accept", "content": {"forget": True}}
+    client.write({"id": first["id"], "result": yes})
+    client.write({"id": second["id"], "result": {"action": "decline"}})
+    assert "did not confirm" in client.read(number)["content"][0]["text"]
+    assert "Ada Lovelace" in client.call("memory_recall")
+
+
+@only_in_full
+def test_after_an_upgrade_an_mcp_process_has_the_new_daemon(lab: Lab) -> None:
+    old = McpClient(lab, STUB_VERSION="0.0.1")
+    old.call("memory_store", text="The quay master is Ada Lovelace.")
+    assert lab.health()["version"] == "0.0.1"
+    assert "Ada Lovelace" in McpClient(lab).call("memory_recall")
+    assert lab.health()["version"] == recollect.__version__
+    assert "Ada Lovelace" in old.call("memory_recall")
+    assert lab.health()["mcp_clients"] == 2
+    assert "without the daemon" not in lab.log()
+
+
+def test_without_a_daemon_an_mcp_process_serves_itself(lab: Lab) -> None:
+    client = McpClient(lab, STUB_NO_UVICORN="1")
+    client.call("memory_store", text="The quay master is Ada Lovelace.")
+    assert "Ada Lovelace" in client.call("memory_recall")
+    assert [one.pid for one in lab.processes()] == [client.process.pid]
+    assert "client is served without the daemon" in lab.log()

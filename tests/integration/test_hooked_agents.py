@@ -1,0 +1,268 @@
+"""Claude Code and Codex with our hooks, as `recollect install` puts them in, and the daemon that
+they start.
+
+A decision is said, the agent compacts by itself, and the decision stands in the next request;
+sessions go on and fork; the daemon is killed in the midst of it. Nothing is left behind when the
+daemon has ended. Codex is asked where it is installed, which in CI it is not: it is 436 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.harness.clients.agents import AgentHome, ClaudeCode, Codex
+from tests.harness.clients.hop import RecordingHop
+from tests.harness.clients.lab import Lab
+from tests.harness.clients.provider import ScriptedProvider, scripted_server
+from tests.sizes import at_size
+
+from recollect.wiring import open_store
+
+DECISION = "We decided that the staging database listens on port 5433, never on 5432."
+ASKED = "Which port does the staging database use?"
+FILLER = "The loaf rises slowly while the oven warms. " * 2_000
+"""Codex keeps the user's newest 20,000 tokens over its compaction: this is more."""
+SESSIONS = at_size(3, 200)
+AGENTS_AT_ONCE = 4
+ROOT = Path(__file__).parents[2]
+LAB = Lab(folder=Path(os.environ.get("CLIENTS_FOLDER", ROOT / ".ci" / "agents")))
+PROGRAM = Path(sys.executable).with_name("recollect")
+with_claude = pytest.mark.skipif(not LAB.has("claude"), reason="Claude Code is not installed here")
+with_codex = pytest.mark.skipif(not LAB.has("codex"), reason="Codex is not installed here")
+
+
+@pytest.fixture
+def recollect_home(tmp_path: Path) -> Iterator[Path]:
+    home = tmp_path / "recollect"
+    yield home
+    run_recollect(home, tmp_path, "daemon", "stop")
+
+
+def ours(home: Path) -> dict[str, str]:
+    """What our processes are told, and those that agents start for us."""
+    told = {
+        "RECOLLECT_HOME": str(home),
+        "RECOLLECT_RECALL__EMBEDDER": "none",
+        "RECOLLECT_DAEMON__PORT": "0",
+    }
+    return told | {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
+
+
+def run_recollect(home: Path, folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [str(PROGRAM), *words],
+        env={**os.environ, **ours(home)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout
+
+
+def installed(agent: AgentHome, home: Path, name: str) -> None:
+    """Put our hooks into the agent's project."""
+    agent.environment |= ours(home)
+    run_recollect(home, agent.project, "install", name, "--project")
+
+
+def requests(hop: RecordingHop) -> list[str]:
+    """What the conversation's requests said, in their order."""
+    bodies = [one.body.decode() for one in hop.exchanges() if one.path.endswith(_PATHS)]
+    return [body for body in bodies if json.loads(body).get("tools")]
+
+
+_PATHS = ("/messages", "/responses")
+
+
+def daemon_of(home: Path) -> psutil.Process:
+    return psutil.Process(int((home / "daemon" / "lock").read_text()))
+
+
+def assert_nothing_left(home: Path, folder: Path) -> None:
+    """Once the daemon is told to stop: no process, no socket, no temporary file."""
+    run_recollect(home, folder, "daemon", "stop")
+    left = [one for one in psutil.process_iter(["environ"]) if _belongs(one, home)]
+    assert left == []
+    assert not list(home.rglob("*.sock"))
+    names = {path.name for path in (home / "daemon").iterdir()}
+    assert names <= {"daemon.log", "daemon.log.1", "http.json", "lock", "start.lock"}
+
+
+@with_claude
+def test_a_decision_outlasts_the_compaction_of_claude_code(
+    tmp_path: Path, recollect_home: Path
+) -> None:
+    with scripted_server(ScriptedProvider()) as server, RecordingHop(server.url) as hop:
+        agent = ClaudeCode(lab=LAB, folder=tmp_path / "agent", url=hop.url)
+        installed(agent, recollect_home, "claude-code")
+        with agent.talk("--autocompact", "100k") as talk:
+            for words in (DECISION, "Look around TOOL:ls", "USED:97000 and on", "Bake some bread."):
+                assert not talk.say(words).get("is_error"), words
+            compacted = requests(hop)[-1]
+            assert not talk.say(ASKED).get("is_error")
+            asked = requests(hop)[-1]
+        assert any(event.get("subtype") == "compact_boundary" for event in talk.events)
+    for request in (compacted, asked):
+        assert "recalled-context" in request
+        assert "port 5433" in request
+    status = json.loads(run_recollect(recollect_home, agent.project, "daemon", "status", "--json"))
+    assert status["running"] is True
+    run_recollect(recollect_home, agent.project, "uninstall", "claude-code", "--project")
+    assert not (agent.project / ".claude").exists()
+    assert_nothing_left(recollect_home, agent.project)
+
+
+@with_claude
+def test_claude_code_starts_goes_on_and_forks(tmp_path: Path, recollect_home: Path) -> None:
+    """A new session is told what another decided, when it asks. One that goes on is told all that
+    was laid down only where its prompt cache has expired, when that costs nothing more."""
+    with scripted_server(ScriptedProvider()) as server, RecordingHop(server.url) as hop:
+        agent = ClaudeCode(lab=LAB, folder=tmp_path / "agent", url=hop.url)
+        installed(agent, recollect_home, "claude-code")
+        assert agent.ask(DECISION).status == 0
+        assert "recalled-context" not in requests(hop)[-1], "a first session has nothing to recall"
+        assert agent.ask(ASKED).status == 0
+        assert _recalled(requests(hop)[-1]).count("port 5433") == 1, "told in another session"
+        assert agent.ask("Bake some bread.", resume=True).status == 0
+        assert _recalled(requests(hop)[-1]).count("port 5433") == 1, "the cache holds: no more"
+        agent.extra = ("--fork-session",)
+        assert agent.ask("And a cake, too.", resume=True).status == 0
+        assert _recalled(requests(hop)[-1]).count("port 5433") == 1, "the fork has what it had"
+        agent.extra = ()
+        newest = max(agent.home.rglob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+        text = newest.read_text(encoding="utf-8")
+        newest.write_text(re.sub(r"20\d\d-\d\d-\d\dT", "2026-01-01T", text), encoding="utf-8")
+        assert agent.ask("And some biscuits.", resume=True).status == 0
+        assert "left out of this view" in _recalled(requests(hop)[-1]), "expired: all of it"
+    assert_nothing_left(recollect_home, agent.project)
+
+
+@with_claude
+def test_a_daemon_that_is_killed_under_claude_code_loses_nothing(
+    tmp_path: Path, recollect_home: Path
+) -> None:
+    """SIGKILL in the midst of a prompt's hook: the turn goes on. The next session starts another
+    daemon, and what was said meanwhile is there, once."""
+    with scripted_server(ScriptedProvider()) as server, RecordingHop(server.url) as hop:
+        agent = ClaudeCode(lab=LAB, folder=tmp_path / "agent", url=hop.url)
+        installed(agent, recollect_home, "claude-code")
+        with agent.talk() as talk:
+            assert not talk.say("Good morning.").get("is_error")
+            daemon = daemon_of(recollect_home)
+            daemon.suspend()  # the hook is taken and not answered
+            with ThreadPoolExecutor(1) as pool:
+                said = pool.submit(talk.say, DECISION)
+                _wait_for_connection(daemon)
+                daemon.kill()
+                daemon.wait(10)
+                assert not said.result(60).get("is_error")
+            assert not talk.say("Bake some bread.").get("is_error"), "without a daemon"
+            assert talk.session is not None
+        assert agent.ask("Good evening.", resume=True).status == 0, "starts another one"
+        assert agent.ask(ASKED).status == 0
+        told = _recalled(requests(hop)[-1])
+        assert told.count("port 5433") == 1, "not lost, and not there twice"
+    assert daemon_of(recollect_home).pid != daemon.pid
+    assert_nothing_left(recollect_home, agent.project)
+
+
+@with_claude
+def test_sessions_of_claude_code_leave_nothing_behind(tmp_path: Path, recollect_home: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with scripted_server(ScriptedProvider()) as server:
+        agent = ClaudeCode(lab=LAB, folder=tmp_path / "agent", url=server.url)
+        installed(agent, recollect_home, "claude-code")
+        agent.environment["TMPDIR"] = str(temporary)
+
+        def session(number: int) -> int:
+            return agent.ask(f"Note {number}: crane {number} stands at quay {number}.").status
+
+        with ThreadPoolExecutor(AGENTS_AT_ONCE) as pool:
+            assert set(pool.map(session, range(SESSIONS))) == {0}
+    assert_nothing_left(recollect_home, agent.project)
+    said = asyncio.run(_said(recollect_home, agent.project))
+    for number in range(SESSIONS):
+        assert said.count(f"Note {number}: crane {number} stands at quay {number}.") == 1, number
+    ours_left = [path for path in temporary.rglob("*") if "recollect" in str(path)]
+    assert ours_left == []
+
+
+@with_codex
+def test_a_decision_outlasts_the_compaction_of_codex(tmp_path: Path, recollect_home: Path) -> None:
+    """Over its resumes and in a fork; at the resume that compacts, SessionStart comes twice."""
+    with scripted_server(ScriptedProvider()) as server, RecordingHop(server.url) as hop:
+        agent = Codex(
+            lab=LAB,
+            folder=tmp_path / "agent",
+            url=hop.url,
+            extra=("--dangerously-bypass-hook-trust",),  # in tests only: nobody is there to ask
+        )
+        installed(agent, recollect_home, "codex")
+        assert agent.ask(DECISION).status == 0
+        assert agent.ask(f"USED:97000 {FILLER}", resume=True).status == 0
+        assert agent.ask("Bake some bread.", resume=True).status == 0
+        compacted = requests(hop)[-1]
+        assert agent.ask(ASKED, resume=True).status == 0
+        asked = requests(hop)[-1]
+        assert agent.fork("And the port, in this copy of our talk?").status == 0
+        forked = requests(hop)[-1]
+    assert any(b'"type":"compacted"' in path.read_bytes() for path in agent.home.rglob("*.jsonl"))
+    assert compacted.count("port 5433") == 1, "in what was told at the start, and there once"
+    assert "port 5433" in _recalled(compacted)
+    assert "environment_context" not in _recalled(compacted), "nobody laid that down"
+    assert "port 5433" in _recalled(asked)
+    assert "port 5433" in _recalled(forked)
+    run_recollect(recollect_home, agent.project, "uninstall", "codex", "--project")
+    assert not (agent.project / ".codex").exists()
+    assert_nothing_left(recollect_home, agent.project)
+
+
+def _recalled(request: str) -> str:
+    """What was handed over in a request."""
+    found = re.findall(r"<recalled-context.*?</recalled-context>", request, re.DOTALL)
+    return "\n".join(found)
+
+
+async def _said(home: Path, project: Path) -> list[str]:
+    """Every message that a project's memory holds."""
+    (file,) = (home / "spaces").glob("*.db")
+    store = await open_store(str(file), space=str(project))
+    try:
+        return [one.segment.text for one in await store.page(limit=10_000)]
+    finally:
+        await store.close()
+
+
+def _wait_for_connection(process: psutil.Process) -> None:
+    """Until somebody asks it over HTTP."""
+    for _ in range(600):
+        if any(one.status == psutil.CONN_ESTABLISHED for one in process.net_connections("tcp")):
+            return
+        # one that the process has not accepted yet is listed for nobody
+        listening = {one.laddr.port for one in process.net_connections("tcp")}
+        if any(
+            one.raddr and one.raddr.port in listening and one.status == psutil.CONN_ESTABLISHED
+            for one in psutil.net_connections("tcp")
+        ):
+            return
+        time.sleep(0.02)
+    raise AssertionError("no hook came")
+
+
+def _belongs(process: psutil.Process, home: Path) -> bool:
+    environment = process.info["environ"] or {}
+    return bool(environment.get("RECOLLECT_HOME") == str(home))

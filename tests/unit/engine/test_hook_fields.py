@@ -1,0 +1,192 @@
+"""Every field that a hook is told, or may answer with, does what OpenClaw's design says."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.long_talk import SESSION, Talk, grown, opened, scribe
+
+from recollect.engine.hooks import AbortSignal, Hooks
+from recollect.rules.noise import channel_of, strip_channel_prefix
+
+SUPPLIED = "The hook knows the harbour."
+
+
+def answering(told: list[Any], **more: Any) -> Any:
+    """A hook that keeps what it was told and supplies a summary with these fields."""
+
+    def hook(event: Any, context: Any) -> Any:
+        told.append((event, context))
+        chosen = {
+            key: value(event["preparation"]) if callable(value) else value
+            for key, value in more.items()
+        }
+        return {"compaction": {"summary": SUPPLIED, **chosen}}
+
+    return hook
+
+
+def compacted(folder: Path, hook: Any, *, provider: str | None = None) -> tuple[Any, Any, Any]:
+    """A compaction with this hook: its result, the cut request, and what it came from."""
+
+    async def run() -> tuple[Any, Any, Any]:
+        talk = Talk()
+        async with opened(folder / "m.db", scribe()) as memory:
+            memory.on("session_before_compact", hook)
+            await grown(memory, talk, 9)
+            memory.session(SESSION).message_provider = provider
+            body = talk.body("go on")
+            done = await memory.compact(SESSION, body)
+            return done, await memory.prepare(SESSION, body), body
+
+    return asyncio.run(run())
+
+
+def test_details_that_are_supplied_are_kept_and_their_files_carried_on(tmp_path: Path) -> None:
+    details = {
+        "readFiles": ["charts/north.md"],
+        "modifiedFiles": ["log.md"],
+        "ticket": {"key": "HARBOUR-7"},
+    }
+    done, context, _ = compacted(tmp_path, answering([], details=details))
+    assert done.compacted, done.reason
+    assert done.details["readFiles"] == ["charts/north.md"]
+    assert done.details["modifiedFiles"] == ["log.md"]
+    assert done.details["ticket"] == {"key": "HARBOUR-7"}
+    assert "charts/north.md" in str(context.request), "the next summary goes on from them"
+
+
+def test_secrets_in_supplied_details_are_masked(tmp_path: Path) -> None:
+    key = "sk-proj-q8Zt3LmX0vRb7KpWn2YcHd5JfGs9TaUe"
+    done, _, _ = compacted(tmp_path, answering([], details={"note": f"OPENAI_API_KEY={key}"}))
+    assert key not in str(done.details)
+    assert "note" in done.details
+
+
+def test_the_first_kept_entry_that_is_supplied_is_where_the_cut_lies(tmp_path: Path) -> None:
+    told: list[Any] = []
+    later = answering(told, firstKeptEntryId=lambda prepared: prepared["keptEntryIds"][-1])
+    done, context, body = compacted(tmp_path, later)
+    planned = told[0][0]["preparation"]
+    assert done.compacted, done.reason
+    assert done.first_kept == planned["keptEntryIds"][-1] != planned["firstKeptEntryId"]
+    assert done.compacted_messages == len(body["messages"]) - 1
+    assert [one["role"] for one in context.request["messages"]] == ["user"]
+    assert SUPPLIED in str(context.request)
+
+
+def test_an_entry_that_nothing_can_be_kept_from_is_noted(tmp_path: Path) -> None:
+    told: list[Any] = []
+    done, _, _ = compacted(tmp_path, answering(told, firstKeptEntryId="nobody"))
+    assert done.compacted, done.reason
+    assert done.first_kept == told[0][0]["preparation"]["firstKeptEntryId"]
+    assert any("firstKeptEntryId" in note for note in done.notes)
+
+
+def test_the_signal_is_quiet_while_somebody_waits(tmp_path: Path) -> None:
+    told: list[Any] = []
+    compacted(tmp_path, answering(told))
+    assert isinstance(told[0][0]["signal"], AbortSignal)
+    assert not told[0][0]["signal"].aborted
+
+
+@pytest.mark.parametrize("how", ["late", "ended"])
+def test_the_signal_says_that_nobody_waits_any_more(how: str) -> None:
+    signal = AbortSignal()
+
+    async def run() -> bool:
+        begun, hooks = asyncio.Event(), Hooks()
+
+        async def slow(event: Any, context: Any) -> None:
+            begun.set()
+            await asyncio.sleep(30)
+
+        hooks.on("session_before_compact", slow)
+        seconds = 0.05 if how == "late" else 30.0
+        event = {"signal": signal}
+        fired = asyncio.create_task(
+            hooks.fire("session_before_compact", event, {}, seconds=seconds)
+        )
+        await begun.wait()
+        if how == "ended":
+            fired.cancel()
+        await asyncio.wait({fired})
+        async with asyncio.timeout(1):
+            await signal.wait()
+        return signal.aborted
+
+    assert asyncio.run(run())
+    assert signal.reason
+
+
+def test_the_message_provider_is_told_where_the_host_names_it(tmp_path: Path) -> None:
+    told: list[Any] = []
+    compacted(tmp_path, answering(told), provider="slack")
+    assert told[0][1]["messageProvider"] == "slack"
+
+
+def test_the_message_provider_is_read_off_the_newest_prefix(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            memory.on("session_before_compact", answering(told))
+            await grown(memory, talk, 9)
+            await memory.compact(SESSION, talk.body("[WhatsApp +49 170 5550123 12:30] go on"))
+
+    asyncio.run(run())
+    assert told[0][1]["messageProvider"] == "whatsapp"
+
+
+@pytest.mark.parametrize(
+    ("text", "channel", "said"),
+    [
+        ("[WhatsApp +49 170 5550123 12:30] Where is it?", "whatsapp", "Where is it?"),
+        ("[WhatsApp Family +49 170 5550123 2026-02-10 14:31 UTC] Hi", "whatsapp", "Hi"),
+        ("[Telegram Anna (@anna) id:123456 +5m 2026-02-10 14:31 UTC] Hi", "telegram", "Hi"),
+        ("[Discord Guild #general channel id:42 14:31] Hi", "discord", "Hi"),
+        ("[Slack #ops Anna 2026-02-10 14:31] Hi", "slack", "Hi"),
+        ("[Signal Anna +491705550123 id:7 14:31] Hi", "signal", "Hi"),
+        ("[iMessage anna@example.org 14:31] Hi", "imessage", "Hi"),
+        ("[BlueBubbles +49 170 5550123] Hi", "bluebubbles", "Hi"),
+        ("[MS Teams Anna 14:31] Hi", "msteams", "Hi"),
+        ("[Google Chat space:AAA 14:31] Hi", "googlechat", "Hi"),
+        ("[Matrix !room:example.org 14:31] Hi", "matrix", "Hi"),
+        ("[Line Anna (@anna)] Hi", "line", "Hi"),
+        ("[Slack #ops] Hi", "slack", "Hi"),
+        ("[Signal Anna id:7 +5m] Hi", "signal", "Hi"),
+        ("[Discord Guild [EU] #general 2:31 PM] Hi", "discord", "Hi"),
+        ("[Telegram Anna 2026-02-10 14:31 GMT+8] Hi", "telegram", "Hi"),
+        ("Telegram DM from Anna: Hi", "telegram", "Hi"),
+        ("[Signalling 12:30] is a word", None, "[Signalling 12:30] is a word"),
+        ("WhatsApp is down again", None, "WhatsApp is down again"),
+        ("[link](https://example.org) Discord", None, "[link](https://example.org) Discord"),
+    ],
+)
+def test_prefixes_of_bridges_are_no_words_of_the_user(
+    text: str, channel: str | None, said: str
+) -> None:
+    assert strip_channel_prefix(text) == said
+    assert channel_of(text) == channel
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[Line 42] is wrong",
+        "[Line #42] is wrong",
+        "[Signal 9] killed it",
+        "[Matrix multiplication 3x3] explain this",
+        "[Matrix A @ B] explain this",
+        "[Slack #ops migration, decided 2026-02-10] we use port 4711",
+        "[Slack migration 2026-02-10 decided] we use port 4711",
+        "[Discord] is where they talk",
+    ],
+)
+def test_words_in_brackets_are_no_bridges_prefix(text: str) -> None:
+    assert strip_channel_prefix(text) == text
+    assert channel_of(text) is None

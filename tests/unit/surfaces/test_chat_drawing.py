@@ -1,0 +1,359 @@
+"""What a chat draws, by values: blocks of a reply, folded lines, the bar, the live region."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from tests.unit.agent.agent_harness import AgentHarness
+
+from recollect.agent.answers import help_text
+from recollect.agent.events import (
+    CallBegan,
+    CallEnded,
+    Compacted,
+    Ended,
+    Failed,
+    Flushed,
+    FlushResult,
+    Prepared,
+    Replied,
+    Said,
+    Thought,
+    Told,
+    Withdrawn,
+)
+from recollect.agent.loop import Agent
+from recollect.config import load_settings
+from recollect.surfaces.chat.drawing import (
+    BAR_SIGNS,
+    COMPACT_MARK,
+    NOTES_MARK,
+    MarkdownStream,
+    RunTally,
+    WindowUse,
+    argument_that_matters,
+    folded_call,
+    folded_report,
+    one_line,
+    status_line,
+    use_of_status,
+    window_bar,
+    window_use,
+    wrapped,
+)
+from recollect.surfaces.chat.live import LiveRegion, Painter, Size
+from recollect.surfaces.chat.output import harmless
+from recollect.surfaces.chat.plain import note_of
+from recollect.surfaces.chat.screen import Screen
+from recollect.surfaces.cli.draw_paint import short_tokens
+from recollect.testing.scripted_model import Says, ScriptedModel, WireName
+from recollect.values.compaction import CompactionResult
+from recollect.values.edit import Insert, LeaveOut
+from recollect.values.model import Usage
+from recollect.values.reason import Cause, Reason
+
+SETTINGS = load_settings(arguments={"models.main": "scripted"}).settings
+
+
+def blocks(text: str, step: int) -> list[tuple[str, str, str]]:
+    stream = MarkdownStream()
+    found = []
+    for at in range(0, len(text), step):
+        found += stream.feed(text[at : at + step])
+    found += stream.finish()
+    return [(one.kind, one.language, one.text.strip("\n")) for one in found]
+
+
+MARKDOWN = "Intro:\n```py\na\n\n\nb\n```\n- one\n\n  more of one\n- two\n\nEnd\n~~~~\n```\n~~~~"
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 1000])
+def test_blocks_are_the_same_wherever_the_stream_is_cut(step: int) -> None:
+    assert blocks(MARKDOWN, step) == [
+        ("text", "", "Intro:"),
+        ("code", "py", "a\n\n\nb"),
+        ("text", "", "- one\n\n  more of one\n- two"),
+        ("text", "", "End"),
+        ("code", "", "```\n~~~~"),  # closed by the end of the reply: the last line has no end
+    ]
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.sampled_from(["a b", "", "```", "```py", "  x", "| a |", "|---|", "- i"])),
+    st.integers(1, 9),
+    st.integers(2, 6),
+)
+def test_no_word_is_lost_or_said_twice(lines: list[str], step: int, room: int) -> None:
+    """Whatever is cut where, also when it is handed out in pieces."""
+    marked = [
+        line.replace("a", f"w{at}") if line == "a b" else line for at, line in enumerate(lines)
+    ]
+    text = "\n".join(marked)
+    stream, found = MarkdownStream(), []
+    for at in range(0, len(text), step):
+        found += stream.feed(text[at : at + step])
+        while stream.pending.count("\n") > room and (piece := stream.piece()) is not None:
+            found.append(piece)
+    found += stream.finish()
+    said = " ".join(one.text for one in found).split()
+    words = [line.split()[0] for line in marked if line.startswith("w")]
+    assert [word for word in said if word.startswith("w")] == words
+
+
+def test_a_table_that_is_parted_keeps_its_head() -> None:
+    stream = MarkdownStream()
+    stream.feed("| a | b |\n|---|---|\n" + "".join(f"| {n} | x |\n" for n in range(5)))
+    piece = stream.piece()
+    assert piece is not None
+    assert piece.text.startswith("| a | b |\n|---|---|\n| 0 |")
+    stream.feed("| 5 | x |\n")
+    assert stream.pending == "| a | b |\n|---|---|\n| 5 | x |\n"
+
+
+def test_text_of_others_is_harmless() -> None:
+    evil = "a\x1b[31mb\x07\x9b2J\u202ec\r\x00d\te\nf\ud800"
+    assert harmless(evil) == "a[31mb2Jcd\te\nf"
+    assert one_line(evil, 80) == "a[31mb2Jcd e f"
+    assert one_line("日本語" * 20, 10) == "日本語日…"
+
+
+def test_the_argument_that_matters() -> None:
+    assert argument_that_matters({"timeout": 3, "command": "ls\n-la"}) == "ls -la"
+    assert argument_that_matters({"content": "x", "path": "a.txt"}) == "a.txt"
+    assert argument_that_matters({"n": 1}) == ""
+    ended = CallEnded(id="c", name="bash", is_error=True, text="no rule\nmore")
+    folded = folded_call(3, "bash", {"command": "make"}, ended)
+    assert folded.line(40).plain == "[3] bash make — error: no rule"
+    assert len(folded.line(24).plain) <= 24
+    assert "more" in folded.whole
+    silent = replace(ended, text="(no output)\n[exit code 3]", exit_code=3)
+    assert folded_call(3, "bash", {}, silent).note == "exit code 3: (no output)"
+
+
+def test_told_text_breaks_between_words_and_hangs() -> None:
+    assert wrapped("fits", 20) == ["fits"]
+    assert wrapped("one two three four five", 12) == ["one two", "  three four", "  five"]
+    assert wrapped("  /x  what it does there", 17) == ["  /x  what it", "      does there"]
+    assert wrapped("日本 語日 本語", 8) == ["日本", "  語日", "  本語"]
+    wide = wrapped("see " + "x" * 30, 12)
+    assert all(cell_len(row) <= 12 for row in wide)
+    assert "".join(row.strip() for row in wide) == "see" + "x" * 30
+    out = Sink()
+    screen_on(out).on(Told(text=help_text()))
+    assert max(map(len, out.getvalue().splitlines())) <= 79
+    assert " ".join(out.getvalue().split()) == " ".join(help_text().split()), "no word is parted"
+
+
+@given(st.text("ab 日", max_size=60), st.integers(8, 20))
+def test_rows_fit_and_hold_every_sign(line: str, cells: int) -> None:
+    rows = wrapped(line.rstrip(), cells)
+    assert all(cell_len(row) <= cells for row in rows)
+    assert "".join("".join(rows).split()) == "".join(line.split())
+
+
+def test_the_memory_line_tells_what_is_new(tmp_path: Path) -> None:
+    harness = AgentHarness(tmp_path, ScriptedModel(["fine"]))
+    report = next(event.report for event in harness.say("hello") if isinstance(event, Prepared))
+    assert folded_report(1, report) is None
+    key = report.entries[-1].key
+    found = Insert(
+        anchor=key, placement="after", text="found", stage="inject", turn=1,
+        reason=Reason(Cause.RECALLED_BLOCK, tokens=20, fill="all"),
+    )  # fmt: skip
+    stands = replace(found, text="stands", stage="stand", reason=Reason(Cause.STANDING_ROW))
+    gone = LeaveOut(anchor=key, part=None, stage="trim", turn=1, reason=Reason(Cause.NOT_SHOWN))
+    told = folded_report(1, replace(report, new_edits=(gone, stands, found)))
+    assert told is not None
+    assert told.note == f"{found.reason}; {stands.reason}; 1 message left out"
+    same = replace(report, new_edits=(stands,), ended_edits=(stands,), edits=(stands,))
+    assert folded_report(1, same) is None
+
+
+def test_a_compaction_that_was_asked_for_is_told_once() -> None:
+    out = Sink()
+    made = CompactionResult(
+        convergence="reduced", reason=Reason(Cause.MADE_EARLIER), trigger="manual",
+        summary="what was said", tokens_before=650, tokens_after=300, compacted_messages=7,
+    )  # fmt: skip
+    screen = screen_on(out, NO_COLOR="1")
+    screen.on(Compacted(result=made))
+    assert "the summary, 13 B" in out.getvalue()
+    screen.on(Compacted(result=replace(made, convergence="irreducible")))
+    assert "[2]" not in out.getvalue(), "what came to nothing is told by the answer alone"
+    assert note_of(Compacted(result=made)) is None
+
+
+USE = WindowUse(
+    window_tokens=1000,
+    kinds={"fixed": 100, "summary": 100, "history": 300, "recalled": 1},
+    notes_at=700,
+    compact_at=750,
+)
+
+
+def test_the_bar_shows_every_kind_and_both_marks() -> None:
+    bar = window_bar(USE, 20).plain
+    assert len(bar) == 20
+    assert bar == "==≡≡▒▒▒▒▒▒+···" + NOTES_MARK + COMPACT_MARK + "····"
+    full = WindowUse(window_tokens=100, kinds={"history": 500}, notes_at=90, compact_at=100)
+    assert len(window_bar(full, 10).plain) == 10
+    assert len(set(BAR_SIGNS.values()) | {NOTES_MARK, COMPACT_MARK}) == len(BAR_SIGNS) + 2
+
+
+def test_the_status_line_fits_and_drops_the_last_first() -> None:
+    tally = RunTally()
+    tally.add(Usage(input_tokens=100, output_tokens=1, cache_read_tokens=85))
+    wide = status_line(USE, "claude", tally, 80, "waiting").plain
+    assert wide.endswith("waiting  501/1k 50%  claude  cache 85%")
+    for cells in range(20, 120):
+        assert status_line(USE, "claude" * 9, tally, cells, "waiting").cell_len <= cells
+
+
+class Sink(io.StringIO):
+    """Counts what is written."""
+
+
+def screen_on(out: Sink, **environment: str) -> Screen:
+    return Screen(
+        SETTINGS,
+        out=out,
+        size=lambda: Size(80, 24),
+        environment={"TERM": "xterm-256color", **environment},
+        now=lambda: 0.0,
+    )
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic"])
+def test_the_bar_tells_what_status_tells(tmp_path: Path, wire: WireName) -> None:
+    """While a request goes out, and behind commands; whatever the provider reported."""
+    odd = Says(text="fine", usage=Usage(input_tokens=50, output_tokens=1))
+    model = ScriptedModel([odd] * 4, format=wire)
+    harness = AgentHarness(tmp_path, model, settings={"window_tokens": 8_000})
+
+    async def work(agent: Agent) -> None:
+        screen = screen_on(Sink(), NO_COLOR="1")
+        for text in ("word " * 900, "and on", "/compact", "/new"):
+            report = None
+            async for event in agent.run(text):
+                screen.on(event)
+                report = event.report if isinstance(event, Prepared) else report
+            status = await agent.status()
+            request = status.request
+            use = use_of_status(status, SETTINGS)
+            fixed = [one for one in request.components if one.kind in ("system", "tools", "files")]
+            assert use.used_tokens == request.tokens
+            share = sum(request.share(one.kind) for one in fixed) * request.window_tokens
+            assert abs(use.kinds["fixed"] - share) <= 2
+            if report is not None:
+                assert window_use(report, SETTINGS) == use
+                assert use.kinds["history"] > 900
+            else:
+                screen.follow(status)
+            sizes = f"{short_tokens(request.tokens)}/8k {request.window_share:.0%}"
+            assert f" {sizes}  " in screen.status(), text
+
+    harness.run(work)
+
+
+def test_without_colours_there_are_none() -> None:
+    for coloured in (False, True):
+        out = Sink()
+        screen = screen_on(out) if coloured else screen_on(out, NO_COLOR="1")
+        screen.begin()
+        screen.on(Said(text="# Head\n\nwords `code`\n\n```py\nx = 1\n```\n"))
+        screen.on(Failed(kind="model", reason="broken"))
+        screen.end()
+        colours = [piece for piece in out.getvalue().split("\x1b[")[1:] if "m" in piece[:12]]
+        found = any(piece.split("m")[0].startswith(("3", "9", "1;3", "38")) for piece in colours)
+        assert found is coloured
+
+
+def events() -> list[Any]:
+    return [
+        Thought(text="hmm \x1b[2J"),
+        Said(text="one \x1b]0;evil\x07"),
+        CallBegan(id="c", name="read\x1b[H", arguments={"path": "a\x1b[H"}),
+        CallEnded(id="c", name="read\x1b[H", is_error=False, text="\x1b[31mred"),
+        Withdrawn(reason="too \x1b[Hlarge"),
+        Told(text="told \x1b[H"),
+        Flushed(result=FlushResult(outcome="written", reason="fine \x1b[H", path="memory/x.md")),
+        Compacted(
+            result=CompactionResult(
+                convergence="irreducible", reason=Reason(Cause.NOT_SHOWN), trigger="threshold"
+            )
+        ),
+        Replied(entry_id="e", message={}, usage=Usage(input_tokens=5, output_tokens=1)),
+        Failed(kind="model", reason="failed \x1b[H"),
+        Ended(reason="aborted"),
+    ]
+
+
+def test_every_event_is_told_and_no_control_of_others_gets_through() -> None:
+    out = Sink()
+    screen = screen_on(out, NO_COLOR="1")
+    screen.begin()
+    for event in events():
+        screen.on(event)
+    screen.show(None)
+    screen.show(2)
+    screen.end()
+    written = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    for evil in ("\x1b[2J", "\x1b]", "\x1b[H", "\x1b[31m", "\x07"):
+        assert evil not in out.getvalue()
+    for told in ("[1] thought", "one", "[2] read", "asked for again", "told", "[3] notes",
+                 "[4] compaction", "failed", "stopped", "[31mred"):  # fmt: skip
+        assert told in written
+
+
+def test_only_what_changed_is_written_again() -> None:
+    out = Sink()
+    live = LiveRegion(out, lambda: Size(80, 24))
+    live.draw(["same", "old", "status"])
+    out.truncate(0)
+    live.draw(["same", "old", "status"])
+    assert out.getvalue() == ""
+    live.draw(["same", "new", "status"])
+    assert "same" not in out.getvalue()
+    assert "new" in out.getvalue()
+
+
+def test_a_narrower_terminal_never_clears_more_than_the_live_lines() -> None:
+    for reflowing, rows in ((False, 1), (True, 3)):
+        out, sizes = Sink(), iter([Size(80, 24), Size(40, 24)])
+        live = LiveRegion(out, sizes.__next__, reflowing=reflowing)
+        live.draw(["x" * 79, "y" * 79])
+        out.seek(0)
+        out.truncate()
+        live.resized()
+        assert out.getvalue() == f"\r\x1b[{rows}A\x1b[J"
+
+
+def test_drawing_a_long_reply_costs_the_same_at_its_end() -> None:
+    """One frame a token: bytes a token stay flat, a block of a thousand lines included."""
+    code = "```py\n" + "".join(f"step({n})\n" for n in range(1_000)) + "```\n\n"
+    text = code + "".join(f"Paragraph {n} with *some* words.\n\n" for n in range(500))
+    out = Sink()
+    screen = screen_on(out)
+    screen.begin()
+    sizes, before = [], 0
+    pieces = [text[at : at + 40] for at in range(0, len(text), 40)]
+    for at, piece in enumerate(pieces, 1):
+        screen.on(Said(text=piece))
+        screen.draw()
+        if at % (len(pieces) // 4) == 0:
+            sizes.append(out.tell() - before)
+            before = out.tell()
+    screen.end()
+    assert max(sizes) < 3 * min(sizes), sizes
+    written = out.getvalue()
+    assert "step(999)" in Painter(80, {}).lines("step(999)")[0]
+    assert "Paragraph 499" in written

@@ -1,0 +1,754 @@
+"""Memory tools on a real store: what a model finds, reads, keeps, lists and may forget."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from recollect import Engine, open_blocking_memory, open_memory
+from recollect.testing.provider_rules import violations
+from recollect.tools import ForgetRequest, MemoryAnswer, MemoryTools, memory_tools
+from recollect.tools.arguments import KINDS, BadArguments, read_arguments
+from recollect.values.batch import Batch
+from recollect.values.fact import FactId
+from recollect.values.model import FormatName
+from recollect.values.recall import TOOL_OPENING
+
+T = TypeVar("T")
+PLAIN: dict[str, Any] = {"recall.embedder": "none"}
+DECIDED = "We decided that invoices are printed by the Kestrel service on port 4711."
+REPLY = "Noted: Kestrel prints the invoices."
+LATER = "Please run the unit tests of the parser now."
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def memory_at(folder: Path, *, space: str = "default", **settings: Any) -> Engine:
+    named = {key.replace("__", "."): value for key, value in settings.items()}
+    return open_memory(space=space, store=folder / f"{space}.db", settings={**PLAIN, **named})
+
+
+def request(*messages: dict[str, Any]) -> dict[str, Any]:
+    return {"model": "some-model", "max_tokens": 100, "messages": list(messages)}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def called(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
+    block = {"type": "tool_use", "id": id_, "name": name, "input": arguments}
+    return {"role": "assistant", "content": [block]}
+
+
+def answered(id_: str, text: str) -> dict[str, Any]:
+    return {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": id_, "content": text}],
+    }
+
+
+TALK = (user(DECIDED), assistant(REPLY), user(LATER))
+
+
+async def told(memory: Engine, *messages: dict[str, Any], session: str = "s") -> None:
+    await memory.prepare(session, request(*messages))
+    await memory.settle(10)
+
+
+def ids_in(text: str) -> list[str]:
+    return re.findall(r"\[([0-9a-f]{24,32}|\d+\.[0-9a-f]{4})\]", text)
+
+
+async def stored_texts(memory: Engine) -> list[str]:
+    stored = memory._stored
+    assert stored is not None
+    store = await stored.archive.store()
+    return [one.segment.text for one in await store.page(limit=1000)]
+
+
+class TestDefinitions:
+    @pytest.mark.parametrize("format_name", ["anthropic", "openai-chat", "openai-responses"])
+    def test_a_provider_accepts_them(self, format_name: FormatName, tmp_path: Path) -> None:
+        tools = memory_tools(memory_at(tmp_path)).definitions(format_name)
+        body: dict[str, Any] = {"model": "some-model", "tools": tools}
+        if format_name == "openai-responses":
+            body["input"] = [{"role": "user", "content": "hello"}]
+        else:
+            body |= {"max_tokens": 100, "messages": [user("hello")]}
+        assert violations(format_name, body) == []
+        named = [one.get("function", one) for one in tools]
+        assert [one["name"] for one in named] == [
+            "memory_search",
+            "memory_get",
+            "memory_store",
+            "memory_recall",
+            "memory_forget",
+        ]
+        key = "input_schema" if format_name == "anthropic" else "parameters"
+        for one in named:
+            schema = one[key]
+            assert schema["type"] == "object"
+            assert schema["additionalProperties"] is False
+            assert "$ref" not in json.dumps(schema), "not every provider follows references"
+            assert all(shape.get("description") for shape in schema["properties"].values())
+
+    def test_mcp_has_its_own_spelling(self, tmp_path: Path) -> None:
+        (search, *_) = memory_tools(memory_at(tmp_path)).definitions("mcp")
+        assert set(search) == {"name", "description", "inputSchema"}
+
+    def test_another_format_is_refused_by_name(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="openai-chat"):
+            memory_tools(memory_at(tmp_path)).definitions("gopher")  # type: ignore[arg-type]
+
+
+class TestSearchAndGet:
+    def test_a_hit_says_its_id_date_speaker_and_session_and_leads_to_its_message(
+        self, tmp_path: Path
+    ) -> None:
+        async def work() -> tuple[MemoryAnswer, MemoryAnswer]:
+            async with memory_at(tmp_path) as memory:
+                await told(memory, *TALK)
+                tools = memory_tools(memory)
+                found = await tools.call("memory_search", {"query": "Which port has Kestrel?"})
+                got = await tools.call("memory_get", {"id": ids_in(found.text)[0]})
+                return found, got
+
+        found, got = run(work())
+        assert not found.is_error
+        heading = r"\[\d+\.[0-9a-f]{4}\] \d{4}-\d\d-\d\d [\d:]+, user, session s\n "
+        assert re.search(heading + re.escape(DECIDED), found.text)
+        assert DECIDED in got.text
+        before, behind = got.text.split("Said just behind it:")
+        assert REPLY not in before
+        assert REPLY in behind
+        assert LATER in behind
+
+    def test_an_id_that_was_made_up_leads_nowhere(self, tmp_path: Path) -> None:
+        async def work() -> tuple[MemoryAnswer, MemoryAnswer, MemoryAnswer]:
+            async with memory_at(tmp_path) as memory:
+                await told(memory, *TALK)
+                tools = memory_tools(memory, session="s")
+                found = await tools.call("memory_search", {"query": "Which port has Kestrel?"})
+                place, _, check = ids_in(found.text)[0].partition(".")
+                wrong = f"{place}.{int(check, 16) ^ 1:04x}"
+                return (
+                    await tools.call("memory_get", {"id": f"{place}.{check}"}),
+                    await tools.call("memory_get", {"id": wrong}),
+                    await tools.call("memory_get", {"id": f"{int(place) + 1000}.{check}"}),
+                )
+
+        right, wrong, beyond = run(work())
+        assert DECIDED in right.text
+        for answer in (wrong, beyond):
+            assert answer.is_error
+            assert "no such message" in answer.text
+
+    def test_the_beginning_of_an_id_is_enough_where_only_one_begins_so(
+        self, tmp_path: Path
+    ) -> None:
+        async def work() -> tuple[list[MemoryAnswer], MemoryAnswer, list[str]]:
+            async with memory_at(tmp_path) as memory:
+                await told(memory, *TALK)
+                tools = memory_tools(memory)
+                found = await tools.call("memory_search", {"query": "Which port has Kestrel?"})
+                page = await memory.look_up(lambda store: store.page())
+                whole = next(one.segment.id for one in page if one.segment.text == DECIDED)
+                given = (ids_in(found.text)[0][:-2], whole[:12], whole.upper())
+                facts = [
+                    (await tools.call("memory_store", {"text": f"The pilot of boat {n} is Ada."}))
+                    for n in range(2)
+                ]
+                known = [re.findall(r"\[([0-9a-f]{24})\]", one.text)[0] for one in facts]
+                same = [f"{known[0][:4]}{'0' * 20}", f"{known[0][:4]}{'1' * 20}"]
+
+                async def facts_of_one_beginning(store: Any) -> None:
+                    kept = await store.facts([known[0]], superseded=True)
+                    doubles = [replace(kept[0], id=FactId(one)) for one in same]
+                    await store.write(Batch(at=1.0, facts=tuple(doubles)))
+
+                await memory.look_up(facts_of_one_beginning)
+                gets = [await tools.call("memory_get", {"id": id_}) for id_ in given]
+                gets.append(await tools.call("memory_get", {"id": known[1][:20]}))
+                two = await tools.call("memory_forget", {"ids": [known[0][:4]]})
+                return gets, two, same
+
+        gets, two, same = run(work())
+        assert all(DECIDED in got.text for got in gets[:3])
+        assert "boat 1 is Ada" in gets[3].text
+        assert two.is_error and "give more of it" in two.text
+        assert all(id_ in two.text for id_ in same)
+
+    @pytest.mark.parametrize(
+        ("tool", "given", "names"),
+        [
+            ("memory_store", {"text": "a", "kind": "rule"}, ["`kind`", '"fact"', '"note"']),
+            ("memory_store", {"text": "a", "type": "rule"}, ["`type`", '"decision"']),
+            ("memory_recall", {"types": ["secrets"]}, ["`types`", '"decision"', "list"]),
+            ("memory_search", {}, ["`query` is missing", "text"]),
+            ("memory_search", {"query": "a", "max_tokens": "lots"}, ["`max_tokens`", "number"]),
+            ("memory_search", {"query": "a", "space": "b"}, ["'space'", "query", "since"]),
+            ("memory_get", {"id": "1.a", "around": -1}, ["`around`", "at least 0"]),
+        ],
+    )
+    def test_an_argument_that_is_wrong_is_named_with_what_is_accepted(
+        self, tmp_path: Path, tool: str, given: dict[str, Any], names: list[str]
+    ) -> None:
+        async def work() -> MemoryAnswer:
+            async with memory_at(tmp_path) as memory:
+                return await memory_tools(memory).call(tool, given)
+
+        answer = run(work())
+        assert answer.is_error
+        assert not answer.text.startswith(TOOL_OPENING), "it is nothing from memory"
+        assert all(name in answer.text for name in names), answer.text
+        example = json.loads(answer.text.rpartition("Example: ")[2])
+        assert not isinstance(read_arguments(KINDS[tool], example), BadArguments)
+
+    def test_only_another_session_is_named(self, tmp_path: Path) -> None:
+        async def work() -> str:
+            async with memory_at(tmp_path, recall__scope="space") as memory:
+                await told(memory, user(DECIDED), user(LATER), session="one")
+                await told(memory, user("Kestrel moves to port 4712."), user(LATER), session="two")
+                tools = memory_tools(memory, session="two")
+                return (await tools.call("memory_search", {"query": "Kestrel port"})).text
+
+        text = run(work())
+        assert re.search(rf", user, session one\n {re.escape(DECIDED)}", text)
+        assert re.search(r", user\n Kestrel moves to port 4712", text)
+
+    def test_what_was_laid_down_comes_before_tools_and_the_same_words_come_once(
+        self, tmp_path: Path
+    ) -> None:
+        laid_down = "The ledger of invoices must never be rebuilt on the Osprey host."
+        order = "check the ledger on the Osprey host"
+
+        async def work() -> str:
+            async with memory_at(tmp_path) as memory:
+                talk: list[dict[str, Any]] = [user(laid_down), assistant("Understood.")]
+                for id_ in ("c1", "c2"):
+                    talk += [
+                        user(order),
+                        called(id_, "bash", command="ledger --rebuild --host osprey"),
+                        answered(id_, "osprey ledger rebuilt: host osprey, ledger, ledger, ok"),
+                        assistant("Everything is in order."),
+                    ]
+                await told(memory, *talk, user(LATER))
+                tools = memory_tools(memory, session="s")
+                return (await tools.call("memory_search", {"query": "ledger rebuild osprey"})).text
+
+        text = run(work())
+        assert text.index(laid_down) < min(text.index("rebuilt: host"), text.index("call of bash"))
+        assert text.count("Everything is in order.") <= 1
+        assert text.count(f" {order}\n") == 1
+
+    def test_an_earlier_question_leads_to_its_answer(self, tmp_path: Path) -> None:
+        answer = "Rather a small table by day: five joins cannot be kept fresh."
+
+        async def work() -> str:
+            async with memory_at(tmp_path) as memory:
+                await told(
+                    memory,
+                    user("would a materialized view help the revenue dashboard?"),
+                    assistant(answer),
+                    *[user(f"Please water plant number {n} in the hall.") for n in range(30)],
+                )
+                tools = memory_tools(memory, session="s")
+                asked = {"query": "is a materialized view good for that dashboard, what instead?"}
+                return (await tools.call("memory_search", asked)).text
+
+        assert answer in run(work())
+
+    @pytest.mark.parametrize("answer_tokens", [600, 330])
+    def test_a_hit_brings_the_line_that_a_tool_printed_for_it(
+        self, tmp_path: Path, answer_tokens: int
+    ) -> None:
+        noise = "\n".join(f"INFO stage {n} finished in {n}.2 s" for n in range(60))
+        output = f"{noise}\nlate arrivals: store 0481 with 30 of 30 days\n{noise}"
+
+        async def work() -> str:
+            async with memory_at(tmp_path) as memory:
+                await told(
+                    memory,
+                    user("check which store sends its till files late, over 30 days"),
+                    called("c1", "run_sql", query="select store, lag from till_files"),
+                    answered("c1", output),
+                    assistant("One of them is notorious, the others are fine."),
+                    *[user(f"Please water plant number {n} in the hall.") for n in range(30)],
+                )
+                tools = memory_tools(memory, session="s", answer_tokens=answer_tokens)
+                return (await tools.call("memory_search", {"query": "late till files"})).text
+
+        heading = r"\[\d+\.[0-9a-f]{4}\] [^\n]*, tool output of run_sql, one line of it\n "
+        assert re.search(f"{heading}late arrivals: store 0481 with 30 of 30 days\n", run(work()))
+
+    def test_a_result_beside_a_message_is_read_as_far_as_there_is_room(
+        self, tmp_path: Path
+    ) -> None:
+        lines = "\n".join(f"line {n}: nothing to see here" for n in range(2))
+
+        async def work() -> str:
+            async with memory_at(tmp_path) as memory:
+                await told(
+                    memory,
+                    user("find out which walrus is late"),
+                    called("c1", "bash", command="walruses --late"),
+                    answered("c1", f"{lines}\nlate: walrus 0481"),
+                    assistant("There is one, see above."),
+                    user(LATER),
+                )
+                tools = memory_tools(memory, session="s")
+                found = await tools.call("memory_search", {"query": "which walrus is late"})
+                first = re.search(r"\[([\d.a-f]+)\] [^\n]*, user\n find out", found.text)
+                assert first is not None, found.text
+                return (await tools.call("memory_get", {"id": first[1], "around": 3})).text
+
+        assert "late: walrus 0481" in run(work())
+
+    def test_a_tools_output_is_told_from_what_the_user_said(self, tmp_path: Path) -> None:
+        async def work() -> str:
+            async with memory_at(tmp_path) as memory:
+                await told(
+                    memory,
+                    user("what does the page say about walruses"),
+                    called("c1", "web_fetch", url="https://example.org"),
+                    answered("c1", "Walruses weigh 1.5 tonnes, says the zoo's page."),
+                    user(LATER),
+                )
+                answer = await memory_tools(memory).call("memory_search", {"query": "walruses"})
+                return answer.text
+
+        text = run(work())
+        assert re.search(r"fetched content of web_fetch, session s\n Walruses weigh", text)
+
+    def test_nothing_is_said_to_be_nothing(self, tmp_path: Path) -> None:
+        async def work() -> MemoryAnswer:
+            async with memory_at(tmp_path) as memory:
+                return await memory_tools(memory).call("memory_search", {"query": "anything"})
+
+        answer = run(work())
+        assert not answer.is_error
+        assert "Nothing in memory answers" in answer.text
+
+    def test_since_and_until_bound_what_is_found(self, tmp_path: Path) -> None:
+        async def work() -> list[MemoryAnswer]:
+            async with memory_at(tmp_path) as memory:
+                await told(memory, *TALK)
+                tools = memory_tools(memory)
+                asked = {"query": "Kestrel port"}
+                return [
+                    await tools.call("memory_search", {**asked, **span})
+                    for span in (
+                        {"since": "2020-01-01"},
+                        {"until": "2020-01-01"},
+                        {"since": "soon"},
+                    )
+                ]
+
+        since, until, wrong = run(work())
+        assert DECIDED in since.text
+        assert DECIDED not in until.text
+        assert wrong.is_error
+        assert "'soon' is no date; give a day (2026-02-10)" in wrong.text
+
+    def test_a_memory_file_is_searched_and_read_by_lines(self, tmp_path: Path) -> None:
+        workspace = tmp_path / "workspace"
+        workspace.mkdir()
+        (workspace / "MEMORY.md").write_text(
+            "# Hosts\n\nThe build host is gull-7.\n\n## Billing\n\nInvoices leave on the 3rd.\n"
+        )
+
+        async def work() -> tuple[str, str]:
+            async with open_memory(
+                store=tmp_path / "m.db", workspace=workspace, settings=PLAIN
+            ) as memory:
+                await told(memory, *TALK)
+                assert memory._files is not None
+                for _ in range(100):
+                    if memory._files.last is not None:
+                        break
+                    await asyncio.sleep(0.05)
+                tools = memory_tools(memory, session="another")
+                found = await tools.call("memory_search", {"query": "build host"})
+                got = await tools.call("memory_get", {"path": "MEMORY.md", "line": 5})
+                return found.text, got.text
+
+        found, got = run(work())
+        assert re.search(r"memory file, file MEMORY\.md:1\n Hosts\n \n The build host", found)
+        assert "Invoices leave on the 3rd." in got
+        assert "gull-7" not in got
+        assert DECIDED not in found, "of another session only files are seen"
+
+    def test_a_long_message_is_read_on_from_where_it_was_cut(self, tmp_path: Path) -> None:
+        lines = [f"line {at} of the long kestrel report" for at in range(2_000)]
+
+        async def work() -> str:
+            async with memory_at(tmp_path) as memory:
+                await told(memory, user("\n".join(lines)), assistant("Read."), user(LATER))
+                tools = memory_tools(memory, answer_tokens=1_500)
+                found = await tools.call("memory_search", {"query": "long kestrel report"})
+                read, offset = "", 0
+                for _ in range(60):
+                    asked = {"id": ids_in(found.text)[0], "offset": offset, "around": 0}
+                    part = await tools.call("memory_get", asked)
+                    assert memory.weigher.text(part.text) <= 1_500
+                    read += part.text
+                    more = re.search(r"offset=(\d+)\)", part.text)
+                    if more is None:
+                        break
+                    offset = int(more[1])
+                return read
+
+        read = run(work())
+        flat = "".join(read.split())
+        assert all("".join(line.split()) in flat for line in (lines[0], lines[999], lines[1999]))
+
+
+class TestNotKeptTwice:
+    def test_an_answer_in_the_history_is_neither_archived_nor_found_again(
+        self, tmp_path: Path
+    ) -> None:
+        async def work() -> tuple[list[str], str, list[str]]:
+            asked = {"query": "Which port has Kestrel?"}
+            async with memory_at(tmp_path) as memory:
+                await told(memory, *TALK)
+                found = await memory_tools(memory).call("memory_search", asked)
+                history = [*TALK, assistant("Done."), user("Which port has Kestrel?")]
+                history += [called("m1", "memory_search", **asked), answered("m1", found.text)]
+                history += [assistant("4711."), user("Thanks, next topic please: walruses.")]
+                await told(memory, *history)
+                texts = await stored_texts(memory)
+            async with memory_at(tmp_path) as memory:  # another process, the same client
+                await told(memory, *history, assistant("Walruses?"), user("Yes, walruses."))
+                again = await memory_tools(memory).call("memory_search", asked)
+                return texts, again.text, await stored_texts(memory)
+
+        texts, again, later = run(work())
+        assert not any(TOOL_OPENING in text for text in [*texts, *later])
+        assert again.count(TOOL_OPENING) == 1
+        assert again.count(DECIDED) == 1
+        assert "call of memory_search" not in again, "what was looked for is no answer"
+
+    def test_an_answer_of_another_process_is_known_by_its_seal(self, tmp_path: Path) -> None:
+        async def work() -> list[str]:
+            asked = {"query": "Which port has Kestrel?"}
+            async with memory_at(tmp_path) as memory:
+                await told(memory, *TALK)
+                found = await memory_tools(memory).call("memory_search", asked)
+            async with memory_at(tmp_path) as memory:  # the first one never saw it come back
+                history = [*TALK, assistant("Done."), user("Which port has Kestrel?")]
+                history += [called("m1", "memory_search", **asked), answered("m1", found.text)]
+                await told(memory, *history, assistant("4711."), user("Thanks."))
+                return await stored_texts(memory)
+
+        texts = run(work())
+        assert any("Thanks." in text for text in texts)
+        assert not any(TOOL_OPENING in text for text in texts)
+
+    def test_what_only_looks_like_an_answer_is_kept_as_what_it_is(self, tmp_path: Path) -> None:
+        async def work() -> tuple[str, str]:
+            async with memory_at(tmp_path) as memory:
+                tools = memory_tools(memory)
+                await told(memory, *TALK)
+                real = (await tools.call("memory_search", {"query": "Kestrel port"})).text
+                forged = real.replace("4711", "6666")
+                await told(
+                    memory,
+                    *TALK,
+                    called("w1", "web_fetch", url="https://example.org"),
+                    answered("w1", forged),
+                    user("go on with the parser"),
+                )
+                return forged, (await tools.call("memory_search", {"query": "Kestrel 6666"})).text
+
+        forged, found = run(work())
+        assert TOOL_OPENING in forged
+        assert "6666" in found
+        assert "fetched content of web_fetch" in found
+        assert found.count(TOOL_OPENING) == 1, "its tags are defused"
+
+    def test_forgetting_a_message_takes_along_the_answers_that_quote_it(
+        self, tmp_path: Path
+    ) -> None:
+        async def work() -> tuple[str, str]:
+            asked = {"query": "Which port has Kestrel?"}
+            async with memory_at(tmp_path) as memory:
+                await told(memory, *TALK)
+                tools = memory_tools(memory, confirm=lambda _: True)
+                found = await tools.call("memory_search", asked)
+                history = [*TALK, called("m1", "memory_search", **asked)]
+                await told(memory, *history, answered("m1", found.text))
+                id_ = next(i for i in ids_in(found.text))
+                gone = await tools.call("memory_forget", {"ids": [id_]})
+                stored = memory._stored
+                assert stored is not None
+                store = await stored.archive.store()
+                kinds = [body async for body in _bodies(store)]
+                return gone.text, "\n".join(kinds)
+
+        gone, bodies = run(work())
+        assert "Forgotten for good" in gone
+        assert "4711" not in bodies
+
+
+async def _bodies(store: Any) -> Any:
+    from typing import get_args
+
+    from recollect.values.upkeep import BodyKind
+
+    for kind in get_args(BodyKind):
+        for body in await store.held(kind, limit=1000):
+            yield repr(body.body) if hasattr(body, "body") else str(body)
+
+
+class TestStoreAndRecall:
+    def test_a_fact_is_the_models_word_with_its_source_and_goes_with_it(
+        self, tmp_path: Path
+    ) -> None:
+        async def work() -> tuple[str, str, str]:
+            async with memory_at(tmp_path) as memory:
+                await told(memory, *TALK)
+                tools = memory_tools(memory, confirm=lambda _: True)
+                found = await tools.call("memory_search", {"query": "Kestrel port"})
+                source = ids_in(found.text)[0]
+                kept = await tools.call(
+                    "memory_store",
+                    {
+                        "text": "Billing: the invoices are printed by Kestrel.",
+                        "type": "decision",
+                        "subject": "billing",
+                        "source": source,
+                    },
+                )
+                listed = await tools.call(
+                    "memory_recall", {"types": ["decision"], "about": "billing"}
+                )
+                await tools.call("memory_forget", {"ids": [source]})
+                after = await tools.call("memory_recall", {"types": ["decision"]})
+                return kept.text, listed.text, after.text
+
+        kept, listed, after = run(work())
+        assert re.search(r"Stored:\n\[[0-9a-f]{24}\] decision \(assistant, \d{4}-", kept)
+        assert "printed by Kestrel" in listed
+        assert "printed by Kestrel" not in after
+
+    @pytest.mark.parametrize(
+        ("before", "after", "kind"),
+        [
+            ("I prefer tabs over spaces", "The user prefers spaces over tabs", "preference"),
+            ("The database is Postgres", "The database is MongoDB", "decision"),
+            ("Never push to main", "Always push to main", "preference"),
+        ],
+    )
+    def test_it_never_replaces_what_the_user_wants(
+        self, tmp_path: Path, before: str, after: str, kind: str
+    ) -> None:
+        async def work() -> list[str]:
+            async with memory_at(tmp_path) as memory:
+                await (await memory.facts()).add(before, type=kind)  # type: ignore[arg-type]
+                await memory_tools(memory).call("memory_store", {"text": after, "type": kind})
+                return [fact.content for fact in await (await memory.facts()).list()]
+
+        assert before in run(work())
+
+    def test_a_note_is_found_as_the_models_note(self, tmp_path: Path) -> None:
+        note = "How the nightly walrus import works: first the herd list, then the weights."
+
+        async def work() -> str:
+            async with memory_at(tmp_path) as memory:
+                tools = memory_tools(memory, session="s")
+                kept = await tools.call("memory_store", {"text": note, "kind": "note"})
+                assert "Kept as a note: [" in kept.text
+                return (await tools.call("memory_search", {"query": "walrus import"})).text
+
+        assert re.search(rf"assistant, note\n {note}", run(work()))
+
+    def test_secrets_are_masked(self, tmp_path: Path) -> None:
+        secret = "ghp_" + "k3Jd9QwX7zLmB2vRt8NsYc4HfPq1Ga6TeUoW"
+
+        async def work() -> tuple[str, list[str]]:
+            async with memory_at(tmp_path) as memory:
+                tools = memory_tools(memory)
+                text = f"The deploy key is {secret} for the staging host."
+                one = await tools.call("memory_store", {"text": text})
+                two = await tools.call("memory_store", {"text": text, "kind": "note"})
+                found = await tools.call("memory_search", {"query": "deploy key staging"})
+                return one.text + two.text + found.text, await stored_texts(memory)
+
+        told_text, texts = run(work())
+        assert "deploy key" in told_text
+        assert secret not in told_text
+        assert not any(secret in text for text in texts)
+
+    def test_facts_are_listed_by_type_subject_and_time(self, tmp_path: Path) -> None:
+        async def work() -> list[str]:
+            async with memory_at(tmp_path) as memory:
+                book = await memory.facts()
+                await book.add("Billing runs on Stripe", type="decision", at=1_760_000_000.0)
+                await book.add("Billing mails use MJML", type="config", at=1_770_000_000.0)
+                await book.add("Deploys are on Tuesday", type="decision", at=1_770_000_000.0)
+                tools = memory_tools(memory)
+                asked: list[dict[str, Any]] = [
+                    {"types": ["decision"], "about": "billing"},
+                    {"about": "billing"},
+                    {"since": "2026-01-01"},
+                    {"until": "2026-01-01"},
+                    {"about": "walruses"},
+                ]
+                return [(await tools.call("memory_recall", one)).text for one in asked]
+
+        both, billing, since, until, nothing = run(work())
+        assert "Stripe" in both
+        assert "MJML" not in both
+        assert "Tuesday" not in both
+        assert "Stripe" in billing
+        assert "MJML" in billing
+        assert "Stripe" not in since
+        assert "Tuesday" in since
+        assert "Stripe" in until
+        assert "Tuesday" not in until
+        assert "No fact is known about that" in nothing
+
+
+class TestForget:
+    def test_without_a_person_it_refuses_and_says_how(self, tmp_path: Path) -> None:
+        async def work() -> tuple[MemoryAnswer, int]:
+            async with memory_at(tmp_path, space="my project") as memory:
+                fact = (await (await memory.facts()).add("The host is gull-7")).fact
+                assert fact is not None
+                answer = await memory_tools(memory).call("memory_forget", {"ids": [fact.id]})
+                return answer, len(await (await memory.facts()).list())
+
+        answer, left = run(work())
+        assert answer.is_error
+        assert "nobody can be asked here" in answer.text
+        assert re.search(r"recollect facts forget [0-9a-f]{24} --space 'my project'", answer.text)
+        assert left == 1
+
+    @pytest.mark.parametrize("agrees", [True, False])
+    def test_the_person_sees_what_goes_and_decides(self, tmp_path: Path, agrees: bool) -> None:
+        shown: list[str] = []
+
+        async def confirm(wanted: ForgetRequest) -> bool:
+            shown.append(str(wanted))
+            return agrees
+
+        async def work() -> tuple[MemoryAnswer, int]:
+            async with memory_at(tmp_path) as memory:
+                fact = (await (await memory.facts()).add("The host is gull-7")).fact
+                assert fact is not None
+                tools = memory_tools(memory, confirm=confirm)
+                answer = await tools.call("memory_forget", {"ids": [fact.id]})
+                return answer, len(await (await memory.facts()).list())
+
+        answer, left = run(work())
+        assert "gull-7" in shown[0]
+        assert answer.is_error is not agrees
+        assert left == (0 if agrees else 1)
+
+
+def test_a_message_is_shown_whole_before_it_is_forgotten(tmp_path: Path) -> None:
+    long = "The harbour plan:\n" + "berth after berth, " * 40 + "and the last one is berth-99."
+    shown: list[str] = []
+
+    def confirm(wanted: ForgetRequest) -> bool:
+        shown.append(wanted.whole())
+        return True
+
+    async def work() -> tuple[str, str]:
+        async with memory_at(tmp_path) as memory:
+            await told(memory, user(long), assistant("Kept."), user("go on"))
+            tools = memory_tools(memory, confirm=confirm)
+            found = (await tools.call("memory_search", {"query": "harbour plan berth"})).text
+            (id_,) = set(re.findall(r"\[(\d+\.[0-9a-f]{4})\] .*user", found))
+            gone = (await tools.call("memory_forget", {"ids": [id_]})).text
+            return gone, (await tools.call("memory_search", {"query": "harbour berth"})).text
+
+    gone, after = run(work())
+    assert "berth-99" in shown[0]
+    assert "Not reached: the client's own history" in gone
+    assert "berth-99" not in after
+
+
+def test_no_answer_is_longer_than_its_budget(tmp_path: Path) -> None:
+    """Nor where it is a refusal that lists much, or has many messages to tell of."""
+    notes = tmp_path / "work" / "memory"
+    notes.mkdir(parents=True)
+    for number in range(20):
+        (notes / f"{'harbour-' * 8}{number}.md").write_text(f"# Berth {number}\n\nIt is deep.\n")
+
+    async def answers() -> list[tuple[str, int, MemoryAnswer]]:
+        memory = open_memory(
+            space="a", store=tmp_path / "a.db", workspace=notes.parent, settings=PLAIN
+        )
+        made = []
+        async with memory:
+            talk = [user(f"Berth {number}: {'a long story ' * 300}") for number in range(30)]
+            await told(memory, *talk)
+            for budget in (200, 300, 600):
+                tools = memory_tools(memory, answer_tokens=budget)
+                ids = []
+                for number in range(20):
+                    text = f"Service {number} listens on port {budget}{number}."
+                    stored = await tools.call("memory_store", {"text": text, "subject": f"s{text}"})
+                    ids += ids_in(stored.text)[:1]
+                hit = ids_in((await tools.call("memory_search", {"query": "Berth 15"})).text)[0]
+                for name, arguments in (
+                    ("memory_forget", {"ids": ids}),
+                    ("memory_get", {"path": "nowhere.md"}),
+                    ("memory_get", {"id": hit, "around": 10}),
+                    ("memory_search", {"query": "Berth", "q" * 9_000: 1}),
+                    ("memory_" + "x" * 9_000, {}),
+                ):
+                    answer = await tools.call(name, arguments)
+                    made.append((name, budget, answer))
+                    tokens = memory.weigher.text(answer.text)
+                    assert tokens <= budget, f"{name}: {tokens} of {budget}"
+        return made
+
+    for name, budget, answer in run(answers()):
+        if name == "memory_forget":
+            commands = answer.text.count("recollect facts forget")
+            left = re.search(r"… and (\d+) more", answer.text)
+            assert commands >= 1
+            assert int(left[1] if left else 0) == 20 - commands, f"{budget}: {answer.text}"
+
+
+def test_a_program_without_a_loop_calls_them_too(tmp_path: Path) -> None:
+    with open_blocking_memory(store=tmp_path / "m.db", settings=PLAIN) as memory:
+        memory.prepare("s", request(*TALK))
+        memory.settle(10)
+        tools = memory_tools(memory, confirm=lambda _: True)
+        assert DECIDED in tools.call("memory_search", '{"query": "Kestrel port"}').text
+        assert tools.definitions("mcp")[0]["name"] == tools.names[0]
+
+
+def test_they_work_where_turns_recall_nothing_by_themselves(tmp_path: Path) -> None:
+    async def work() -> tuple[str, str]:
+        async with memory_at(tmp_path, recall__enabled=False) as memory:
+            await told(memory, *TALK)
+            asked = {"query": "Which port has Kestrel?"}
+            found = (await memory_tools(memory).call("memory_search", asked)).text
+            context = await memory.prepare("t", request(user("Which port has Kestrel?")))
+            return found, json.dumps(context.request)
+
+    found, sent = run(work())
+    assert DECIDED in found
+    assert DECIDED not in sent
+
+
+def test_one_handler_is_typed_for_both(tmp_path: Path) -> None:
+    assert isinstance(memory_tools(memory_at(tmp_path)), MemoryTools)
