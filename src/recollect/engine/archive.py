@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from recollect.boundary import (
+    LEAST_SECONDS,
     AdaptiveDeadline,
     BoundedTasks,
     Failure,
@@ -255,10 +256,11 @@ class DurableArchive:
         the answer any more."""
         if await done_within(running, seconds):
             return False
-        found = await attempted(asyncio.wait_for(self._ping(), max(0.0, seconds)))
+        patience = max(0.0, min(seconds, LEAST_SECONDS))  # next to nothing takes no longer
+        found = await attempted(asyncio.wait_for(self._ping(), patience))
         if running.done() or not isinstance(found, Failure):
             return False
-        self._goes_away(late("the store", 2 * seconds))
+        self._goes_away(late("the store", seconds + patience))
         return True
 
     def _goes_away(self, failure: Failure) -> None:

@@ -75,7 +75,8 @@ class StageLine:
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         reasons = [reason.to_dict() for reason in self.reasons]
-        return {**_fields(self), "reasons": reasons, "said": self.said}
+        seconds = round(self.seconds, 6)
+        return {**_fields(self), "reasons": reasons, "seconds": seconds, "said": self.said}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

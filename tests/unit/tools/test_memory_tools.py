@@ -501,7 +501,7 @@ class TestNotKeptTwice:
 
         gone, bodies = run(work())
         assert "Forgotten for good" in gone
-        assert "4711" not in bodies
+        assert not re.search(r"(?<![\d.])4711", bodies), "a time may have these digits, too"
 
 
 async def _bodies(store: Any) -> Any:
