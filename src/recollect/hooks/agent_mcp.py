@@ -6,7 +6,6 @@ Only reads. What it found stays known while the files do not change, since every
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -21,15 +20,26 @@ _MOST_BYTES: Final = 64 << 20
 """Claude Code keeps much else in the same file."""
 
 
-def has_memory_tools(agent: AgentName, project: str) -> bool:
-    """Whether the agent's configuration names `recollect mcp`, for the user or for this project."""
+def has_memory_tools(agent: AgentName, project: str, transcript: str = "") -> bool:
+    """Whether the agent's configuration names `recollect mcp`, for the user or for this project.
+
+    The configuration is that of the agent that writes the transcript: its folder may be named in
+    an environment that the daemon does not share.
+    """
     if agent == "codex":
-        files = (codex_folder() / "config.toml", Path(project) / ".codex" / "config.toml")
-        return any(_names_ours(path, project) for path in files)
-    own = claude_code_folder()
-    beside = own if os.environ.get("CLAUDE_CONFIG_DIR") else own.parent
-    files = (beside / ".claude.json", Path(project) / ".mcp.json")
+        own = _folder_of(transcript, "sessions") or codex_folder()
+        files = (own / "config.toml", Path(project) / ".codex" / "config.toml")
+    else:
+        own = _folder_of(transcript, "projects") or claude_code_folder()
+        beside = (own.parent,) if own == Path.home() / ".claude" else ()
+        named = (folder / ".claude.json" for folder in (own, *beside))
+        files = (*named, Path(project) / ".mcp.json")
     return any(_names_ours(path, project) for path in files)
+
+
+def _folder_of(transcript: str, folder: str) -> Path | None:
+    """The agent's folder, in whose `folder` this transcript stands; None where in no such."""
+    return next((p.parent for p in Path(transcript).parents if p.name == folder), None)
 
 
 def _names_ours(path: Path, project: str) -> bool:

@@ -227,7 +227,7 @@ class HookMemory:
             context = await engine.prepare(hook.session_id, body, format=_FORMATS[hook.agent])
         if not any(isinstance(edit, Insert) for edit in context.report.new_edits):
             return ""
-        return hook.told(context.report.new_edits, look.handed)
+        return await hook.told(context.report.new_edits, look.handed)
 
     async def _started(self, hook: _Hook, payload: Mapping[str, Any]) -> str:
         """Behind a compaction, and where a session goes on whose cache has expired anyway: what
@@ -253,7 +253,7 @@ class HookMemory:
         context = await engine.preview(hook.session_id, body, format=_FORMATS[hook.agent])
         laid_down = await self._laid_down(hook, transcript)
         stands = look.handed if source == "resume" else frozenset()
-        return hook.told([*laid_down, *context.report.new_edits], stands)
+        return await hook.told([*laid_down, *context.report.new_edits], stands)
 
     async def _laid_down(self, hook: _Hook, transcript: RecordedSession | None) -> list[Insert]:
         """What the user laid down in the session: of what stands before an earlier compaction the
@@ -407,7 +407,7 @@ class _Hook:
     transcript: FollowedTranscript
     """What the agent writes down of what is said."""
 
-    def told(self, edits: Sequence[object], known: frozenset[str] = frozenset()) -> str:
+    async def told(self, edits: Sequence[object], known: frozenset[str] = frozenset()) -> str:
         """The blocks among these edits that say anything new, within the agent's limit."""
         fresh: list[str] = []
         for edit in edits:
@@ -417,7 +417,9 @@ class _Hook:
                 known = known.union(recalled_items(left))
         if not fresh:
             return ""
-        has_tools = has_memory_tools(self.agent, self.session.space)
+        has_tools = await asyncio.to_thread(  # a file of megabytes, in which much else stands
+            has_memory_tools, self.agent, self.session.space, self.transcript.path
+        )
         more = MORE if has_tools else MORE_BY_COMMAND
         most = MOST_CHARS[self.agent] - len(more) - 1
         return f"{bounded_block(fresh, most)}\n{more}"

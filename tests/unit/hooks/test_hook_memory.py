@@ -17,6 +17,7 @@ from recollect.config import load_settings
 from recollect.config.settings import Redaction
 from recollect.formats.recalled_block import recalled_items, write_standing
 from recollect.formats.transcripts import read_transcripts
+from recollect.hooks.agent_mcp import has_memory_tools
 from recollect.hooks.memory import (
     MORE,
     MORE_BY_COMMAND,
@@ -268,6 +269,28 @@ def test_tools_are_named_only_to_an_agent_that_has_them(
         assert told.endswith(MORE if named else MORE_BY_COMMAND)
 
     run(project, agent, work)
+
+
+@pytest.mark.parametrize(
+    ("agent", "below", "file", "text"),
+    [
+        ("claude-code", "projects/-work/s.jsonl", CLAUDE_CODE, json.dumps(OWN)),
+        (
+            "codex",
+            "sessions/2026/s.jsonl",
+            "config.toml",
+            '[mcp_servers.recollect]\nurl = "x"',
+        ),
+    ],
+)
+def test_the_configuration_is_that_of_the_agent_that_writes_the_transcript(
+    tmp_path: Path, agent: AgentName, below: str, file: str, text: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / file).write_text(text)
+    transcript = str(tmp_path / "elsewhere" / below)
+    assert has_memory_tools(agent, str(tmp_path), transcript)
+    assert not has_memory_tools(agent, str(tmp_path), str(tmp_path / "other" / below))
 
 
 @pytest.mark.parametrize("agent", list(KINDS))
