@@ -241,11 +241,15 @@ class Archive(Protocol):
     ) -> tuple[Vector, ...]:
         """The vectors of an embedder, ordered by segment and ordinal, for export."""
 
-    async def withdraw(self, ids: Sequence[SegmentId], *, at: float) -> int:
+    async def withdraw(
+        self, ids: Sequence[SegmentId], *, at: float, up_to: int | None = None
+    ) -> int:
         """Remove segments whose source no longer says so, as a file that was changed.
 
         No tombstones: what is said again comes back. Index and vectors go with them; quotes in
-        ledger and session states stay, for they were sent. Returns how many went.
+        ledger and session states stay, for they were sent. With `up_to` only those of this
+        sequence or an earlier one: what was written since under the same id stays. Returns how
+        many went.
         """
 
     async def facts(

@@ -180,7 +180,11 @@ class ItemStore:
     async def _put(
         self, store: Store, *, items: Sequence[tuple[NewItem, str]], gone: Sequence[ItemPlace]
     ) -> _Put:
-        """Write items with their JSON, then remove what stood there before."""
+        """Write items with their JSON, then remove all but the newest of each place.
+
+        Others may write to the same places meanwhile: whoever looks last sees all of them, and
+        nothing goes that was written since the look.
+        """
         now = self._engine._clock.now()
         places = [*(item.place for item, _ in items), *gone]
         ids = [id_ for place in places for id_ in self._ids(place)]
@@ -196,9 +200,16 @@ class ItemStore:
             Batch(at=now, segments=tuple(made.values()), jobs=self._jobs(made.values(), now))
         )
         kept = {place for place, new in made.items() if new.segment.id in written.stored}
-        await store.withdraw(
-            [item.segment for item in before if item.place in kept or item.place in gone], at=now
-        )
+        stand = self._items(await store.segments(ids)) if kept else before
+        newest = {item.segment for item in _newest(stand).values()}
+        older = [
+            item
+            for item in stand
+            if item.place in gone or (item.place in kept and item.segment not in newest)
+        ]
+        if older:
+            seen = max(item.sequence for item in older)
+            await store.withdraw([item.segment for item in older], at=now, up_to=seen)
         marks = written.forgotten
         forgotten = [place for place, new in made.items() if new.segment.id in marks]
         raced = [place for place in made if place not in kept and place not in forgotten]

@@ -317,13 +317,16 @@ async def note_removed(work: Transaction) -> None:
     await work.send(_NOTE_REMOVED, (time.time(), work.space_id, texts(HOLD_CONTENT)))
 
 
-async def withdraw(work: Transaction, name: str, ids: Sequence[SegmentId]) -> int:
+async def withdraw(
+    work: Transaction, name: str, ids: Sequence[SegmentId], up_to: int | None
+) -> int:
     """Remove segments with their passages, words and vectors, and leave no mark; how many went."""
     counters = await lock_space(work, name)
     rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
-    if not rows:
+    found = [sequence for (sequence,) in rows if up_to is None or sequence <= up_to]
+    if not found:
         return 0
-    sequences = int8s([sequence for (sequence,) in rows])
+    sequences = int8s(found)
     numbers = await passages_of(work, sequences)
     await drop_index(work, numbers, counters)
     await drop_vectors(work, numbers)
@@ -333,7 +336,7 @@ async def withdraw(work: Transaction, name: str, ids: Sequence[SegmentId]) -> in
     await segments_changed(work)
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
-    return len(rows)
+    return len(found)
 
 
 async def passages_of(work: Transaction, sequences: Raw) -> Ints:

@@ -442,10 +442,11 @@ class PostgresStore:
         ids: Sequence[SegmentId],
         *,
         at: float,  # noqa: ARG002 - nothing here keeps a time
+        up_to: int | None = None,
     ) -> int:
         """Remove segments whose source no longer says so; they may come back."""
         async with self._turn() as work:
-            gone = await forget.withdraw(work, self.space, ids)
+            gone = await forget.withdraw(work, self.space, ids, up_to)
             if gone:
                 await forget.note_removed(work)
             return gone

@@ -124,12 +124,14 @@ def withdraw(
     ids: Sequence[SegmentId],
     *,
     at: float,  # noqa: ARG001 - nothing stays that could carry a time
+    up_to: int | None = None,
 ) -> int:
     """Remove segments within the caller's transaction, as `forget` does, but leave no mark.
 
     What quotes them stays. Returns how many went.
     """
-    rows = db.rows(_OF_IDS, (json_list(ids),))
+    found = db.rows(_OF_IDS, (json_list(ids),))
+    rows = [row for row in found if up_to is None or row[0] <= up_to]
     if rows:
         clear_separators(db, _remove(db, rows).words)
         move_on(db)

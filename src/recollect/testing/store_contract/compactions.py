@@ -341,6 +341,7 @@ async def withdrawn_segments_can_come_back(spaces: Spaces) -> None:
     await store.write(batch)
     for _ in range(2):
         gone = new[2:5]
+        seen = max(stored.sequence for stored in await store.segments(ids(new)))
         assert await store.withdraw(ids(gone), at=LATER) == model.withdraw(ids(gone)) == 3
         marks = [segment.segment.message_id for segment in gone]
         places = [MessageId(segment.segment.id) for segment in gone]
@@ -351,6 +352,7 @@ async def withdrawn_segments_can_come_back(spaces: Spaces) -> None:
         model.write(Batch(at=LATER, segments=new))
         assert written.stored == ids(gone)
         assert set(written.known) == set(ids(new)) - set(ids(gone))
+        assert await store.withdraw(ids(gone), at=LATER, up_to=seen) == 0, "written since"
         waiting = await store.unembedded(EMBEDDER, limit=99)
         assert {passage.segment for passage in waiting} == set(ids(gone)), "its vector is gone"
         await _hold(store, model, *new)
