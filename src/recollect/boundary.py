@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from recollect.errors import RecollectError
+from recollect.telemetry import Activity, activity
 from recollect.values.edit import StageName
 from recollect.values.reason import Cause, Reason
 from recollect.values.report import Outcome, StageLine
@@ -67,13 +68,14 @@ class Boundary:
         `in_thread` is for one that would hold up the event loop whoever runs it.
         """
         started = time.perf_counter()
-        try:
-            aside = in_thread or (self._off_the_loop and not self._is_quick)
-            result = await asyncio.to_thread(work) if aside else work()
-            reasons = reason(result)
-        except Exception as error:  # noqa: BLE001 - the boundary
-            self._line(stage, "failed", _reason_of(error), started)
-            return unchanged
+        with activity("stage", stage) as heard:
+            try:
+                aside = in_thread or (self._off_the_loop and not self._is_quick)
+                result = await asyncio.to_thread(work) if aside else work()
+                reasons = reason(result)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                self._failed(stage, error, started, heard)
+                return unchanged
         self._line(stage, "done", reasons, started)
         return result
 
@@ -90,15 +92,17 @@ class Boundary:
         started = time.perf_counter()
         left = max(0.0, self._waits_until - time.monotonic())
         allowed = min(left, self._stage_seconds if seconds is None else seconds)
-        try:
-            result = await asyncio.wait_for(start(), allowed)
-            reasons = reason(result)
-        except TimeoutError:
-            self._line(stage, "late", Reason(Cause.LATE, seconds=allowed), started)
-            return unchanged
-        except Exception as error:  # noqa: BLE001 - the boundary
-            self._line(stage, "failed", _reason_of(error), started)
-            return unchanged
+        with activity("stage", stage) as heard:
+            try:
+                result = await asyncio.wait_for(start(), allowed)
+                reasons = reason(result)
+            except TimeoutError:
+                heard.ended("late", "late")
+                self._line(stage, "late", Reason(Cause.LATE, seconds=allowed), started)
+                return unchanged
+            except Exception as error:  # noqa: BLE001 - the boundary
+                self._failed(stage, error, started, heard)
+                return unchanged
         self._line(stage, "done", reasons, started)
         return result
 
@@ -122,6 +126,10 @@ class Boundary:
     def add(self, lines: Iterable[StageLine]) -> None:
         """Lines of what ran beside the turn."""
         self.lines.extend(lines)
+
+    def _failed(self, stage: StageName, error: Exception, started: float, heard: Activity) -> None:
+        heard.ended("failed", type(error).__name__)
+        self._line(stage, "failed", _reason_of(error), started)
 
     def _line(
         self,

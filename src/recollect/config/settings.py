@@ -37,6 +37,7 @@ PruningMode = Literal["off", "cache-ttl", "adaptive", "aggressive"]
 IndexSource = Literal["sessions", "memory"]
 FlushFile = Literal["daily", "memory.md", "USER.md", "AGENTS.md", "TOOLS.md"]
 ResetMode = Literal["daily", "idle"]
+LogFormat = Literal["text", "json"]
 GatewaySummaries = Literal["off", "client"]
 
 Count = Annotated[int, Meta(ge=0)]
@@ -677,6 +678,25 @@ class ServeSettings(Validated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings(Validated):
+    """What `recollect serve` and `recollect worker` tell those who run them."""
+
+    metrics_port: Annotated[int, Meta(ge=0, le=65_535)] | None = setting(
+        None, "Port of /metrics for Prometheus, apart from the API; 0: a free one; none: no metrics"
+    )
+    metrics_host: str = setting(
+        "127.0.0.1", "Address of /metrics, which asks for no key: keep tenants away from it"
+    )
+    tenant_label: bool = setting(
+        False, "Count requests by the tenant's id, too: a time series for each of them"
+    )
+    traces: bool = setting(False, "Spans by OpenTelemetry, sent where its own OTEL_ variables say")
+    log_format: LogFormat | None = setting(
+        None, "A line for every request or job on standard error; none: only what is amiss"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSettings(Validated):
     """The daemon that answers the hooks of agents: `recollect daemon`."""
 
@@ -755,4 +775,5 @@ class Settings(Validated):
     session: SessionSettings = field(default_factory=SessionSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     daemon: DaemonSettings = field(default_factory=DaemonSettings)

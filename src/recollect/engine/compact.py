@@ -30,6 +30,7 @@ from recollect.ports import Clock, Model, Recaller
 from recollect.rules.message_redaction import TextMask, redact_entries
 from recollect.rules.noise import channel_of
 from recollect.rules.redaction import redact
+from recollect.telemetry import count
 from recollect.turn.draft import Draft
 from recollect.turn.query import newest_exchange
 from recollect.values.compaction import (
@@ -166,6 +167,7 @@ class Compactor:
             why = Reason(Cause.COMPACTION_LATE) if late else error
             ready = replace(nothing, reason=why, spent=bill.spent)
         done = replace(ready, seconds=time.monotonic() - begun)
+        count("compaction", trigger=order.trigger, outcome=done.convergence)
         if done.reason.cause not in LOST_RACES:
             await self._count(session, draft, done)
             if done.convergence == "failed":

@@ -28,6 +28,7 @@ from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import Weigher
+from recollect.telemetry import activity
 from recollect.turn.ingest import IngestResult, earlier_calls, ingest
 from recollect.values.batch import (
     Batch,
@@ -667,7 +668,11 @@ async def embed_now(
     for embedder in embedders:
         if embedder.kind not in INLINE_KINDS or not embedder.ready or embedder.name in late:
             continue
-        values = await attempted(asyncio.wait_for(embedder.embed(texts), INLINE_SECONDS))
+        with activity("embedder", embedder.name) as heard:
+            heard.note(texts=len(texts))
+            values = await attempted(asyncio.wait_for(embedder.embed(texts), INLINE_SECONDS))
+            if isinstance(values, Failure):
+                heard.ended("failed", values.error.__name__)
         dimensions = embedder.dimensions
         if isinstance(values, Failure) or vector_problem(
             values, wanted=len(texts), dimensions=dimensions

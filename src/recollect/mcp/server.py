@@ -30,6 +30,7 @@ from recollect.mcp.definitions import (
     scope_of,
 )
 from recollect.mcp.memory import ServedMemory
+from recollect.telemetry import activity
 
 if TYPE_CHECKING:
     from recollect.mcp.resources import Resources
@@ -71,12 +72,18 @@ def server_over(memory: ServedMemory, security: RequestStateSecurity | None = No
         on_read_resource=handlers.read_resource,
     )
     # what a client carries for us between two rounds of a question comes back as we gave it
+    # the SDK's own spans would hold what a client sends: names of tools, ids, texts of errors
+    server.middleware[:] = [one for one in server.middleware if not _makes_spans(one)]
     server.middleware.append(
         RequestStateBoundary(
             security or RequestStateSecurity.ephemeral(), default_audience=handshake.NAME
         )
     )
     return server
+
+
+def _makes_spans(middleware: object) -> bool:
+    return type(middleware).__name__ == "OpenTelemetryMiddleware"
 
 
 class Handlers:
@@ -107,7 +114,12 @@ class Handlers:
         if refusal := self._memory.refusal(scope_of(params.name)):
             return _result(f"{params.name}: {refusal}", is_error=True)
         question = ForgetQuestion(context, params)
-        done = await attempted(self._called(params, question))
+        with activity("tool", params.name) as heard:
+            done = await attempted(self._called(params, question))
+            if isinstance(done, Failure):
+                heard.ended("failed", done.error.__name__)
+            elif done.is_error:
+                heard.ended("failed", "tool_error")
         if question.unanswered is not None:
             return question.unanswered
         if isinstance(done, Failure):

@@ -51,6 +51,7 @@ class AnthropicModel(HttpChatModel):
 
     format: Final = "anthropic"
     wire: ClassVar = ReplyWire(
+        provider="anthropic",
         path="/messages",
         own_url="https://api.anthropic.com/v1",
         key_hint="Anthropic needs a key: set ANTHROPIC_API_KEY, or give another URL",

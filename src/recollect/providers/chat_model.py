@@ -24,6 +24,7 @@ from recollect.http import Retries, is_sendable_key
 from recollect.providers.calls import Body, Calls, Reply, read_address
 from recollect.providers.failures import classify, read_error_object
 from recollect.providers.overflow import recognise_silent_overflow
+from recollect.telemetry import activity
 from recollect.values.model import (
     Answer,
     CallStarted,
@@ -74,6 +75,8 @@ class ParsedReply:
 class ReplyWire:
     """One provider's way of replying."""
 
+    provider: str
+    """As OpenTelemetry's conventions call whose wire it is."""
     path: str
     own_url: str
     key_hint: str
@@ -162,8 +165,15 @@ class HttpChatModel(ABC):
         A window exceeded in silence is an error here: the answer rests on a part of the prompt.
         """
         self._check_key()
-        reply = self._object(await self._calls.whole(self.wire.path, body))
-        parsed, done = self._done(reply)
+        with activity("model", self._model) as heard:
+            heard.note(gen_ai__provider__name=self.wire.provider)
+            reply = self._object(await self._calls.whole(self.wire.path, body))
+            parsed, done = self._done(reply)
+            if done.usage is not None:
+                heard.note(
+                    gen_ai__usage__input_tokens=done.usage.input_tokens,
+                    gen_ai__usage__output_tokens=done.usage.output_tokens,
+                )
         if done.overflow is not None:
             raise ModelOverflow(
                 f"{self._address.shown}: the prompt was cut to the model's window without an error "

@@ -80,6 +80,7 @@ class OpenAIChatModel(_OpenAIModel):
 
     format: Final = "openai-chat"
     wire: ClassVar = ReplyWire(
+        provider="openai",
         path="/chat/completions",
         own_url=_OWN_URL,
         key_hint=_KEY_HINT,
@@ -214,6 +215,7 @@ class OpenAIResponsesModel(_OpenAIModel):
 
     format: Final = "openai-responses"
     wire: ClassVar = ReplyWire(
+        provider="openai",
         path="/responses",
         own_url=_OWN_URL,
         key_hint=_KEY_HINT,

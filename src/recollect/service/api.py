@@ -48,6 +48,11 @@ class ApiRoute:
         return tuple(self.path.split("/")[1:])
 
     @property
+    def operation(self) -> str:
+        """What it is called where requests are counted."""
+        return self.call.__name__
+
+    @property
     def writes(self) -> bool:
         """Whether a space is made where it is missing."""
         return self.scope == "write"

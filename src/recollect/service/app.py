@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 
@@ -33,10 +33,12 @@ from recollect.service.api import PREFIX, ApiRoute, matching, openapi
 from recollect.service.cursors import Cursors
 from recollect.service.keys import GivenKey, opens, read_key
 from recollect.service.limits import Budgets, FairQueue
+from recollect.service.logs import RequestRecord
 from recollect.service.memories import TenantMemories
 from recollect.service.operations import Call
 from recollect.service.problems import Problem, ProblemKind, problem_of
-from recollect.values.tenant import ApiKey, Tenant
+from recollect.telemetry import activity
+from recollect.values.tenant import ApiKey, Tenant, tenant_space
 from recollect.wiring.stores import SECRET_VARIABLE
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -57,6 +59,7 @@ KEYS_WAITING: Final = 200
 PURGE_EVERY: Final = 500
 """After so many requests of a tenant, what has expired of its records is removed."""
 LEAST_SECONDS: Final = 0.01
+MCP_ROUTE: Final = f"{PREFIX}/spaces/{{space}}/mcp"
 LEASE_MARGIN_SECONDS: Final = 1.0
 DRAIN_RETRY_SECONDS: Final = 1.0
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -84,6 +87,7 @@ class Incoming:
     headers: dict[str, str]
     target: bytes
     began: float
+    record: RequestRecord
     body: bytes = field(default=b"", repr=False)
 
 
@@ -124,6 +128,11 @@ class Service:
         self._document = _ENCODER.encode(openapi())
         self.draining = False
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn."""
+        return self._queue.waiting
+
     # ASGI
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,30 +168,43 @@ class Service:
         self.draining = True
 
     async def _serve_one(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        record = RequestRecord(method=scope["method"])
+        began = time.perf_counter()
+        with activity("request", record.operation, parent=_traceparent(scope)) as heard:
+            try:
+                await self._answer(scope, receive, send, record)
+            finally:
+                record.tell(heard)
+                record.log(heard, time.perf_counter() - began, self._deployment_secret)
 
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, record: RequestRecord
+    ) -> None:
         async def noting(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun
-            begun = True
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", record.id.encode())]
             await send(message)
 
-        answered = await attempted(self._answered(scope, receive, noting))
+        answered = await attempted(self._answered(scope, receive, noting, record))
         if isinstance(answered, Failure):
             LOG.error("a request failed: %s", answered.said)
             answered = problem_of(answered.error, answered.said)
-        if answered is None or begun:
+        if isinstance(answered, Problem):
+            record.reason = answered.reason
+        if answered is None or record.status:
             return  # it has been answered, by somebody else
         if isinstance(answered, Problem):
-            await _send(send, answered.kind.status, answered.headers(), answered.body())
+            await _send(noting, answered.kind.status, answered.headers(), answered.body())
         else:
             status, headers, body = answered
-            await _send(send, status, headers, body)
+            await _send(noting, status, headers, body)
 
     async def _answered(
-        self, scope: Scope, receive: Receive, send: Send
+        self, scope: Scope, receive: Receive, send: Send, record: RequestRecord
     ) -> tuple[int, list[Header], bytes] | Problem | None:
         try:
-            incoming = read_request(scope)
+            incoming = read_request(scope, record)
             if (page := await self._open_page(incoming)) is not None:
                 return page
             return await self._for_tenant(scope, incoming, receive, send)
@@ -192,11 +214,13 @@ class Service:
     async def _open_page(self, incoming: Incoming) -> tuple[int, list[Header], bytes] | None:
         """What is answered to everybody."""
         if incoming.parts == ("openapi.json",) and incoming.method == "GET":
+            incoming.record.operation = "openapi"
             return 200, [(b"content-type", b"application/json")], self._document
         if incoming.parts not in {("healthz",), ("readyz",)}:
             return None
         if incoming.method != "GET":
             raise Problem(ProblemKind.METHOD, "GET it", allow="GET")
+        incoming.record.operation = incoming.parts[0]
         state: Any = "ok"
         if incoming.parts == ("readyz",):
             if self.draining:
@@ -215,11 +239,18 @@ class Service:
         try:
             async with asyncio.timeout(seconds):
                 principal = await self._principal(incoming.headers.get("authorization", ""))
+                record = incoming.record
+                record.tenant = principal.tenant.id
                 if self._is_mcp(incoming.parts):
+                    record.operation, record.route = "mcp", MCP_ROUTE
+                    record.space = tenant_space(principal.tenant.id, incoming.parts[2])
                     with self._counted():
                         await self._served_by_mcp(scope, incoming, receive, send, principal)
                     return None
                 route, path = self._route(incoming)
+                record.operation, record.route = route.operation, PREFIX + route.path
+                if "space" in path:
+                    record.space = tenant_space(principal.tenant.id, path["space"])
                 if route.scope not in principal.key.scopes:
                     raise Problem(
                         ProblemKind.FORBIDDEN, f"this needs a key with the scope {route.scope}"
@@ -556,7 +587,13 @@ def mcp_texts(request: bytes, answer: bytes) -> list[str]:
     return [text for text in texts if isinstance(text, str)]
 
 
-def read_request(scope: Scope) -> Incoming:
+def _traceparent(scope: Scope) -> str:
+    """The caller's span, as W3C writes it; empty where there is none."""
+    found = (value for name, value in scope["headers"] if name.lower() == b"traceparent")
+    return bytes(next(found, b"")).decode("latin-1")
+
+
+def read_request(scope: Scope, record: RequestRecord) -> Incoming:
     """A request's line and headers; Problem where they cannot be read."""
     raw = bytes(scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape"))
     raw = raw.partition(b"?")[0]
@@ -581,6 +618,7 @@ def read_request(scope: Scope) -> Incoming:
         headers=headers,
         target=raw + b"?" + query.encode(),
         began=time.monotonic(),
+        record=record,
     )
 
 
@@ -612,7 +650,6 @@ async def _send(send: Send, status: int, headers: list[Header], body: bytes) -> 
     sent = [
         *headers,
         (b"content-length", str(len(body)).encode()),
-        (b"x-request-id", uuid4().hex.encode()),
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
     ]

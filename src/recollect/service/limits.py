@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from recollect.service.problems import Problem, ProblemKind
+from recollect.telemetry import activity
 from recollect.values.tenant import PERIOD_SECONDS, BudgetName, Tenant
 
 PIECES: Final = 20
@@ -83,13 +84,19 @@ class FairQueue:
         """Requests that are worked on."""
         return self._running.total()
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a slot."""
+        return sum(map(len, tuple(self._waiting.values())))
+
     @asynccontextmanager
     async def turn(self, tenant: UUID) -> AsyncIterator[None]:
         """Wait for a slot; Problem where too many of the tenant wait already."""
         if not self._waiting.get(tenant) and self._may_run(tenant, self._clock()):
             self._begin(tenant)
         else:
-            await self._wait(tenant)
+            with activity("queue", "turn"):
+                await self._wait(tenant)
         begun = self._clock()
         try:
             yield

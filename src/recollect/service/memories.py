@@ -28,6 +28,7 @@ from recollect.wiring import open_memory
 
 if TYPE_CHECKING:
     from recollect.stores.postgres import PostgresFleet
+    from recollect.stores.postgres.pool import Pool
     from recollect.stores.postgres.tenants import TenantRecords
 
 LOG: Final = logging.getLogger("recollect")
@@ -87,6 +88,16 @@ class TenantMemories:
                 self._fleet = await module.PostgresFleet.open(self._url, pool_size=size)
                 self._failed_at = -OPEN_AGAIN_SECONDS
         return self._fleet
+
+    @property
+    def pool(self) -> Pool | None:
+        """The connections to the database, once it is open."""
+        return None if self._fleet is None else self._fleet.pool
+
+    @property
+    def open_memories(self) -> int:
+        """How many are open."""
+        return len(self._memories)
 
     async def records(self) -> TenantRecords:
         """Tenants, keys and budgets."""

@@ -26,10 +26,12 @@ from recollect.service.cursors import Cursors
 from recollect.service.limits import Budgets
 from recollect.service.memories import TenantMemories, TenantMemory
 from recollect.service.problems import Problem, ProblemKind
+from recollect.telemetry import count
 from recollect.upkeep.certificates import certificate_json, seal
 from recollect.upkeep.forget import delete_space
 from recollect.upkeep.forget import forget as forget_all
 from recollect.values.fact import Fact
+from recollect.values.report import Report
 from recollect.values.segment import SegmentId, StoredSegment
 from recollect.values.tenant import PERIOD_SECONDS, ApiKey, Tenant, tenant_space
 from recollect.values.upkeep import Certificate, ForgetOrder
@@ -146,6 +148,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
             betas=body.betas,
             window_tokens=body.window_tokens,
         )
+        count("recall", outcome=_recall_outcome(context.report))
         where = _kept(await engine.hand_over(session, call.seconds))
     call.tokens = context.report.tokens_after
     return m.PreparedAnswer(
@@ -157,6 +160,15 @@ async def prepare(call: Call) -> m.PreparedAnswer:
         compacted=context.compaction is not None and context.compaction.compacted,
         report=context.report.to_dict(),
     )
+
+
+def _recall_outcome(report: Report) -> str:
+    """What memory had for a request: something, nothing, or no answer."""
+    if report.recalled:
+        return "recalled"
+    failed = any(line.stage == "recall" for line in report.failures)
+    asked = any(line.stage == "recall" and line.outcome == "done" for line in report.lines)
+    return "failed" if failed else "nothing" if asked else "not-asked"
 
 
 async def observe(call: Call) -> m.ObservedAnswer:

@@ -60,6 +60,13 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
     allow: str = ""
     """Methods that the path knows."""
 
+    @property
+    def reason(self) -> str:
+        """Its name in logs and metrics, which tells budgets apart."""
+        if self.kind is ProblemKind.BUDGET:
+            return "tokens" if self.budget == "tokens per day" else "rate"
+        return self.kind.label
+
     def body(self) -> bytes:
         """The problem as it is sent."""
         return msgspec.json.encode(

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from recollect.boundary import Failure, attempted
 from recollect.errors import StoreError
 from recollect.ports import Clock, JobQueue
+from recollect.telemetry import activity
 from recollect.values.batch import Batch, Lease
 
 T = TypeVar("T")
@@ -138,7 +139,9 @@ class JobRunner:
         )
         if not leases:
             return NOTHING
-        outcome, reason = await self._do(leases[0])
+        with activity("job", leases[0].kind) as heard:
+            outcome, reason = await self._do(leases[0])
+            heard.ended(outcome)
         return RunResult(**{outcome: 1}, reason=reason)
 
     async def run_due(

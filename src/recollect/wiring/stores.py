@@ -84,11 +84,11 @@ async def scrub_store(
     return await store.scrub(admin_url, everything=everything)
 
 
-async def open_fleet(url: str) -> PostgresFleet:
+async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:
     """A server with many spaces."""
     from recollect.stores.postgres import PostgresFleet
 
-    return await PostgresFleet.open(url)
+    return await PostgresFleet.open(url, pool_size=pool_size)
 
 
 async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:

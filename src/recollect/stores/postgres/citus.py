@@ -274,6 +274,8 @@ class DueSpaces:
 
     names: tuple[str, ...]
     unreached: tuple[str, ...] = ()
+    oldest_due_at: float | None = None
+    """Since when the first of them waits."""
 
 
 async def due_by_shard(view: Transaction, now: float, limit: int) -> DueSpaces:
@@ -294,5 +296,7 @@ async def due_by_shard(view: Transaction, now: float, limit: int) -> DueSpaces:
             unreached.add(nodes.get(shard, f"shard {shard}"))
     found.sort(key=lambda due: due[0])
     return DueSpaces(
-        names=tuple(plain(name) for _, name in found[:limit]), unreached=tuple(sorted(unreached))
+        names=tuple(plain(name) for _, name in found[:limit]),
+        unreached=tuple(sorted(unreached)),
+        oldest_due_at=found[0][0] if found else None,
     )

@@ -40,6 +40,7 @@ from recollect.stores.postgres.driver import (
     reason_of,
     sql_errors,
 )
+from recollect.telemetry import activity
 
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
@@ -65,6 +66,7 @@ _KEEPALIVE: Final = {
 """A server that is gone without a word is noticed; a URL may name others of these."""
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN"
+_MODES: Final = {True: "read", False: "write"}
 _GOOD: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
 
@@ -200,6 +202,9 @@ class Traffic:
     """All of them: those that begin, name the space and commit, too."""
     round_trips: int = 0
     """How often somebody waited for the server."""
+    waits: int = 0
+    """How often somebody waited for a link, since all were in use."""
+    waited_seconds: float = 0.0
 
     def since(self, before: Traffic) -> Traffic:
         """What was sent since then."""
@@ -207,6 +212,8 @@ class Traffic:
             transactions=self.transactions - before.transactions,
             statements=self.statements - before.statements,
             round_trips=self.round_trips - before.round_trips,
+            waits=self.waits - before.waits,
+            waited_seconds=self.waited_seconds - before.waited_seconds,
         )
 
 
@@ -391,9 +398,21 @@ class Pool:
         self._closed = False
         # Waiting for a turn here is being busy; waiting for a connection is being cut off.
         self._turns = asyncio.Semaphore(size)
+        self.size = size
+        self.in_use = 0
         self._closing_idle: asyncio.TimerHandle | None = None
         self.vector_oid = 0
         self.traffic = Traffic()
+
+    @property
+    def idle(self) -> int:
+        """Links that are open and that nobody uses."""
+        return len(self._idle)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether PostgreSQL could not be reached when it was tried last."""
+        return self._refused_until > 0.0
 
     def act_as(self, role: str) -> None:
         """Run every transaction as this role: the URL's own would bypass row-level security."""
@@ -416,7 +435,7 @@ class Pool:
 
         `seconds` is how long the server may take over what it is asked at once.
         """
-        with driver_errors(writing=not read):
+        with activity("transaction", _MODES[read]), driver_errors(writing=not read):
             async with self._link() as link:
                 self.traffic.transactions += 1
                 work = Transaction(link, space_id, self.vector_oid, seconds=seconds)
@@ -431,7 +450,7 @@ class Pool:
     @asynccontextmanager
     async def workers_view(self) -> AsyncIterator[Transaction]:
         """A reading transaction of no space, which may see the names of those with work."""
-        with driver_errors():
+        with activity("transaction", "read"), driver_errors():
             async with self._link() as link:
                 self.traffic.transactions += 1
                 work = Transaction(link, UUID(int=0), self.vector_oid)
@@ -445,8 +464,9 @@ class Pool:
     ) -> AsyncIterator[Transaction]:
         """A transaction over the records of one tenant; with None it reads what operators may."""
         whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
-        with driver_errors(writing=not read):
+        with activity("transaction", _MODES[read]), driver_errors(writing=not read):
             async with self._link() as link:
+                self.traffic.transactions += 1
                 work = Transaction(link, UUID(int=0), self.vector_oid)
                 work.begin(_BEGIN_READ if read else _BEGIN, *self._role, f"SET LOCAL {whose}")
                 yield work
@@ -455,11 +475,7 @@ class Pool:
     @asynccontextmanager
     async def _link(self) -> AsyncIterator[Link]:
         """A link; what did not end in order is undone."""
-        try:
-            async with asyncio.timeout(BUSY_SECONDS):
-                await self._turns.acquire()
-        except TimeoutError as error:
-            raise StoreUnavailable("PostgreSQL is too busy: no connection was free") from error
+        await self._take_turn()
         try:
             link = await self._reach()
             try:
@@ -476,7 +492,24 @@ class Pool:
             else:
                 self._give_back(link)
         finally:
+            self.in_use -= 1
             self._turns.release()
+
+    async def _take_turn(self) -> None:
+        """Wait until fewer than `size` links are in use."""
+        if self._turns.locked():
+            began = time.monotonic()
+            self.traffic.waits += 1
+            try:
+                async with asyncio.timeout(BUSY_SECONDS):
+                    await self._turns.acquire()
+            except TimeoutError as error:
+                raise StoreUnavailable("PostgreSQL is too busy: no connection was free") from error
+            finally:
+                self.traffic.waited_seconds += time.monotonic() - began
+        else:
+            await self._turns.acquire()  # at once: nobody waits before us
+        self.in_use += 1
 
     def _give_back(self, link: Link) -> None:
         """Keep a link for the next caller; those that nobody wants for a while are closed."""

@@ -98,7 +98,8 @@ if TYPE_CHECKING:
 POOL_SIZE: Final = 8
 
 _DUE: Final = """
-    SELECT name FROM recollect.spaces WHERE jobs_due_at <= %s ORDER BY jobs_due_at LIMIT %s
+    SELECT name, jobs_due_at FROM recollect.spaces
+    WHERE jobs_due_at <= %s ORDER BY jobs_due_at LIMIT %s
 """
 _NAMES: Final = """
     SELECT name FROM recollect.spaces WHERE space_id > %s ORDER BY space_id LIMIT %s
@@ -165,7 +166,8 @@ class PostgresFleet:
         try:
             async with self._pool.workers_view() as view:
                 rows = await view.rows(_DUE, (now, limit))
-            return DueSpaces(names=tuple(name for (name,) in rows))
+            oldest = rows[0][1] if rows else None
+            return DueSpaces(names=tuple(name for name, _ in rows), oldest_due_at=oldest)
         except StoreUnavailable:
             if self.server.citus is None:
                 raise
@@ -206,6 +208,11 @@ class PostgresFleet:
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self._pool.transaction(space_id) as work:
             yield work
+
+    @property
+    def pool(self) -> Pool:
+        """The connections, for who measures them."""
+        return self._pool
 
     @property
     def traffic(self) -> Traffic:

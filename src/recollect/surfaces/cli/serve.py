@@ -28,12 +28,24 @@ if TYPE_CHECKING:
 @click.option(
     "--port", type=click.IntRange(0, 65_535), help="Port; else serve.port [8789]. 0: a free one."
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65_535),
+    help="Port of /metrics; else telemetry.metrics_port [none]. 0: a free one.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="A line for every request; else telemetry.log_format [none].",
+)
 @click.option("--openapi", "only_document", is_flag=True, help="Print the OpenAPI document.")
 def serve(
     config: Path | None,
     url: str | None,
     host: str | None,
     port: int | None,
+    metrics_port: int | None,
+    log_format: str | None,
     only_document: bool,  # noqa: FBT001 - a flag of the command
 ) -> None:
     """Serve memory to the tenants of a service over HTTP; run as many nodes as you like.
@@ -51,18 +63,34 @@ def serve(
 
         click.echo(json.dumps(openapi(), indent=2, ensure_ascii=False))
         return
-    given = {"serve.host": host, "serve.port": port, "store.url": url}
+    given = {
+        "serve.host": host,
+        "serve.port": port,
+        "store.url": url,
+        "telemetry.metrics_port": metrics_port,
+        "telemetry.log_format": log_format,
+    }
     named = {name: value for name, value in given.items() if value is not None}
     settings = load_settings(arguments=named, file=config).settings
     from recollect.loopback import address_of
     from recollect.service.running import listening_socket, server_of, service_of
+    from recollect.service.telemetry import telling
 
     service = service_of(settings, mcp=_mcp())
     server = server_of(service, settings)
     opened = listening_socket(settings)
-    click.echo(f"Recollect serves on {address_of(opened)}: see /openapi.json", err=True)
-    with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
-        server.run(sockets=[opened])
+    with telling(settings) as metrics:
+        click.echo(f"Recollect serves on {address_of(opened)}: see /openapi.json", err=True)
+        if metrics is not None:
+            memories = service.memories
+            metrics.watch(
+                lambda: memories.pool,
+                waiting=lambda: service.waiting,
+                memories=lambda: memories.open_memories,
+            )
+            click.echo(f"Metrics: port {metrics.port}, /metrics", err=True)
+        with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
+            server.run(sockets=[opened])
 
 
 def _mcp() -> MountMcp | None:

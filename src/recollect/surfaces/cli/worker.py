@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import time
 from collections import defaultdict
@@ -23,6 +24,8 @@ from recollect import config, wiring
 from recollect.engine.background import runner_of
 from recollect.errors import SettingsError, StoreError
 from recollect.ports import Store
+from recollect.service.logs import JOBS, space_mark, write_line
+from recollect.service.telemetry import telling
 from recollect.surfaces.cli.facts.listing import FactCounts
 from recollect.surfaces.cli.text import plain_line
 from recollect.upkeep.jobs import RunResult, until
@@ -31,7 +34,34 @@ from recollect.wiring.models import choose_embedders, choose_model
 if TYPE_CHECKING:
     from recollect.config import Settings
     from recollect.engine.facts.extraction import ReadingNote
+    from recollect.service.metrics import Metrics
     from recollect.stores.postgres import PostgresFleet
+
+
+class Voice:
+    """What happens, on standard error: to people, or as lines of a log without names of spaces."""
+
+    def __init__(self, *, logs: bool) -> None:
+        self._logs = logs
+
+    def say(self, text: str, *, space: str = "") -> None:
+        """Something that somebody should know."""
+        if self._logs:
+            marked = space_mark(space, wiring.deployment_secret()) if space else None
+            write_line(JOBS, logging.WARNING, text, {"space": marked})
+        else:
+            click.echo(plain_line(f"{space or 'recollect worker'}: {text}"), err=True)
+
+    def job(self, space: str, result: RunResult) -> None:
+        """What became of a job: a log has a line for each, people hear of those that failed."""
+        became = next(one for one in ("dead", "failed", "lost", "done") if getattr(result, one))
+        if self._logs:
+            marked = space_mark(space, wiring.deployment_secret())
+            fields = {"outcome": became, "space": marked, "reason": result.reason or None}
+            write_line(JOBS, logging.INFO, "job", fields)
+        elif became in ("dead", "failed"):
+            then = "set aside" if became == "dead" else "to be tried again"
+            self.say(f"a job failed, {then}: {result.reason}", space=space)
 
 
 # The jobs of many spaces, a few at a time
@@ -54,7 +84,10 @@ class FleetWorker:
         read: Callable[[str, ReadingNote], None],
         *,
         concurrency: int,
+        voice: Voice,
+        due_age: Callable[[float], None] = lambda _: None,
     ) -> None:
+        """`due_age` is told how long the oldest job that is due has waited."""
         self._fleet = fleet
         self._settings = settings
         self._embedders = choose_embedders(settings).used
@@ -62,6 +95,7 @@ class FleetWorker:
         self._told = progress
         self._read = read
         self._concurrency = concurrency
+        self._voice, self._due_age = voice, due_age
         self._quiet_until: dict[str, float] = {}
         self._unreached: tuple[str, ...] = ()
 
@@ -71,7 +105,7 @@ class FleetWorker:
             try:
                 taken = await self._serve(stop)
             except StoreError as error:
-                click.echo(f"recollect worker: {error}", err=True)
+                self._voice.say(str(error))
                 taken = 0
             if not taken:
                 await until(stop, FLEET_IDLE_SECONDS)
@@ -95,8 +129,9 @@ class FleetWorker:
         if due.unreached != self._unreached:
             away = ", ".join(due.unreached)
             told = f"away: {away}: its spaces wait" if away else "every node answers again"
-            click.echo(plain_line(f"recollect worker: {told}"), err=True)
+            self._voice.say(told)
             self._unreached = due.unreached
+        self._due_age(0.0 if due.oldest_due_at is None else max(0.0, now - due.oldest_due_at))
         names = iter([name for name in due.names if name not in self._quiet_until])
 
         async def visits() -> int:
@@ -125,7 +160,7 @@ class FleetWorker:
             )
             taken = result.taken
         except StoreError as error:  # of this space: the others go on
-            click.echo(plain_line(f"{name}: {error}"), err=True)
+            self._voice.say(str(error), space=name)
         finally:
             await store.close()
         if not taken:
@@ -154,6 +189,16 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
     type=click.Path(path_type=Path, dir_okay=False),
     help="Read this file instead of recollect.toml.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65_535),
+    help="Port of /metrics; else telemetry.metrics_port [none]. 0: a free one.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="A line for every job; else telemetry.log_format [none].",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 def worker(
     *,
@@ -162,21 +207,28 @@ def worker(
     once: bool,
     concurrency: int,
     file: Path | None,
+    metrics_port: int | None,
+    log_format: str | None,
     as_json: bool,
 ) -> None:
     """Do the jobs that wait in a store: embedding, facts, packing, eviction, expiry.
 
     Runs until it gets a signal to stop; then it finishes what it has begun, or gives it back.
     """
-    settings = config.load_settings(file=file).settings
+    given = {"telemetry.metrics_port": metrics_port, "telemetry.log_format": log_format}
+    named = {name: value for name, value in given.items() if value is not None}
+    settings = config.load_settings(arguments=named, file=file).settings
     url = url or settings.store.url
-    tally = Tally()
-    if _is_server(url) and not spaces:
-        assert url is not None
-        work = _fleet(url, settings, tally, once=once, concurrency=concurrency)
-    else:
-        work = _spaces(url, settings, spaces, tally, once=once, concurrency=concurrency)
-    asyncio.run(work)
+    tally = Tally(Voice(logs=settings.telemetry.log_format is not None))
+    with telling(settings) as metrics:
+        if metrics is not None:
+            click.echo(f"Metrics: port {metrics.port}, /metrics", err=True)
+        if _is_server(url) and not spaces:
+            assert url is not None
+            work = _fleet(url, settings, tally, metrics, once=once, concurrency=concurrency)
+        else:
+            work = _spaces(url, settings, spaces, tally, once=once, concurrency=concurrency)
+        asyncio.run(work)
     total = tally.total
     click.echo(f"recollect worker: {_total_line(total, tally.found)}", err=True)
     if as_json:
@@ -188,17 +240,15 @@ def worker(
 class Tally:
     """What became of the jobs, by space."""
 
-    def __init__(self) -> None:
+    def __init__(self, voice: Voice) -> None:
+        self.voice = voice
         self._by_space: dict[str, RunResult] = defaultdict(RunResult)
         self._found: dict[str, FactCounts] = defaultdict(FactCounts)
 
     def add(self, space: str, result: RunResult) -> None:
         """Count a result; failures are told at once."""
         self._by_space[space] += result
-        if result.failed or result.dead:
-            became = "set aside" if result.dead else "to be tried again"
-            text = f"{space}: a job failed, {became}: {result.reason}"
-            click.echo(plain_line(text), err=True)
+        self.voice.job(space, result)
 
     def read(self, space: str, note: ReadingNote) -> None:
         """Count what reading a session found; it is told at once, and so is what went wrong."""
@@ -206,7 +256,7 @@ class Tally:
         notes = len(counts.notes)
         counts.add(note)
         if note.facts or len(counts.notes) > notes:
-            click.echo(plain_line(f"{space}: {note}"), err=True)
+            self.voice.say(str(note), space=space)
 
     @property
     def found(self) -> int:
@@ -247,11 +297,27 @@ def _is_server(url: str | None) -> bool:
 
 
 async def _fleet(
-    url: str, settings: config.Settings, tally: Tally, *, once: bool, concurrency: int
+    url: str,
+    settings: config.Settings,
+    tally: Tally,
+    metrics: Metrics | None,
+    *,
+    once: bool,
+    concurrency: int,
 ) -> None:
-    fleet = await wiring.open_fleet(url)
+    fleet = await wiring.open_fleet(url, pool_size=settings.store.pool_size)
+    if metrics is not None:
+        metrics.watch(lambda: fleet.pool)
     try:
-        worker_ = FleetWorker(fleet, settings, tally.add, tally.read, concurrency=concurrency)
+        worker_ = FleetWorker(
+            fleet,
+            settings,
+            tally.add,
+            tally.read,
+            concurrency=concurrency,
+            voice=tally.voice,
+            due_age=(lambda _: None) if metrics is None else metrics.jobs_due_age.set,
+        )
         try:
             await _until_stopped(worker_.run_due if once else worker_.run)
         finally:

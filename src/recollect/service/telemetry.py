@@ -1,0 +1,75 @@
+"""Settings into what a node or a worker tells its operators: metrics, traces and logs.
+
+Packages for that are imported here, only where they were asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from recollect.config import Settings
+from recollect.errors import MissingExtra
+from recollect.service.logs import begin_logging, end_logging
+from recollect.telemetry import LISTENERS, Listener
+
+if TYPE_CHECKING:
+    from recollect.service.metrics import Metrics
+
+
+@contextmanager
+def telling(settings: Settings) -> Iterator[Metrics | None]:
+    """Tell what the settings ask for as long as the block runs; the metrics, to be shown what
+    they are to watch."""
+    telemetry = settings.telemetry
+    metrics = None
+    with ExitStack() as ending:
+        if telemetry.log_format is not None:
+            ending.callback(end_logging, begin_logging(telemetry.log_format))
+        if telemetry.traces:
+            ending.enter_context(_listening(_traces()))
+        if telemetry.metrics_port is not None:
+            metrics = _metrics(settings)
+            ending.enter_context(_listening(metrics))
+            ending.enter_context(_served(metrics, settings))
+        yield metrics
+
+
+@contextmanager
+def _listening(listener: Listener) -> Iterator[None]:
+    LISTENERS.append(listener)
+    try:
+        yield
+    finally:
+        LISTENERS.remove(listener)
+
+
+@contextmanager
+def _served(metrics: Metrics, settings: Settings) -> Iterator[None]:
+    from recollect.service.metrics import serve_metrics
+
+    telemetry = settings.telemetry
+    server = serve_metrics(metrics, telemetry.metrics_host, telemetry.metrics_port or 0)
+    metrics.port = server.server_port
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _metrics(settings: Settings) -> Metrics:
+    try:
+        from recollect.service.metrics import Metrics
+    except ImportError:
+        raise MissingExtra(feature="telemetry.metrics_port", extra="serve") from None
+    return Metrics(tenant_label=settings.telemetry.tenant_label)
+
+
+def _traces() -> Listener:
+    try:
+        from recollect.service.traces import Traces
+    except ImportError:
+        raise MissingExtra(feature="telemetry.traces", extra="otel") from None
+    return Traces()

@@ -1,0 +1,119 @@
+"""What a process does, told to whoever measures it: metrics, traces, or nobody.
+
+Parts that do something worth measuring (a request, a stage, a transaction, a question to a model,
+a job) say so here, and know nothing of Prometheus or OpenTelemetry; a process that serves others
+adds listeners where its operator asked for them. Must never carry content: names come from a fixed
+set, attributes are numbers, ids and names of models. Always holds: without a listener an activity
+is one shared object that does nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias
+
+ActivityKind: TypeAlias = Literal[
+    "request", "tool", "stage", "transaction", "model", "embedder", "job", "queue"
+]
+Attribute: TypeAlias = str | int | float | bool
+CountedEvent: TypeAlias = Literal["recall", "compaction"]
+
+
+class Activity:
+    """Something that takes time; enter it when it begins, leave it when it is over."""
+
+    __slots__ = (
+        "_began", "_marks", "attributes", "error", "kind", "name", "outcome", "parent", "seconds",
+    )  # fmt: skip
+
+    def __init__(self, kind: ActivityKind, name: str, *, parent: str = "") -> None:
+        self.kind, self.name = kind, name
+        self.parent = parent
+        """The W3C traceparent that a request came with."""
+        self.attributes: dict[str, Attribute] = {}
+        self.outcome = "done"
+        self.error = ""
+        """What went wrong, by a name out of a fixed set: a problem's, or an error's class."""
+        self.seconds = 0.0
+        self._began = 0.0
+        self._marks: list[tuple[Listener, Any]] = []
+
+    def note(self, **attributes: Attribute) -> None:
+        """Add attributes; `__` in a name stands for a dot."""
+        for name, value in attributes.items():
+            self.attributes[name.replace("__", ".")] = value
+
+    def ended(self, outcome: str, error: str = "") -> None:
+        """How it ended, where nothing is raised."""
+        self.outcome, self.error = outcome, error
+
+    def __enter__(self) -> Self:
+        self._marks = [(one, one.began(self)) for one in LISTENERS]
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.seconds = time.perf_counter() - self._began
+        if kind is not None and not self.error:
+            # cancelled is not failed: somebody stopped waiting
+            self.ended("failed" if issubclass(kind, Exception) else "cancelled", kind.__name__)
+        for listener, mark in reversed(self._marks):
+            listener.ended(self, mark)
+
+
+class Listener(Protocol):
+    """Who hears of activities; must not raise, block, or keep what it is given."""
+
+    def began(self, activity: Activity) -> Any:
+        """It begins; what is returned comes back at its end."""
+
+    def ended(self, activity: Activity, mark: Any) -> None:
+        """It is over."""
+
+    def counted(self, event: CountedEvent, **labels: str) -> None:
+        """Something happened that takes no time of its own."""
+
+
+class _Unheard(Activity):
+    """Of nobody's interest."""
+
+    __slots__ = ()
+
+    def note(self, **attributes: Attribute) -> None:
+        """Keep nothing."""
+
+    def ended(self, outcome: str, error: str = "") -> None:
+        """Keep nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+
+LISTENERS: Final[list[Listener]] = []
+"""Of this process; empty unless it serves others and its operator asked."""
+_UNHEARD: Final = _Unheard("stage", "")
+
+
+def activity(kind: ActivityKind, name: str, *, parent: str = "") -> Activity:
+    """Something that is about to begin; `name` is out of a fixed set."""
+    return Activity(kind, name, parent=parent) if LISTENERS else _UNHEARD
+
+
+def count(event: CountedEvent, **labels: str) -> None:
+    """Something happened; labels are out of fixed sets."""
+    for listener in LISTENERS:
+        listener.counted(event, **labels)
