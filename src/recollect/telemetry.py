@@ -10,6 +10,7 @@ is one shared object that does nothing.
 from __future__ import annotations
 
 import time
+from contextvars import Context
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
@@ -80,6 +81,10 @@ class Listener(Protocol):
         """Something happened that takes no time of its own."""
 
 
+    def carry(self, context: Context) -> None:
+        """What runs in this context belongs to what is under way now."""
+
+
 class _Unheard(Activity):
     """Of nobody's interest."""
 
@@ -117,3 +122,12 @@ def count(event: CountedEvent, **labels: str) -> None:
     """Something happened; labels are out of fixed sets."""
     for listener in LISTENERS:
         listener.counted(event, **labels)
+
+
+def empty_context() -> Context:
+    """A context for work beside the caller's, without its variables; who listens knows whose work
+    it is."""
+    context = Context()
+    for listener in LISTENERS:
+        listener.carry(context)
+    return context

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -28,7 +27,7 @@ from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import Weigher
-from recollect.telemetry import activity
+from recollect.telemetry import activity, empty_context
 from recollect.turn.ingest import IngestResult, earlier_calls, ingest
 from recollect.values.batch import (
     Batch,
@@ -394,7 +393,7 @@ class SessionKeeper:
                 await run()
                 raise
 
-        task = asyncio.create_task(run_to_the_end(), context=Context())
+        task = asyncio.create_task(run_to_the_end(), context=empty_context())
         keeping.tasks = [*before, task]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -10,6 +10,7 @@ answered by a thread of its own, also while the event loop is busy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextvars import Context
 from typing import TYPE_CHECKING, Final
 from wsgiref.simple_server import WSGIServer
 
@@ -168,6 +169,9 @@ class Metrics:
     def counted(self, event: CountedEvent, **labels: str) -> None:
         """Count what happened."""
         (self._recalls if event == "recall" else self._compactions).labels(**labels).inc()
+
+    def carry(self, context: Context) -> None:
+        """Nothing counted depends on whose work it is."""
 
     def _request(self, one: Activity) -> None:
         self._under_way.dec()

@@ -15,6 +15,7 @@ from recollect.service.logs import begin_logging, end_logging
 from recollect.telemetry import LISTENERS, Listener
 
 if TYPE_CHECKING:
+    from recollect.service.app import Service
     from recollect.service.metrics import Metrics
 
 
@@ -34,6 +35,16 @@ def telling(settings: Settings) -> Iterator[Metrics | None]:
             ending.enter_context(_listening(metrics))
             ending.enter_context(_served(metrics, settings))
         yield metrics
+
+
+def watch(service: Service, metrics: Metrics) -> None:
+    """Show the metrics a node: its connections, its queue and its memories."""
+    memories = service.memories
+    metrics.watch(
+        lambda: memories.pool,
+        waiting=lambda: service.waiting,
+        memories=lambda: memories.open_memories,
+    )
 
 
 @contextmanager

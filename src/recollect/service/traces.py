@@ -8,7 +8,7 @@ only `traceparent` is read, never `tracestate` or `baggage`, which hold texts.
 
 from __future__ import annotations
 
-from contextvars import Token
+from contextvars import Context, Token
 from typing import Final
 
 from opentelemetry import context as contexts
@@ -90,6 +90,10 @@ class Traces:
 
     def counted(self, event: CountedEvent, **labels: str) -> None:
         """No span for what takes no time."""
+
+    def carry(self, context: Context) -> None:
+        """Spans of this context stand under the one that is open now."""
+        context.run(contexts.attach, contexts.get_current())
 
 
 def _attributes(activity: Activity) -> dict[str, Attribute]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +20,10 @@ from recollect.values.tenant import KEY_SCOPES, KeyScope
 from recollect_bench.postgres_server import TestDatabase
 
 
-def node_settings(database: TestDatabase, **changes: Any) -> Settings:
+def node_settings(
+    database: TestDatabase, *, given: Mapping[str, Any] | None = None, **changes: Any
+) -> Settings:
+    """Settings of a node: `changes` are those of `serve`, `given` any others."""
     return load_settings(
         arguments={
             "store.url": database.app_url,
@@ -28,6 +31,7 @@ def node_settings(database: TestDatabase, **changes: Any) -> Settings:
             "jobs.in_process": False,
             "serve.port": 0,
             **{f"serve.{name}": value for name, value in changes.items()},
+            **(given or {}),
         }
     ).settings
 
@@ -36,9 +40,14 @@ class Node(BackgroundServer):
     """A node in a thread of its own."""
 
     def __init__(
-        self, database: TestDatabase, *, mcp: MountMcp | None = None, **changes: Any
+        self,
+        database: TestDatabase,
+        *,
+        mcp: MountMcp | None = None,
+        given: Mapping[str, Any] | None = None,
+        **changes: Any,
     ) -> None:
-        self.settings = node_settings(database, **changes)
+        self.settings = node_settings(database, given=given, **changes)
         self.service: Service = service_of(self.settings, mcp=mcp)
         super().__init__(server_of(self.service, self.settings), listening_socket(self.settings))
 

@@ -548,6 +548,7 @@ def test_no_active_key_is_without_a_test() -> None:
         *FACTS_GROUPS,
         "gateway.",
         "serve.",
+        "telemetry.",
         "daemon.",
     )
     # those act in tests/integration/test_gateway.py, test_daemon.py and service/

@@ -74,20 +74,15 @@ def serve(
     settings = load_settings(arguments=named, file=config).settings
     from recollect.loopback import address_of
     from recollect.service.running import listening_socket, server_of, service_of
-    from recollect.service.telemetry import telling
+    from recollect.service.telemetry import telling, watch
 
     service = service_of(settings, mcp=_mcp())
     server = server_of(service, settings)
-    opened = listening_socket(settings)
     with telling(settings) as metrics:
+        opened = listening_socket(settings)
         click.echo(f"Recollect serves on {address_of(opened)}: see /openapi.json", err=True)
         if metrics is not None:
-            memories = service.memories
-            metrics.watch(
-                lambda: memories.pool,
-                waiting=lambda: service.waiting,
-                memories=lambda: memories.open_memories,
-            )
+            watch(service, metrics)
             click.echo(f"Metrics: port {metrics.port}, /metrics", err=True)
         with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
             server.run(sockets=[opened])

@@ -1,0 +1,268 @@
+"""The files for containers, without containers: what they name exists, and their commands, run one
+after the other on this machine with the secrets they take, make a service that answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+import yaml
+from tests.meta.test_documented import wrong_in
+
+from recollect.client import MemoryClient
+from recollect.config import load_settings
+from recollect.config.load import NOT_SETTINGS
+from recollect_bench.postgres_server import PostgresServer
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+OURS = {name: one for name, one in COMPOSE["services"].items() if one["image"] == "recollect"}
+PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+OWNER, APP, SECRET = "owner-9f3c1a", "app-77b1d0", "deployment-0c4e22"
+
+
+def stages() -> list[list[str]]:
+    """The instructions of each stage of the image, one a line."""
+    whole = re.sub(r"\\\n\s*", " ", DOCKERFILE)
+    lines = [line for line in whole.splitlines() if line and not line.startswith("#")]
+    starts = [at for at, line in enumerate(lines) if line.startswith("FROM ")]
+    return [lines[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
+
+
+def value(stage: list[str], instruction: str) -> str:
+    (line,) = [line for line in stage if line.startswith(f"{instruction} ")]
+    return line.removeprefix(f"{instruction} ")
+
+
+def test_the_image_installs_extras_that_exist_and_runs_as_nobody_in_particular() -> None:
+    build, pooler, image = stages()
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = value(build, "ARG").removeprefix("EXTRAS=").split(",")
+    assert set(extras) <= set(declared["optional-dependencies"])
+    assert {"serve", "otel"} <= set(extras)
+    assert int(value(image, "USER")) >= 1_000
+    assert value(pooler, "USER") == "nobody"
+    assert "/healthz" in value(image, "HEALTHCHECK --interval=10s --timeout=4s --start-period=20s")
+    for line in (*build, *pooler, *image):
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in re.sub(r"--\S+ ", "", line).split()[1:-1]:
+                assert (ROOT / source).exists(), source
+    assert not wrong_in(" ".join(["recollect", *json.loads(value(image, "CMD"))]))
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_a_service_of_the_compose_file_is_a_command_and_settings_of_ours(name: str) -> None:
+    service = OURS[name]
+    assert not wrong_in(" ".join(["recollect", *service["command"]]))
+    given = {key: filled(text) for key, text in service["environment"].items()}
+    files = {key for key in given if key.endswith("_FILE")}
+    script = (DEPLOY / "entrypoint.sh").read_text()
+    for key in files:
+        assert f" {key.removesuffix('_FILE')}" in script
+        assert given[key].removeprefix("/run/secrets/") in service["secrets"]
+    settings = {key: text for key, text in given.items() if key not in files}
+    assert not set(settings) & NOT_SETTINGS
+    load_settings(environment=settings, look_around=False)  # refuses what is no setting
+    assert set(service["secrets"]) <= set(COMPOSE["secrets"])
+
+
+def test_the_example_names_every_variable_of_the_compose_file() -> None:
+    text = (DEPLOY / "compose.yaml").read_text()
+    wanted = {one["environment"] for one in COMPOSE["secrets"].values()}
+    wanted |= set(re.findall(r"\$\{(\w+)", text))
+    named = re.findall(r"^(\w+)=", (DEPLOY / "example.env").read_text(), re.MULTILINE)
+    assert set(named) == wanted
+
+
+def filled(text: str) -> str:
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+
+
+class Deployment:
+    """The compose file's services as processes here."""
+
+    def __init__(self, server: PostgresServer, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        self.store = server.url("recollect", user="recollect_app")
+        given = {"owner_password": OWNER, "app_password": APP, "deployment_secret": SECRET}
+        for name, text in given.items():
+            (folder / name).write_text(f"{text}\n")
+
+    def environment(self, service: str) -> dict[str, str]:
+        """Its variables, with this machine's places for those of containers."""
+        here = {
+            key: filled(text).replace("/run/secrets", str(self.folder)).replace("0.0.0.0", "::1")
+            for key, text in OURS[service]["environment"].items()
+        }
+        here |= {"RECOLLECT_TELEMETRY__METRICS_PORT": "0"} if service != "init" else {}
+        here |= {"RECOLLECT_TELEMETRY__METRICS_HOST": "127.0.0.1"} if service != "init" else {}
+        here |= {"RECOLLECT_STORE__URL": self.store} if service != "init" else {}
+        kept = {
+            name: text
+            for name, text in os.environ.items()
+            if not name.startswith(("PG", "RECOLLECT_"))
+        }
+        path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+        home = {"RECOLLECT_HOME": str(self.folder), "RECOLLECT_RECALL__EMBEDDER": "none"}
+        return {**kept, **here, **home, "PATH": path}
+
+    def command(self, service: str, *instead: str) -> list[str]:
+        owner = self.server.url("recollect", user="recollect_owner")
+        words = instead or OURS[service]["command"]
+        here = [
+            owner if word.startswith("postgresql://") else word.replace("0.0.0.0", "127.0.0.1")
+            for word in (word.replace("/run/secrets", str(self.folder)) for word in words)
+        ]
+        port = ["--port", "0"] if here[0] == "serve" else []
+        return ["sh", str(DEPLOY / "entrypoint.sh"), *here, *port]
+
+    def run(self, service: str, *instead: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(service, *instead),
+            env={**self.environment(service), **more},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    @contextmanager
+    def started(self, service: str) -> Iterator[list[str]]:
+        """A service that goes on; what it said first. It has to end in order."""
+        process = subprocess.Popen(
+            self.command(service),
+            env={**self.environment(service), "RECOLLECT_SERVE__DRAIN_SECONDS": "0.1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        with process:
+            try:
+                lines = [process.stderr.readline()]
+                if service != "worker":
+                    lines.append(process.stderr.readline())
+                yield lines
+            finally:
+                process.send_signal(signal.SIGTERM)
+                rest = process.stderr.read()
+            assert process.wait(30) == 0, rest
+            assert SECRET not in rest
+            assert APP not in rest
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    """A server that lets nobody of ours in without a password."""
+    with PostgresServer(18) as server:
+        with psycopg.connect(server.admin_url, autocommit=True) as admin:
+            admin.execute(f"CREATE ROLE recollect_owner SUPERUSER LOGIN PASSWORD '{OWNER}'")
+            admin.execute("CREATE DATABASE recollect OWNER recollect_owner")
+            rules = server.data / "pg_hba.conf"
+            asks = "local all recollect_owner,recollect_app scram-sha-256\n"
+            rules.write_text(asks + rules.read_text())
+            admin.execute("SELECT pg_reload_conf()")
+        yield Deployment(server, tmp_path)
+
+
+@contextmanager
+def pooled(deployment: Deployment) -> Iterator[str]:
+    """The URL through PgBouncer, started as the compose file starts it."""
+    server = deployment.server
+    folder = server.folder / "pgbouncer"
+    folder.mkdir()
+    (folder / "password").write_text(APP)
+    port = free_port()
+    who: dict[str, Any] = {}
+    if server._user is not None:
+        for path in (folder, folder / "password"):
+            os.chown(path, server._user.pw_uid, server._user.pw_gid)
+        who = {"user": server._user.pw_uid, "group": server._user.pw_gid, "extra_groups": []}
+    shutil.copy(DEPLOY / "pgbouncer.sh", folder / "run.sh")  # its user may not reach the checkout
+    given = COMPOSE["services"]["pgbouncer"]["environment"]
+    given = {**given, "UPSTREAM": f"{server.folder}:5432", "PASSWORD_FILE": f"{folder}/password"}
+    process = subprocess.Popen(
+        ["sh", str(folder / "run.sh")],
+        env={
+            "PATH": f"{os.environ['PATH']}:/usr/sbin",
+            "PGBOUNCER_FOLDER": str(folder),
+            "LISTEN": "127.0.0.1",
+            "PORT": str(port),
+            **given,
+        },
+        cwd=folder,
+        stderr=subprocess.DEVNULL,
+        **who,
+    )
+    try:
+        yield f"postgresql://recollect_app@127.0.0.1:{port}/recollect"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(url: str) -> str:
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        answer = httpx2.get(f"{url}/readyz", trust_env=False)
+        if answer.status_code == 200:
+            break
+        time.sleep(0.1)
+    return str(answer.json()["status"])
+
+
+def test_the_commands_of_the_compose_file_make_a_service(deployment: Deployment) -> None:
+    made = deployment.run("init")
+    assert made.returncode == 0, made.stderr
+    assert deployment.run("init").returncode == 0  # as when everything is started again
+    tenant = deployment.run("admin", "tenant", "create", "acme", "--json")
+    assert tenant.returncode == 0, tenant.stderr
+    refused = deployment.run("admin", "tenant", "list", PGPASSWORD="wrong", PGPASSWORD_FILE="")
+    assert refused.returncode == 2
+    assert "password" in refused.stderr
+    key = json.loads(deployment.run("admin", "key", "create", "acme", "--json").stdout)["key"]
+    with ExitStack() as running:
+        if PGBOUNCER is not None:
+            deployment.store = running.enter_context(pooled(deployment))
+        nodes = [running.enter_context(deployment.started(name)) for name in ("node-1", "node-2")]
+        worker = running.enter_context(deployment.started("worker"))
+        urls = [lines[0].split()[3].rstrip(":") for lines in nodes]
+        ports = [lines[-1].split()[2].rstrip(",") for lines in (*nodes, worker)]
+        assert [answers(url) for url in urls] == ["ok", "ok"]
+        request = {
+            "model": "claude-sonnet-4-5",
+            "max_tokens": 100,
+            "messages": [{"role": "user", "content": "The launch word is heron."}],
+        }
+        with MemoryClient(urls[0], key) as client:
+            assert client.prepare("user-17", "chat-3", request).archived == "store"
+        with MemoryClient(urls[1], key) as client:  # any node knows it
+            found = client.search("user-17", "What is the launch word?")
+            assert found.passages[0].text == "The launch word is heron."
+        for port in ports:
+            page = httpx2.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+            assert "recollect_store_available 1.0" in page
