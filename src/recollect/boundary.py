@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from recollect.errors import RecollectError
-from recollect.telemetry import Activity, activity
+from recollect.telemetry import Measured, measured
 from recollect.values.edit import StageName
 from recollect.values.reason import Cause, Reason
 from recollect.values.report import Outcome, StageLine
@@ -68,7 +68,7 @@ class Boundary:
         `in_thread` is for one that would hold up the event loop whoever runs it.
         """
         started = time.perf_counter()
-        with activity("stage", stage) as heard:
+        with measured("stage", stage) as heard:
             try:
                 aside = in_thread or (self._off_the_loop and not self._is_quick)
                 result = await asyncio.to_thread(work) if aside else work()
@@ -92,7 +92,7 @@ class Boundary:
         started = time.perf_counter()
         left = max(0.0, self._waits_until - time.monotonic())
         allowed = min(left, self._stage_seconds if seconds is None else seconds)
-        with activity("stage", stage) as heard:
+        with measured("stage", stage) as heard:
             try:
                 result = await asyncio.wait_for(start(), allowed)
                 reasons = reason(result)
@@ -127,7 +127,7 @@ class Boundary:
         """Lines of what ran beside the turn."""
         self.lines.extend(lines)
 
-    def _failed(self, stage: StageName, error: Exception, started: float, heard: Activity) -> None:
+    def _failed(self, stage: StageName, error: Exception, started: float, heard: Measured) -> None:
         heard.ended("failed", type(error).__name__)
         self._line(stage, "failed", _reason_of(error), started)
 

@@ -3,8 +3,8 @@
 Parts that do something worth measuring (a request, a stage, a transaction, a question to a model,
 a job) say so here, and know nothing of Prometheus or OpenTelemetry; a process that serves others
 adds listeners where its operator asked for them. Must never carry content: names come from a fixed
-set, attributes are numbers, ids and names of models. Always holds: without a listener an activity
-is one shared object that does nothing.
+set, attributes are numbers, ids and names of models. Always holds: without a listener nothing is
+made, and what is entered and left is one shared object.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from contextvars import Context
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
-ActivityKind: TypeAlias = Literal[
+MeasuredKind: TypeAlias = Literal[
     "request", "tool", "stage", "transaction", "model", "embedder", "job", "queue"
 ]
 Attribute: TypeAlias = str | int | float | bool
 CountedEvent: TypeAlias = Literal["recall", "compaction"]
 
 
-class Activity:
+class Measured:
     """Something that takes time; enter it when it begins, leave it when it is over."""
 
     __slots__ = (
         "_began", "_marks", "attributes", "error", "kind", "name", "outcome", "parent", "seconds",
     )  # fmt: skip
 
-    def __init__(self, kind: ActivityKind, name: str, *, parent: str = "") -> None:
+    def __init__(self, kind: MeasuredKind, name: str, *, parent: str = "") -> None:
         self.kind, self.name = kind, name
         self.parent = parent
         """The W3C traceparent that a request came with."""
@@ -38,7 +38,7 @@ class Activity:
         """What went wrong, by a name out of a fixed set: a problem's, or an error's class."""
         self.seconds = 0.0
         self._began = 0.0
-        self._marks: list[tuple[Listener, Any]] = []
+        self._marks: list[tuple[TelemetryListener, Any]] = []
 
     def note(self, **attributes: Attribute) -> None:
         """Add attributes; `__` in a name stands for a dot."""
@@ -68,24 +68,23 @@ class Activity:
             listener.ended(self, mark)
 
 
-class Listener(Protocol):
-    """Who hears of activities; must not raise, block, or keep what it is given."""
+class TelemetryListener(Protocol):
+    """Who hears of what is measured; must not raise, block, or keep what it is given."""
 
-    def began(self, activity: Activity) -> Any:
+    def began(self, what: Measured) -> Any:
         """It begins; what is returned comes back at its end."""
 
-    def ended(self, activity: Activity, mark: Any) -> None:
+    def ended(self, what: Measured, mark: Any) -> None:
         """It is over."""
 
     def counted(self, event: CountedEvent, **labels: str) -> None:
         """Something happened that takes no time of its own."""
 
-
     def carry(self, context: Context) -> None:
         """What runs in this context belongs to what is under way now."""
 
 
-class _Unheard(Activity):
+class _Unheard(Measured):
     """Of nobody's interest."""
 
     __slots__ = ()
@@ -108,14 +107,14 @@ class _Unheard(Activity):
         pass
 
 
-LISTENERS: Final[list[Listener]] = []
+LISTENERS: Final[list[TelemetryListener]] = []
 """Of this process; empty unless it serves others and its operator asked."""
 _UNHEARD: Final = _Unheard("stage", "")
 
 
-def activity(kind: ActivityKind, name: str, *, parent: str = "") -> Activity:
+def measured(kind: MeasuredKind, name: str, *, parent: str = "") -> Measured:
     """Something that is about to begin; `name` is out of a fixed set."""
-    return Activity(kind, name, parent=parent) if LISTENERS else _UNHEARD
+    return Measured(kind, name, parent=parent) if LISTENERS else _UNHEARD
 
 
 def count(event: CountedEvent, **labels: str) -> None:

@@ -27,7 +27,7 @@ from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import Weigher
-from recollect.telemetry import activity, empty_context
+from recollect.telemetry import empty_context, measured
 from recollect.turn.ingest import IngestResult, earlier_calls, ingest
 from recollect.values.batch import (
     Batch,
@@ -667,7 +667,7 @@ async def embed_now(
     for embedder in embedders:
         if embedder.kind not in INLINE_KINDS or not embedder.ready or embedder.name in late:
             continue
-        with activity("embedder", embedder.name) as heard:
+        with measured("embedder", embedder.name) as heard:
             heard.note(texts=len(texts))
             values = await attempted(asyncio.wait_for(embedder.embed(texts), INLINE_SECONDS))
             if isinstance(values, Failure):

@@ -27,7 +27,7 @@ from recollect.rules.redaction import redact
 from recollect.search.calibrate import probe_texts, scale_of
 from recollect.search.openclaw import WarmIndex
 from recollect.search.question import question_text
-from recollect.telemetry import activity
+from recollect.telemetry import measured
 from recollect.turn.query import phrase
 from recollect.turn.recall import recall
 from recollect.turn.recall_facts import recall_standing
@@ -219,7 +219,7 @@ class QuestionVectors:
 async def _embedded(embedder: Embedder, text: str) -> bytes:
     """The vector of a question; EmbedderError where the answer is none."""
     embed = embedder.embed_questions if isinstance(embedder, EmbedsQuestions) else embedder.embed
-    with activity("embedder", embedder.name) as heard:
+    with measured("embedder", embedder.name) as heard:
         heard.note(texts=1)
         answer = await embed([text])
     if wrong := vector_problem(answer, wanted=1, dimensions=embedder.dimensions):

@@ -30,7 +30,7 @@ from recollect.mcp.definitions import (
     scope_of,
 )
 from recollect.mcp.memory import ServedMemory
-from recollect.telemetry import activity
+from recollect.telemetry import measured
 
 if TYPE_CHECKING:
     from recollect.mcp.resources import Resources
@@ -114,7 +114,7 @@ class Handlers:
         if refusal := self._memory.refusal(scope_of(params.name)):
             return _result(f"{params.name}: {refusal}", is_error=True)
         question = ForgetQuestion(context, params)
-        with activity("tool", params.name) as heard:
+        with measured("tool", params.name) as heard:
             done = await attempted(self._called(params, question))
             if isinstance(done, Failure):
                 heard.ended("failed", done.error.__name__)

@@ -24,7 +24,7 @@ from recollect.http import Retries, is_sendable_key
 from recollect.providers.calls import Body, Calls, Reply, read_address
 from recollect.providers.failures import classify, read_error_object
 from recollect.providers.overflow import recognise_silent_overflow
-from recollect.telemetry import activity
+from recollect.telemetry import measured
 from recollect.values.model import (
     Answer,
     CallStarted,
@@ -165,7 +165,7 @@ class HttpChatModel(ABC):
         A window exceeded in silence is an error here: the answer rests on a part of the prompt.
         """
         self._check_key()
-        with activity("model", self._model) as heard:
+        with measured("model", self._model) as heard:
             heard.note(gen_ai__provider__name=self.wire.provider)
             reply = self._object(await self._calls.whole(self.wire.path, body))
             parsed, done = self._done(reply)

@@ -37,7 +37,7 @@ from recollect.service.logs import RequestRecord
 from recollect.service.memories import TenantMemories
 from recollect.service.operations import Call
 from recollect.service.problems import Problem, ProblemKind, problem_of
-from recollect.telemetry import activity
+from recollect.telemetry import measured
 from recollect.values.tenant import ApiKey, Tenant, tenant_space
 from recollect.wiring.stores import SECRET_VARIABLE
 
@@ -170,7 +170,7 @@ class Service:
     async def _serve_one(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = RequestRecord(method=scope["method"])
         began = time.perf_counter()
-        with activity("request", record.operation, parent=_traceparent(scope)) as heard:
+        with measured("request", record.operation, parent=_traceparent(scope)) as heard:
             try:
                 await self._answer(scope, receive, send, record)
             finally:

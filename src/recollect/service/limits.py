@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from recollect.service.problems import Problem, ProblemKind
-from recollect.telemetry import activity
+from recollect.telemetry import measured
 from recollect.values.tenant import PERIOD_SECONDS, BudgetName, Tenant
 
 PIECES: Final = 20
@@ -95,7 +95,7 @@ class FairQueue:
         if not self._waiting.get(tenant) and self._may_run(tenant, self._clock()):
             self._begin(tenant)
         else:
-            with activity("queue", "turn"):
+            with measured("queue", "turn"):
                 await self._wait(tenant)
         begun = self._clock()
         try:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from recollect.config.settings import LogFormat
-from recollect.telemetry import Activity
+from recollect.telemetry import Measured
 
 REQUESTS: Final = logging.getLogger("recollect.requests")
 JOBS: Final = logging.getLogger("recollect.worker")
@@ -48,7 +48,7 @@ class RequestRecord:
     """As `tenant_space` names it."""
     reason: str = ""
 
-    def tell(self, heard: Activity) -> None:
+    def tell(self, heard: Measured) -> None:
         """Hand it to who measures."""
         heard.name = self.operation
         method = self.method if self.method in _METHODS else "_OTHER"
@@ -61,7 +61,7 @@ class RequestRecord:
             heard.note(http__response__status_code=self.status)
             heard.ended("done", self.reason)
 
-    def log(self, heard: Activity, seconds: float, secret: bytes) -> None:
+    def log(self, heard: Measured, seconds: float, secret: bytes) -> None:
         """Write the line, where somebody wants it."""
         if not REQUESTS.isEnabledFor(logging.INFO):
             return

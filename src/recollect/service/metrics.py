@@ -1,10 +1,10 @@
 """What a node or a worker counts, for Prometheus.
 
-Listens to activities and asks the pool and the queue when it is scraped. Always holds: labels are
-out of small fixed sets (operations, statuses, stages, kinds of jobs, models that the settings
-name); a tenant's id is one only where `telemetry.tenant_label` says so; never a space, a session,
-or anything that was said. /metrics is a port of its own, since tenants must not see it, and is
-answered by a thread of its own, also while the event loop is busy.
+Listens to what is measured, and asks the pool and the queue when it is scraped. Always holds:
+labels are out of small fixed sets (operations, statuses, stages, kinds of jobs, models that the
+settings name); a tenant's id is one only where `telemetry.tenant_label` says so; never a space, a
+session, or anything that was said. /metrics has a port of its own, since tenants must not see it,
+and a thread of its own, which answers also while the event loop is busy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from prometheus_client.registry import Collector
 
 import recollect
 from recollect.errors import RecollectError
-from recollect.telemetry import Activity, CountedEvent
+from recollect.telemetry import CountedEvent, Measured
 
 if TYPE_CHECKING:
     from recollect.stores.postgres.pool import Pool
@@ -42,7 +42,7 @@ NO_TENANT: Final = ""
 
 
 class Metrics:
-    """The metrics of one process; a listener of its activities."""
+    """The metrics of one process; a listener of all that it does."""
 
     def __init__(self, *, tenant_label: bool = False) -> None:
         self.port = 0
@@ -132,7 +132,7 @@ class Metrics:
             "recollect_mcp_tool_calls_total", "Calls of memory tools by MCP", ("tool", "outcome"),
             registry=made,
         )  # fmt: skip
-        self._tellers: dict[str, Callable[[Activity], None]] = {
+        self._tellers: dict[str, Callable[[Measured], None]] = {
             "request": self._request,
             "tool": lambda one: self._tools.labels(one.name, one.outcome).inc(),
             "stage": self._stage,
@@ -156,15 +156,15 @@ class Metrics:
 
     # a listener
 
-    def began(self, activity: Activity) -> None:
+    def began(self, what: Measured) -> None:
         """Count what is under way."""
-        if activity.kind == "request":
+        if what.kind == "request":
             self._under_way.inc()
 
-    def ended(self, activity: Activity, mark: None) -> None:
+    def ended(self, what: Measured, mark: None) -> None:
         """Count what was done."""
         del mark
-        self._tellers[activity.kind](activity)
+        self._tellers[what.kind](what)
 
     def counted(self, event: CountedEvent, **labels: str) -> None:
         """Count what happened."""
@@ -173,7 +173,7 @@ class Metrics:
     def carry(self, context: Context) -> None:
         """Nothing counted depends on whose work it is."""
 
-    def _request(self, one: Activity) -> None:
+    def _request(self, one: Measured) -> None:
         self._under_way.dec()
         status = str(one.attributes.get("http.response.status_code", "gone"))
         tenant = (str(one.attributes.get("recollect.tenant", NO_TENANT)),)
@@ -182,16 +182,16 @@ class Metrics:
         if one.error in REFUSALS:
             self._refused.labels(one.error).inc()
 
-    def _stage(self, one: Activity) -> None:
+    def _stage(self, one: Measured) -> None:
         self._stage_seconds.labels(one.name).observe(one.seconds)
         if one.outcome in ("failed", "late"):
             self._stage_failures.labels(one.name, one.error).inc()
 
-    def _job(self, one: Activity) -> None:
+    def _job(self, one: Measured) -> None:
         self._job_seconds.labels(one.name).observe(one.seconds)
         self._jobs.labels(one.name, one.outcome).inc()
 
-    def _model(self, one: Activity) -> None:
+    def _model(self, one: Measured) -> None:
         self._model_seconds.labels(one.name).observe(one.seconds)
         if one.error:
             self._model_failures.labels(one.name, one.error).inc()
@@ -199,7 +199,7 @@ class Metrics:
             tokens = one.attributes.get(f"gen_ai.usage.{direction}_tokens", 0)
             self._model_tokens.labels(one.name, direction).inc(float(tokens))
 
-    def _embedder(self, one: Activity) -> None:
+    def _embedder(self, one: Measured) -> None:
         self._embedder_seconds.labels(one.name).observe(one.seconds)
         self._embedder_texts.labels(one.name).inc(float(one.attributes.get("texts", 0)))
 
@@ -261,5 +261,5 @@ def _histogram(name: str, text: str, *labels: str, registry: CollectorRegistry) 
     return Histogram(name, text, labels, registry=registry, buckets=BUCKETS)
 
 
-def _timed(histogram: Histogram) -> Callable[[Activity], None]:
+def _timed(histogram: Histogram) -> Callable[[Measured], None]:
     return lambda one: histogram.labels(one.name).observe(one.seconds)

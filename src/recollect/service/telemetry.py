@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from recollect.config import Settings
 from recollect.errors import MissingExtra
 from recollect.service.logs import begin_logging, end_logging
-from recollect.telemetry import LISTENERS, Listener
+from recollect.telemetry import LISTENERS, TelemetryListener
 
 if TYPE_CHECKING:
     from recollect.service.app import Service
@@ -48,7 +48,7 @@ def watch(service: Service, metrics: Metrics) -> None:
 
 
 @contextmanager
-def _listening(listener: Listener) -> Iterator[None]:
+def _listening(listener: TelemetryListener) -> Iterator[None]:
     LISTENERS.append(listener)
     try:
         yield
@@ -78,7 +78,7 @@ def _metrics(settings: Settings) -> Metrics:
     return Metrics(tenant_label=settings.telemetry.tenant_label)
 
 
-def _traces() -> Listener:
+def _traces() -> TelemetryListener:
     try:
         from recollect.service.traces import Traces
     except ImportError:

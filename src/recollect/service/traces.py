@@ -2,8 +2,8 @@
 
 Only its API is used: what becomes of spans is the SDK's matter, which an operator configures by the
 standard OTEL_ variables. Names follow its conventions for HTTP, databases, MCP and generative AI.
-Always holds: attributes are those of activities, which carry no content; of what a caller sends
-only `traceparent` is read, never `tracestate` or `baggage`, which hold texts.
+Always holds: attributes are those of what is measured, which carry no content; of what a caller
+sends only `traceparent` is read, never `tracestate` or `baggage`, which hold texts.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_tracer, 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import recollect
-from recollect.telemetry import Activity, ActivityKind, Attribute, CountedEvent
+from recollect.telemetry import Attribute, CountedEvent, Measured, MeasuredKind
 
 _Mark = tuple[Span, Token[contexts.Context] | None]
-_KINDS: Final[dict[ActivityKind, SpanKind]] = {
+_KINDS: Final[dict[MeasuredKind, SpanKind]] = {
     "request": SpanKind.SERVER,
     "transaction": SpanKind.CLIENT,
     "model": SpanKind.CLIENT,
 }
-_ABOVE_OTHERS: Final = frozenset[ActivityKind]({"request", "tool", "stage", "job"})
+_ABOVE_OTHERS: Final = frozenset[MeasuredKind]({"request", "tool", "stage", "job"})
 """What other spans may stand under."""
-_NAMES: Final[dict[ActivityKind, str]] = {
+_NAMES: Final[dict[MeasuredKind, str]] = {
     "tool": "tools/call {}",
     "stage": "stage {}",
     "transaction": "postgresql {}",
@@ -35,7 +35,7 @@ _NAMES: Final[dict[ActivityKind, str]] = {
     "job": "job {}",
     "queue": "queue",
 }
-_ATTRIBUTES: Final[dict[ActivityKind, dict[str, str]]] = {
+_ATTRIBUTES: Final[dict[MeasuredKind, dict[str, str]]] = {
     "tool": {
         "mcp.method.name": "tools/call",
         "gen_ai.operation.name": "execute_tool",
@@ -50,41 +50,41 @@ _ATTRIBUTES: Final[dict[ActivityKind, dict[str, str]]] = {
 
 
 class Traces:
-    """A listener that makes a span of every activity."""
+    """A listener that makes a span of all that is measured."""
 
     def __init__(self) -> None:
         self._tracer = get_tracer("recollect", recollect.__version__)
         self._parents = TraceContextTextMapPropagator()
 
-    def began(self, activity: Activity) -> _Mark:
+    def began(self, what: Measured) -> _Mark:
         """Begin a span, under the caller's where a request came with one."""
         above = None
-        if activity.parent:
-            above = self._parents.extract({"traceparent": activity.parent})
+        if what.parent:
+            above = self._parents.extract({"traceparent": what.parent})
         span = self._tracer.start_span(
-            _NAMES.get(activity.kind, "{}").format(activity.name),
+            _NAMES.get(what.kind, "{}").format(what.name),
             context=above,
-            kind=_KINDS.get(activity.kind, SpanKind.INTERNAL),
+            kind=_KINDS.get(what.kind, SpanKind.INTERNAL),
         )
         token = None
-        if activity.kind in _ABOVE_OTHERS:
+        if what.kind in _ABOVE_OTHERS:
             token = contexts.attach(set_span_in_context(span, above))
-        if activity.kind == "request":
-            activity.attributes["trace_id"] = f"{span.get_span_context().trace_id:032x}"
+        if what.kind == "request":
+            what.attributes["trace_id"] = f"{span.get_span_context().trace_id:032x}"
         return span, token
 
-    def ended(self, activity: Activity, mark: _Mark) -> None:
+    def ended(self, what: Measured, mark: _Mark) -> None:
         """End it with what is known by now."""
         span, token = mark
         if token is not None:
             contexts.detach(token)
         if span.is_recording():
-            span.set_attributes(_attributes(activity))
-            if activity.kind == "request":
-                route = activity.attributes.get("http.route", activity.name)
-                span.update_name(f"{activity.attributes.get('http.request.method', '')} {route}")
-            if _is_error(activity):
-                span.set_attribute("error.type", activity.error or activity.outcome)
+            span.set_attributes(_attributes(what))
+            if what.kind == "request":
+                route = what.attributes.get("http.route", what.name)
+                span.update_name(f"{what.attributes.get('http.request.method', '')} {route}")
+            if _is_error(what):
+                span.set_attribute("error.type", what.error or what.outcome)
                 span.set_status(Status(StatusCode.ERROR))
         span.end()
 
@@ -96,21 +96,21 @@ class Traces:
         context.run(contexts.attach, contexts.get_current())
 
 
-def _attributes(activity: Activity) -> dict[str, Attribute]:
-    named = _ATTRIBUTES.get(activity.kind, {})
-    told: dict[str, Attribute] = {name: text.format(activity.name) for name, text in named.items()}
-    told.update(activity.attributes)
+def _attributes(what: Measured) -> dict[str, Attribute]:
+    named = _ATTRIBUTES.get(what.kind, {})
+    told: dict[str, Attribute] = {name: text.format(what.name) for name, text in named.items()}
+    told.update(what.attributes)
     told.pop("trace_id", None)
-    if activity.kind in ("stage", "job"):
-        told["recollect.outcome"] = activity.outcome
+    if what.kind in ("stage", "job"):
+        told["recollect.outcome"] = what.outcome
     if "texts" in told:
         told["recollect.texts"] = told.pop("texts")
     return told
 
 
-def _is_error(activity: Activity) -> bool:
+def _is_error(what: Measured) -> bool:
     """Of requests only what is the service's own fault, as the conventions for servers say."""
-    if activity.kind == "request":
-        status = activity.attributes.get("http.response.status_code", 0)
+    if what.kind == "request":
+        status = what.attributes.get("http.response.status_code", 0)
         return isinstance(status, int) and status >= 500
-    return bool(activity.error) and activity.outcome != "cancelled"
+    return bool(what.error) and what.outcome != "cancelled"

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from recollect.boundary import Failure, attempted
 from recollect.ports import Archive, Clock, Embedder, Store
-from recollect.telemetry import activity
+from recollect.telemetry import measured
 from recollect.turn.ingest import index
 from recollect.upkeep.jobs import GiveUp
 from recollect.values.batch import EMBED_JOB, Batch, Lease, NewJob
@@ -150,7 +150,7 @@ async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
 
     Rounded to what 16 bits hold, as those are that are written with their message.
     """
-    with activity("embedder", embedder.name) as heard:
+    with measured("embedder", embedder.name) as heard:
         heard.note(texts=len(texts))
         values = await embedder.embed(texts)
     if wrong := vector_problem(values, wanted=len(texts), dimensions=embedder.dimensions):

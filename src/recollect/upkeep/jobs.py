@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from recollect.boundary import Failure, attempted
 from recollect.errors import StoreError
 from recollect.ports import Clock, JobQueue
-from recollect.telemetry import activity
+from recollect.telemetry import measured
 from recollect.values.batch import Batch, Lease
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class JobRunner:
         )
         if not leases:
             return NOTHING
-        with activity("job", leases[0].kind) as heard:
+        with measured("job", leases[0].kind) as heard:
             outcome, reason = await self._do(leases[0])
             heard.ended(outcome)
         return RunResult(**{outcome: 1}, reason=reason)

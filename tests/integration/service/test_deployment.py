@@ -144,27 +144,38 @@ class Deployment:
         )
 
     @contextmanager
-    def started(self, service: str) -> Iterator[list[str]]:
-        """A service that goes on; what it said first. It has to end in order."""
-        process = subprocess.Popen(
-            self.command(service),
-            env={**self.environment(service), "RECOLLECT_SERVE__DRAIN_SECONDS": "0.1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stderr is not None
-        with process:
+    def started(self, *services: str) -> Iterator[list[list[str]]]:
+        """Services that go on; what each said first. They have to end in order."""
+        with ExitStack() as ending:
+            processes = [
+                ending.enter_context(
+                    subprocess.Popen(
+                        self.command(service),
+                        env={**self.environment(service), "RECOLLECT_SERVE__DRAIN_SECONDS": "0.1"},
+                        stderr=subprocess.PIPE,
+                        text=True,
+                    )
+                )
+                for service in services
+            ]
             try:
-                lines = [process.stderr.readline()]
-                if service != "worker":
-                    lines.append(process.stderr.readline())
-                yield lines
+                yield [
+                    [said(process) for _ in range(1 if service == "worker" else 2)]
+                    for service, process in zip(services, processes, strict=True)
+                ]
             finally:
-                process.send_signal(signal.SIGTERM)
-                rest = process.stderr.read()
-            assert process.wait(30) == 0, rest
-            assert SECRET not in rest
-            assert APP not in rest
+                for process in processes:
+                    process.send_signal(signal.SIGTERM)
+                rests = [process.communicate(timeout=30)[1] for process in processes]
+            assert [process.returncode for process in processes] == [0] * len(services), rests
+            for rest in rests:
+                assert SECRET not in rest
+                assert APP not in rest
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    return process.stderr.readline()
 
 
 @pytest.fixture
@@ -238,7 +249,6 @@ def answers(url: str) -> str:
 def test_the_commands_of_the_compose_file_make_a_service(deployment: Deployment) -> None:
     made = deployment.run("init")
     assert made.returncode == 0, made.stderr
-    assert deployment.run("init").returncode == 0  # as when everything is started again
     tenant = deployment.run("admin", "tenant", "create", "acme", "--json")
     assert tenant.returncode == 0, tenant.stderr
     refused = deployment.run("admin", "tenant", "list", PGPASSWORD="wrong", PGPASSWORD_FILE="")
@@ -248,10 +258,9 @@ def test_the_commands_of_the_compose_file_make_a_service(deployment: Deployment)
     with ExitStack() as running:
         if PGBOUNCER is not None:
             deployment.store = running.enter_context(pooled(deployment))
-        nodes = [running.enter_context(deployment.started(name)) for name in ("node-1", "node-2")]
-        worker = running.enter_context(deployment.started("worker"))
-        urls = [lines[0].split()[3].rstrip(":") for lines in nodes]
-        ports = [lines[-1].split()[2].rstrip(",") for lines in (*nodes, worker)]
+        lines = running.enter_context(deployment.started("node-1", "node-2", "worker"))
+        urls = [each[0].split()[3].rstrip(":") for each in lines[:2]]
+        ports = [each[-1].split()[2].rstrip(",") for each in lines]
         assert [answers(url) for url in urls] == ["ok", "ok"]
         request = {
             "model": "claude-sonnet-4-5",

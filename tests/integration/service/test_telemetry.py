@@ -39,7 +39,7 @@ from recollect.service.metrics import Metrics
 from recollect.service.telemetry import telling, watch
 from recollect.stores.postgres import PostgresFleet
 from recollect.surfaces.cli import main
-from recollect.telemetry import LISTENERS, activity
+from recollect.telemetry import LISTENERS, measured
 from recollect.testing.scripted_model import Says
 from recollect.values.batch import Batch, NewJob
 from recollect.values.model import Prompt
@@ -232,7 +232,7 @@ def test_nothing_is_loaded_and_little_done_where_nobody_listens() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert not {"prometheus_client", "opentelemetry"} & set(done.stdout.split())
-    assert activity("stage", "recall") is activity("transaction", "read")
+    assert measured("stage", "recall") is measured("transaction", "read")
 
 
 # Logs, and that nothing shows what was said

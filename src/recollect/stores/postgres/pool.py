@@ -40,7 +40,7 @@ from recollect.stores.postgres.driver import (
     reason_of,
     sql_errors,
 )
-from recollect.telemetry import activity
+from recollect.telemetry import measured
 
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
@@ -435,7 +435,7 @@ class Pool:
 
         `seconds` is how long the server may take over what it is asked at once.
         """
-        with activity("transaction", _MODES[read]), driver_errors(writing=not read):
+        with measured("transaction", _MODES[read]), driver_errors(writing=not read):
             async with self._link() as link:
                 self.traffic.transactions += 1
                 work = Transaction(link, space_id, self.vector_oid, seconds=seconds)
@@ -450,7 +450,7 @@ class Pool:
     @asynccontextmanager
     async def workers_view(self) -> AsyncIterator[Transaction]:
         """A reading transaction of no space, which may see the names of those with work."""
-        with activity("transaction", "read"), driver_errors():
+        with measured("transaction", "read"), driver_errors():
             async with self._link() as link:
                 self.traffic.transactions += 1
                 work = Transaction(link, UUID(int=0), self.vector_oid)
@@ -464,7 +464,7 @@ class Pool:
     ) -> AsyncIterator[Transaction]:
         """A transaction over the records of one tenant; with None it reads what operators may."""
         whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
-        with activity("transaction", _MODES[read]), driver_errors(writing=not read):
+        with measured("transaction", _MODES[read]), driver_errors(writing=not read):
             async with self._link() as link:
                 self.traffic.transactions += 1
                 work = Transaction(link, UUID(int=0), self.vector_oid)
