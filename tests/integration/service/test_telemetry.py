@@ -387,7 +387,7 @@ def test_a_worker_counts_its_jobs_and_names_no_space(database: TestDatabase) -> 
     with process:
         try:
             port = process.stderr.readline().split()[2].rstrip(",")
-            until = time.monotonic() + 30
+            until, page = time.monotonic() + 30, ""
             while time.monotonic() < until:
                 page = httpx2.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
                 if "recollect_jobs_total{" in page:
