@@ -51,6 +51,7 @@ full:
     recollect bench tokens --json
     recollect bench store --store sqlite: --json
     recollect bench store --store pg18 --large --spaces 20000 --json
+    recollect bench scale --json
     just recall
     just live
     just facts --json
@@ -85,6 +86,10 @@ cost *ARGS:
 # What an agent waits for its hooks, with the daemon and without
 hooks *ARGS:
     recollect bench hooks {{ARGS}}
+
+# What one machine serves, and what a fleet needs: docs/capacity.md with its figures and pictures; about 15 minutes
+scale *ARGS:
+    recollect bench scale --write docs {{ARGS}}
 
 # What is taken for a fact, in conversations and in 10,000 messages of noise; both halves of the cases
 facts *ARGS:

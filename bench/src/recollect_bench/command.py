@@ -29,6 +29,7 @@ BENCHES: Final = {
     "live": "what stands in the request when a user asks, through the whole product",
     "recall": "what is found of what a question needs, on question sets and your transcripts",
     "redaction": "what is masked of real secrets, and what is touched that is none",
+    "scale": "what a node and PostgreSQL serve at 10,000 spaces, and what a fleet needs",
     "store": "a store beside hand-written SQL of the same durability",
     "tokens": "the token counter against o200k",
     "turn": "what shaping a request costs beside json.loads + json.dumps",
@@ -63,6 +64,9 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
         {"sets", "embedder", "store", "compare", "paths", "misses", "svg", "quick", "no_cache"}
         | {"facts", "model", "gguf", "keep", "most_memories", "most_messages"}
     ),
+    "scale": frozenset(
+        {"quick", "spaces", "passages", "seconds", "idle_seconds", "data_dir", "capacity", "write"}
+    ),
     "store": frozenset({"store", "quick", "large", "spaces"}),
     "turn": frozenset({"recall", "store", "quick"}),
 }
@@ -89,7 +93,7 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 @click.option(
     "--quick",
     is_flag=True,
-    help="cost, gateway, hooks, live, store, recall, turn --recall: to see that it runs.",
+    help="cost, gateway, hooks, live, scale, store, recall, turn --recall: to see that it runs.",
 )
 @click.option(
     "--peers",
@@ -98,7 +102,45 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 )
 @click.option("--large", is_flag=True, help="store: also a space of 200,000 passages.")
 @click.option(
-    "--spaces", type=click.IntRange(min=0), help="store: how many spaces beside, 0 for none."
+    "--spaces",
+    type=click.IntRange(min=0),
+    help="store: how many spaces beside, 0 for none. scale: how many there are, 10,000 unless"
+    " named; twice as many for the last figure.",
+)
+@click.option(
+    "--passages",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="scale: passages of a space, 200 unless named.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.1),
+    metavar="N",
+    help="scale: how long each rate is offered, 8 unless named.",
+)
+@click.option(
+    "--idle-seconds",
+    type=click.FloatRange(min=0.1),
+    metavar="N",
+    help="scale: watch an idle node at least so long; it is watched while the rest runs.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="scale: where the database lies, with some 15 GB of room; its path has to be short.",
+)
+@click.option(
+    "--capacity",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="scale: measure nothing, and show what the figures of an earlier run mean for fleets.",
+)
+@click.option(
+    "--write",
+    metavar="FOLDER",
+    help="scale: write figures, the capacity page and its pictures there, as in `--write docs`.",
 )
 @click.option(
     "--set",
@@ -253,6 +295,7 @@ def bench(name: str, *, as_json: bool, **options: Any) -> None:
     live       what stands in the request when a user asks, through the whole product
     recall     what is found of what a question needs, and what is recalled for nothing
     redaction  what is masked of real secrets, and what is touched that is none
+    scale      what a node and PostgreSQL serve at 10,000 spaces, and what a fleet needs
     store      a store beside hand-written SQL of the same durability
     tokens     the token counter against o200k
     turn       what shaping a request costs beside json.loads + json.dumps

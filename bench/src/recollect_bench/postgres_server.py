@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -81,9 +82,17 @@ class TestDatabase:
 class PostgresServer:
     """A server of its own in a temporary folder; use it in a `with` block."""
 
-    def __init__(self, version: Version = 18, *, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        version: Version = 18,
+        *,
+        settings: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """Its own folder is made within `folder`, whose path has to be short."""
         self.version = version
-        self.folder = Path(tempfile.mkdtemp(prefix="recollect-pg-", dir=_short_folder()))
+        within = _short_folder() if folder is None else str(folder)
+        self.folder = Path(tempfile.mkdtemp(prefix="recollect-pg-", dir=within))
         self.data = self.folder / "data"
         self._settings = {**_SETTINGS, **(settings or {})}
         self._user = _unprivileged_user()

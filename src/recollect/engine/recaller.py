@@ -248,6 +248,11 @@ class ReadsOneMoment(Protocol):
         ...
 
 
+async def _standing(store: Store, scope: SessionId | None) -> tuple[RecalledFact, ...]:
+    async with _moment(store) as seen:
+        return await recall_standing(seen, scope)
+
+
 def _moment(store: Store) -> AbstractAsyncContextManager[Store]:
     """The store for the reads of one recall; a file costs nothing to ask again."""
     return store.moment() if isinstance(store, ReadsOneMoment) else nullcontext(store)
@@ -307,7 +312,7 @@ class MemoryRecaller:
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
         """Pinned facts, and what the user asked for once and for all."""
         scope = None if self._settings.recall.scope == "space" else session
-        return await self._looked(lambda store: recall_standing(store, scope))
+        return await self._looked(lambda store: _standing(store, scope))
 
     async def asked(self, text: str) -> tuple[AskedVector, ...]:
         """The vectors of a text that is searched for as it stands; of an embedder that is not

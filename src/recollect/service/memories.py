@@ -12,7 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -65,7 +65,11 @@ class TenantMemories:
         *,
         opened: Callable[[str], Engine] | None = None,
     ) -> None:
-        self._settings, self._url = settings, url
+        # A batch is in the database when its request is answered: to give up sooner than the
+        # request would, and write it again from a spool, is twice the work where there is too much.
+        patience = max(settings.store.write_seconds, settings.serve.max_deadline_seconds)
+        store = replace(settings.store, write_seconds=patience)
+        self._settings, self._url = replace(settings, store=store), url
         self._open = opened or self._opened
         self._fleet: PostgresFleet | None = None
         self._opening = asyncio.Lock()

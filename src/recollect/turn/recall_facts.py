@@ -134,9 +134,8 @@ async def recall_standing(archive: Archive, session: str | None) -> tuple[Recall
     ids = dict.fromkeys(
         candidate.segment for candidate in candidates.passages if STANDING_WORD in candidate.counts
     )
-    segments = sorted(
-        await archive.segments(list(ids)), key=lambda segment: -segment.segment.said_at
-    )
+    held = await archive.segments(list(ids)) if ids else ()
+    segments = sorted(held, key=lambda segment: -segment.segment.said_at)
     return (
         *facts,
         *(

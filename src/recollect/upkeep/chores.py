@@ -251,12 +251,17 @@ class VectorUpkeep:
     async def look(self) -> None:
         """Compare what there is with what there should be, and queue what is missing."""
         store = await self._archive.store()
+        waiting = [
+            embedder
+            for embedder in self._embedders
+            if await store.unembedded(embedder.name, limit=1)
+        ]
+        if not waiting:  # as nearly always: only then is all of the space counted
+            self.notes, self.meanwhile = (), ()
+            return
         stats = await store.stats()
-        waiting = [embedder for embedder in self._embedders if await _lacks(store, embedder, stats)]
         self.notes = tuple(_progress(embedder, stats) for embedder in waiting)
         self.meanwhile = ()
-        if not waiting:
-            return
         self.meanwhile = await self._others_with_vectors(stats)
         now = self._clock.now()
         jobs = tuple(NewJob(kind=EMBED_JOB, key=embedder.name, run_at=now) for embedder in waiting)
@@ -277,12 +282,6 @@ class VectorUpkeep:
         if task is not None and task.get_loop() is asyncio.get_running_loop() and not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=1.0)
-
-
-async def _lacks(store: Store, embedder: Embedder, stats: Stats) -> bool:
-    if stats.vectors.get(embedder.name, 0) >= stats.passages:
-        return False
-    return bool(await store.unembedded(embedder.name, limit=1))
 
 
 def _progress(embedder: Embedder, stats: Stats) -> Reason:

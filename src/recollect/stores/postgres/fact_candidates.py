@@ -192,6 +192,8 @@ async def _described(
     work: Transaction, facts: Numbers, asked: Sequence[AskedVector], embedders: Sequence[int | None]
 ) -> tuple[FactCandidate, ...]:
     """What is to be said of these facts, by id."""
+    if not len(facts):
+        return ()
     reading = await work.send(_CHOSEN, (work.space_id, int8s(facts)))
     comparing = [
         None

@@ -1,0 +1,420 @@
+"""What the figures of one machine mean for a fleet: nodes, disks, memory and money, line by line.
+
+Owns the arithmetic, its assumptions, and the page that shows both (docs/capacity.md), which is
+generated from docs/capacity.json and never edited. Every line of it names what it is made of, so
+that a reader with other habits or prices can put in their own. It must never measure anything.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Self
+
+from recollect_bench.result import BenchResult, figure_text
+from recollect_bench.scale.load import MIX
+from recollect_bench.scale.pictures import flat_picture, rate_picture
+from recollect_bench.svg import write_svg
+
+FLEETS: Final[Mapping[str, int]] = {"1k": 1_000, "1M": 1_000_000, "100M": 100_000_000}
+DAY_SECONDS: Final = 86_400
+HOURS_PER_MONTH: Final = 730
+_PAGE: Final = "capacity.md"
+_DATA: Final = "capacity.json"
+_PICTURES: Final = ("images/capacity_rate.svg", "images/capacity_flat.svg")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleResult(BenchResult):
+    """A run of the bench: its figures, the day and the machine."""
+
+    measured_on: str = ""
+    machine: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """As every bench's object, and where and when it ran."""
+        # Not `super()`: a slotted dataclass is made anew, and its methods keep the first one.
+        where = {"measured_on": self.measured_on, "machine": self.machine}
+        return BenchResult.as_json(self) | where
+
+    @classmethod
+    def read(cls, held: Mapping[str, Any]) -> Self:
+        """A run from the object that it printed."""
+        known = {field.name for field in fields(cls)}
+        given = {name: value for name, value in held.items() if name in known}
+        return cls(**{**given, "notes": tuple(held["notes"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """What is not measured: how people use it, how it is run, and what things cost."""
+
+    active_share: float = 0.1
+    """Of all spaces, those with a turn on a day."""
+    turns_per_day: float = 20.0
+    """Of an active space."""
+    peak_factor: float = 3.0
+    """The busiest second against the average one."""
+    utilisation: float = 0.6
+    """Of a processor at the peak, so that one node may fail."""
+    ledger_days: float = 30.0
+    """`ledger.retention_days`: how long what a turn wrote beside its messages is kept."""
+    copies: float = 2.0
+    """Of the data on disks: the primary and a standby for each."""
+    head_room: float = 1.5
+    """Of a disk, for vacuum, new indexes and moving shards."""
+    wal_disk_gb: float = 16.0
+    """Of each database node."""
+    wal_days: float = 7.0
+    """Of the archived WAL, to restore any moment of them."""
+    citus_factor: float = 1.8
+    """What a statement costs on Citus against plain PostgreSQL, at more than one database node."""
+    database_cpus: float = 16.0
+    """Virtual processors of a database node."""
+    database_gb: float = 128.0
+    """Memory of a database node; half of it caches pages."""
+    database_disk_gb: float = 4_000.0
+    """The most that one database node should hold."""
+    node_cpus: float = 4.0
+    """Virtual processors of a machine for nodes, one node each."""
+    cpu_hour: float = 0.04
+    """US dollars for a virtual processor and hour."""
+    memory_gb_hour: float = 0.005
+    """For a GB of memory and hour."""
+    disk_gb_month: float = 0.10
+    """For a GB of disk and month."""
+    archive_gb_month: float = 0.025
+    """For a GB of object storage and month."""
+
+
+ASSUMED: Final[Mapping[str, str]] = {
+    "active_share": "of all spaces have a turn on a day",
+    "turns_per_day": "turns of an active space on a day",
+    "peak_factor": "times the average in the busiest second",
+    "utilisation": "of a processor is used at the peak, so that a node may fail",
+    "ledger_days": "days for which the ledger of a turn is kept (`ledger.retention_days`)",
+    "copies": "copies of the data on disks: each primary has a standby",
+    "head_room": "times the data is the disk, for vacuum, new indexes and moving shards",
+    "wal_disk_gb": "GB of WAL on the disk of a database node",
+    "wal_days": "days of archived WAL",
+    "citus_factor": "times the processor time of a statement on Citus (earlier trial: 1.6 to 1.9)",
+    "database_cpus": "virtual processors of a database node",
+    "database_gb": "GB of memory of a database node, half of it for cached pages",
+    "database_disk_gb": "GB of data on one database node at most",
+    "node_cpus": "virtual processors of a machine for nodes, one process each",
+    "cpu_hour": "dollars for a virtual processor and hour (an example: put in yours)",
+    "memory_gb_hour": "dollars for a GB of memory and hour (an example)",
+    "disk_gb_month": "dollars for a GB of disk and month (an example)",
+    "archive_gb_month": "dollars for a GB of object storage and month (an example)",
+}
+WANTED: Final[Mapping[str, tuple[str, float | None]]] = {
+    "mix_rate_held": ("requests a second at p99 under 250 ms, mixed", None),
+    "prepare_rate_held": ("the same, `prepare` alone", None),
+    "prepare_p50_ms": ("`prepare`, p50 in ms, spaces drawn from all", None),
+    "prepare_p99_ms": ("p99", None),
+    "large_prepare_p50_ms": ("`prepare` in the large spaces, p50", None),
+    "large_prepare_p99_ms": ("p99", None),
+    "engine_ratio": ("the engine's transactions against the same SQL sent straight", 1.5),
+    "engine_ratio_http": ("a whole `prepare` over HTTP against that SQL", None),
+    "flatness": ("p50 of `prepare` at most spaces against fewest", 1.2),
+    "flatness_p99": ("p99 the same", None),
+    "fairness": ("p99 of others beside a flooding tenant, against without", 1.5),
+    "ingest_peak_mb": ("MB resident at most, 50 ingests at once", 512.0),
+    "ingest_refused_at_first": ("of these, refusals that were sent again", 0.0),
+    "idle_growth_mb_per_hour": ("MB that an idle node grows in an hour", 1.0),
+}
+"""What the page shows of the run, and the most that is wanted of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One step of the arithmetic, for one fleet."""
+
+    name: str
+    how: str
+    """What it is made of."""
+    value: float
+
+
+def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> list[Line]:
+    """Everything that a fleet of so many spaces needs, each line made of those before it."""
+    a, lines = assumed, list[Line]()
+    known: dict[str, float] = {}
+
+    def line(name: str, how: str, value: float) -> float:
+        lines.append(Line(name=name, how=how, value=value))
+        known[name] = value
+        return value
+
+    per_turn = 1 / MIX["prepare"]
+    space_bytes = figures[f"bytes_space_{figures['passages']:.0f}"]
+    active = line("active spaces", "spaces × active_share", spaces * a.active_share)
+    turns = line("turns a day", "active spaces × turns_per_day", active * a.turns_per_day)
+    peak = line(
+        "turns a second at the peak",
+        "turns a day / 86,400 × peak_factor",
+        turns / DAY_SECONDS * a.peak_factor,
+    )
+    asked = line(
+        "requests a second at the peak",
+        f"turns a second × {per_turn:.2f} (of the measured mix)",
+        peak * per_turn,
+    )
+    # Nodes
+    node_cpus = line(
+        "processors for nodes",
+        f"requests a second × {figures['mix_cpu_ms_node']:.1f} ms / utilisation",
+        asked * figures["mix_cpu_ms_node"] / 1_000 / a.utilisation,
+    )
+    nodes = line("nodes", "processors, one a node, and at least 2", max(2, math.ceil(node_cpus)))
+    node_gb = line(
+        "memory for nodes, GB",
+        f"nodes × {figures['ingest_peak_mb']:.0f} MB",
+        nodes * figures["ingest_peak_mb"] / 1_000,
+    )
+    # Data
+    stored = line("data, GB", f"spaces × {space_bytes / 1_000:.0f} KB", spaces * space_bytes / 1e9)
+    ledger = line(
+        "ledger, GB",
+        f"turns a day × ledger_days × {figures['stored_bytes_per_turn'] / 1_000:.1f} KB",
+        turns * a.ledger_days * max(0.0, figures["stored_bytes_per_turn"]) / 1e9,
+    )
+    hot = line(
+        "data of active spaces, GB",
+        "(data + ledger) × active_share: what the day's turns read",
+        (stored + ledger) * a.active_share,
+    )
+    # Database nodes
+    plain_cpus = asked * figures["mix_cpu_ms_database"] / 1_000 / a.utilisation
+    one = (
+        plain_cpus <= a.database_cpus
+        and stored + ledger <= a.database_disk_gb
+        and hot <= a.database_gb / 2
+    )
+    database_cpus = line(
+        "processors for the database",
+        f"requests a second × {figures['mix_cpu_ms_database']:.1f} ms / utilisation"
+        " (× citus_factor where one node is not enough)",
+        plain_cpus * (1 if one else a.citus_factor),
+    )
+    by_cpu = math.ceil(database_cpus / a.database_cpus)
+    by_disk = math.ceil((stored + ledger) / a.database_disk_gb)
+    by_memory = math.ceil(hot / (a.database_gb / 2))
+    primaries = line(
+        "database nodes",
+        "the most of: processors / database_cpus, data / database_disk_gb, active data / half of"
+        " database_gb; Citus workers and a coordinator where it is more than one",
+        1 if one else max(by_cpu, by_disk, by_memory) + 1,
+    )
+    machines = line("with standbys", "database nodes × copies", primaries * a.copies)
+    disk = line(
+        "disks, GB",
+        "((data + ledger) × head_room + database nodes × wal_disk_gb) × copies",
+        ((stored + ledger) * a.head_room + primaries * a.wal_disk_gb) * a.copies,
+    )
+    wal = line(
+        "WAL a day, GB",
+        f"turns a day × {figures['wal_bytes_per_turn'] / 1_000:.0f} KB",
+        turns * figures["wal_bytes_per_turn"] / 1e9,
+    )
+    archive = line("archive, GB", "WAL a day × wal_days + data + ledger",
+                   wal * a.wal_days + stored + ledger)  # fmt: skip
+    # Money
+    money = line(
+        "nodes, $ a month",
+        "(nodes × cpu_hour + GB × memory_gb_hour) × 730",
+        (math.ceil(nodes / a.node_cpus) * a.node_cpus * a.cpu_hour + node_gb * a.memory_gb_hour)
+        * HOURS_PER_MONTH,
+    )
+    used_cpus, used_gb = (
+        (a.database_cpus, a.database_gb) if not one else _small(database_cpus, hot, a)
+    )
+    money += line(
+        "database, $ a month",
+        f"with standbys × ({'as many processors as are needed' if one else 'database_cpus'} ×"
+        " cpu_hour + memory × memory_gb_hour) × 730",
+        machines * (used_cpus * a.cpu_hour + used_gb * a.memory_gb_hour) * HOURS_PER_MONTH,
+    )
+    money += line("disks, $ a month", "GB × disk_gb_month", disk * a.disk_gb_month)
+    money += line("archive, $ a month", "GB × archive_gb_month", archive * a.archive_gb_month)
+    line("all, $ a month", "the four together", money)
+    line("$ a month for 1,000 spaces", "all / spaces × 1,000", money / spaces * 1_000)
+    return lines
+
+
+def _small(cpus: float, hot: float, a: Assumptions) -> tuple[float, float]:
+    """A single database machine that is no larger than needed: 2, 4, 8 … processors."""
+    size = 2.0
+    while size < min(a.database_cpus, max(cpus, 2 * hot / (a.database_gb / a.database_cpus))):
+        size *= 2
+    return size, size * a.database_gb / a.database_cpus
+
+
+def capacity_figures(result: BenchResult, assumed: Assumptions | None = None) -> dict[str, float]:
+    """The arithmetic as flat figures."""
+    return {
+        f"{fleet}: {line.name}": line.value
+        for fleet, spaces in FLEETS.items()
+        for line in reckon(result.figures, spaces, assumed or Assumptions())
+    }
+
+
+def page(result: ScaleResult, assumed: Assumptions | None = None) -> str:
+    """docs/capacity.md."""
+    assumed = assumed or Assumptions()
+    return "\n".join(
+        [
+            *_head(result),
+            *_measured(result),
+            *_arithmetic(result.figures, assumed),
+            *_assumptions(assumed),
+            *_UNKNOWN,
+            "",
+        ]
+    )
+
+
+def _head(result: ScaleResult) -> Iterator[str]:
+    figures = result.figures
+    yield "# Capacity: what a fleet needs"
+    yield ""
+    yield "Generated by `recollect bench scale --write docs` from [capacity.json](capacity.json)."
+    yield f"Measured on {result.measured_on}: {result.machine},"
+    yield "all of it shared by PostgreSQL 18, one node of `recollect serve` and the load generator."
+    yield "Requests came over HTTP when they came (open model)."
+    yield ""
+    yield f"![Latency against rate]({_PICTURES[0]})"
+    yield ""
+    yield f"![Latency against the number of spaces]({_PICTURES[1]})"
+    yield ""
+    shown = " | ".join(FLEETS)
+    yield f"| | {shown} |"
+    yield "|---|" + "---:|" * len(FLEETS)
+    wanted = ("nodes", "database nodes", "with standbys", "disks, GB", "all, $ a month",
+              "$ a month for 1,000 spaces")  # fmt: skip
+    reckoned = {
+        fleet: {line.name: line.value for line in reckon(figures, spaces, Assumptions())}
+        for fleet, spaces in FLEETS.items()
+    }
+    for name in wanted:
+        values = " | ".join(_shown(reckoned[fleet][name]) for fleet in FLEETS)
+        yield f"| {name} | {values} |"
+    yield ""
+    yield "An example at example prices, under the assumptions below: put in yours before you"
+    yield "believe it (`Assumptions` in `bench/src/recollect_bench/scale/capacity.py`)."
+    yield ""
+
+
+def _measured(result: ScaleResult) -> Iterator[str]:
+    figures = result.figures
+    yield "## What was measured"
+    yield ""
+    yield (
+        f"{figures['spaces']:,.0f} spaces of {figures['passages']:,.0f} passages and "
+        f"{figures['large_spaces']:,.0f} of {figures['large_passages']:,.0f}."
+    )
+    yield ""
+    yield "| | figure | wanted |"
+    yield "|---|---:|---:|"
+    for name, (text, most) in WANTED.items():
+        if name in figures:
+            yield f"| {text} | {_shown(figures[name])} | {'' if most is None else f'≤ {most:g}'} |"
+    for name in figures:
+        if name.startswith("bytes_space_"):
+            count = name.removeprefix("bytes_space_")
+            kilobytes = f"{figures[name] / 1e3:.0f}"
+            yield f"| KB of a space of {count} passages, with indexes | {kilobytes} | |"
+    for beside, half, most_ms in flat_points(figures):
+        both = f"{half:.0f} / {most_ms:.0f}"
+        yield f"| `prepare` beside {beside:,} spaces, p50 / p99 in ms | {both} | |"
+    yield ""
+    yield from (f"- {note.strip()}" for note in _joined(result.notes))
+    yield ""
+
+
+def _joined(notes: Sequence[str]) -> list[str]:
+    """Notes with the lines that go on joined to those before."""
+    joined: list[str] = []
+    for note in notes:
+        if note.startswith("  ") and joined:
+            joined[-1] += f" {note.strip()}"
+        else:
+            joined.append(note)
+    return joined
+
+
+def flat_points(figures: Mapping[str, float]) -> list[tuple[int, float, float]]:
+    """Number of spaces, p50 and p99 of prepare beside them."""
+    start = "flat_p50_ms_"
+    counts = sorted(int(name.removeprefix(start)) for name in figures if name.startswith(start))
+    return [
+        (count, figures[f"{start}{count}"], figures[f"flat_p99_ms_{count}"]) for count in counts
+    ]
+
+
+def _arithmetic(figures: Mapping[str, float], assumed: Assumptions) -> Iterator[str]:
+    yield "## The arithmetic"
+    yield ""
+    yield f"| | how | {' | '.join(FLEETS)} |"
+    yield "|---|---|" + "---:|" * len(FLEETS)
+    columns = [reckon(figures, spaces, assumed) for spaces in FLEETS.values()]
+    for row in zip(*columns, strict=True):
+        how = row[-1].how
+        yield f"| {row[-1].name} | {how} | {' | '.join(_shown(line.value) for line in row)} |"
+    yield ""
+
+
+def _assumptions(assumed: Assumptions) -> Iterator[str]:
+    yield "## What is assumed"
+    yield ""
+    yield "| name | value | |"
+    yield "|---|---:|---|"
+    for name, value in asdict(assumed).items():
+        yield f"| `{name}` | {value:g} | {ASSUMED[name]} |"
+    yield ""
+
+
+_UNKNOWN: Final = (
+    "## What cannot be measured on one machine",
+    "",
+    "- Several hosts: the network between node and database adds its time to each round trip of a",
+    "  request, and no processor time.",
+    "- Citus itself: `citus_factor` comes from an earlier trial on one machine with two workers.",
+    "- A cold cache: all data fitted into memory here. A space that nobody asked for lately is",
+    "  read from its disk first.",
+    "- More spaces than the largest database above: from there on it is arithmetic.",
+    "- Standbys: replication and its waiting for a second disk were off.",
+    "- A model: compaction and facts by a model wait for it, outside of any transaction.",
+    "- Your conversations: long histories cost the node more, many facts the database.",
+)
+
+
+def _shown(value: float) -> str:
+    """A figure as the page shows it: three digits, large ones with commas."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return figure_text(float(f"{value:.3g}"))
+
+
+def write_docs(folder: Path, result: ScaleResult) -> None:
+    """The measured figures, the page and the pictures, in one go."""
+    folder.mkdir(parents=True, exist_ok=True)
+    told = json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n"
+    (folder / _DATA).write_text(told, encoding="utf-8")
+    for name, text in generated(result).items():
+        if name.endswith(".svg"):
+            write_svg(folder / name, text)
+        else:
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+def generated(result: ScaleResult) -> dict[str, str]:
+    """What follows from the figures, by its place in docs/."""
+    return {
+        _PAGE: page(result),
+        _PICTURES[0]: rate_picture(result.figures),
+        _PICTURES[1]: flat_picture(flat_points(result.figures)),
+    }
