@@ -22,6 +22,8 @@ from recollect.telemetry import Measured
 
 REQUESTS: Final = logging.getLogger("recollect.requests")
 JOBS: Final = logging.getLogger("recollect.worker")
+NODE: Final = logging.getLogger("recollect.serve")
+_HEALTH: Final = frozenset({"healthz", "readyz"})
 _METHODS: Final = frozenset({"GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"})
 
 
@@ -62,8 +64,9 @@ class RequestRecord:
             heard.ended("done", self.reason)
 
     def log(self, heard: Measured, seconds: float, secret: bytes) -> None:
-        """Write the line, where somebody wants it."""
-        if not REQUESTS.isEnabledFor(logging.INFO):
+        """Write the line, where somebody wants it; none for every look at a node's health."""
+        well = self.operation in _HEALTH and self.status == 200
+        if well or not REQUESTS.isEnabledFor(logging.INFO):
             return
         fields: dict[str, Any] = {
             "operation": self.operation,

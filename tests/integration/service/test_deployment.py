@@ -144,8 +144,8 @@ class Deployment:
         )
 
     @contextmanager
-    def started(self, *services: str) -> Iterator[list[list[str]]]:
-        """Services that go on; what each said first. They have to end in order."""
+    def started(self, *services: str) -> Iterator[list[dict[str, Any]]]:
+        """Services that go on; the first line of each. They have to end in order."""
         with ExitStack() as ending:
             processes = [
                 ending.enter_context(
@@ -159,16 +159,14 @@ class Deployment:
                 for service in services
             ]
             try:
-                yield [
-                    [said(process) for _ in range(1 if service == "worker" else 2)]
-                    for service, process in zip(services, processes, strict=True)
-                ]
+                yield [json.loads(said(process)) for process in processes]
             finally:
                 for process in processes:
                     process.send_signal(signal.SIGTERM)
                 rests = [process.communicate(timeout=30)[1] for process in processes]
             assert [process.returncode for process in processes] == [0] * len(services), rests
             for rest in rests:
+                assert all(json.loads(line)["event"] for line in rest.splitlines())
                 assert SECRET not in rest
                 assert APP not in rest
 
@@ -240,7 +238,7 @@ def answers(url: str) -> str:
     """What a node says of itself when it is ready, or after a while."""
     until = time.monotonic() + 30
     while True:
-        answer = httpx2.get(f"{url}/readyz", trust_env=False)
+        answer = httpx2.get(f"{url}/readyz", trust_env=False, timeout=30)
         if answer.status_code == 200 or time.monotonic() > until:
             return str(answer.json()["status"])
         time.sleep(0.1)
@@ -259,8 +257,8 @@ def test_the_commands_of_the_compose_file_make_a_service(deployment: Deployment)
         if PGBOUNCER is not None:
             deployment.store = running.enter_context(pooled(deployment))
         lines = running.enter_context(deployment.started("node-1", "node-2", "worker"))
-        urls = [each[0].split()[3].rstrip(":") for each in lines[:2]]
-        ports = [each[-1].split()[2].rstrip(",") for each in lines]
+        urls = [each["address"] for each in lines[:2]]
+        ports = [each["metrics_port"] for each in lines]
         assert [answers(url) for url in urls] == ["ok", "ok"]
         request = {
             "model": "claude-sonnet-4-5",
@@ -273,5 +271,5 @@ def test_the_commands_of_the_compose_file_make_a_service(deployment: Deployment)
             found = client.search("user-17", "What is the launch word?")
             assert found.passages[0].text == "The launch word is heron."
         for port in ports:
-            page = httpx2.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+            page = httpx2.get(f"http://127.0.0.1:{port}/metrics", trust_env=False, timeout=30).text
             assert "recollect_store_available 1.0" in page

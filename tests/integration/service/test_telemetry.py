@@ -386,10 +386,12 @@ def test_a_worker_counts_its_jobs_and_names_no_space(database: TestDatabase) -> 
     assert process.stderr is not None
     with process:
         try:
-            port = process.stderr.readline().split()[2].rstrip(",")
+            port = json.loads(process.stderr.readline())["metrics_port"]
             until, page = time.monotonic() + 30, ""
             while time.monotonic() < until:
-                page = httpx2.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+                page = httpx2.get(
+                    f"http://127.0.0.1:{port}/metrics", trust_env=False, timeout=30
+                ).text
                 if "recollect_jobs_total{" in page:
                     break
                 time.sleep(0.1)

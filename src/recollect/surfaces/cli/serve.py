@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,6 +74,7 @@ def serve(
     named = {name: value for name, value in given.items() if value is not None}
     settings = load_settings(arguments=named, file=config).settings
     from recollect.loopback import address_of
+    from recollect.service.logs import NODE, write_line
     from recollect.service.running import listening_socket, server_of, service_of
     from recollect.service.telemetry import telling, watch
 
@@ -80,10 +82,16 @@ def serve(
     server = server_of(service, settings)
     with telling(settings) as metrics:
         opened = listening_socket(settings)
-        click.echo(f"Recollect serves on {address_of(opened)}: see /openapi.json", err=True)
+        address, metrics_port = address_of(opened), None if metrics is None else metrics.port
+        if settings.telemetry.log_format is None:
+            click.echo(f"Recollect serves on {address}: see /openapi.json", err=True)
+            if metrics is not None:
+                click.echo(f"Metrics: port {metrics.port}, /metrics", err=True)
+        else:
+            fields = {"address": address, "metrics_port": metrics_port}
+            write_line(NODE, logging.INFO, "serving", fields)
         if metrics is not None:
             watch(service, metrics)
-            click.echo(f"Metrics: port {metrics.port}, /metrics", err=True)
         with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
             server.run(sockets=[opened])
 

@@ -52,6 +52,13 @@ class Voice:
         else:
             click.echo(plain_line(f"{space or 'recollect worker'}: {text}"), err=True)
 
+    def tell(self, text: str, **fields: object) -> None:
+        """Something that is as it should be."""
+        if self._logs:
+            write_line(JOBS, logging.INFO, text, fields)
+        else:
+            click.echo(f"recollect worker: {text}", err=True)
+
     def job(self, space: str, result: RunResult) -> None:
         """What became of a job: a log has a line for each, people hear of those that failed."""
         became = next(one for one in ("dead", "failed", "lost", "done") if getattr(result, one))
@@ -222,15 +229,15 @@ def worker(
     tally = Tally(Voice(logs=settings.telemetry.log_format is not None))
     with telling(settings) as metrics:
         if metrics is not None:
-            click.echo(f"Metrics: port {metrics.port}, /metrics", err=True)
+            tally.voice.tell(f"metrics on port {metrics.port}", metrics_port=metrics.port)
         if _is_server(url) and not spaces:
             assert url is not None
             work = _fleet(url, settings, tally, metrics, once=once, concurrency=concurrency)
         else:
             work = _spaces(url, settings, spaces, tally, once=once, concurrency=concurrency)
         asyncio.run(work)
-    total = tally.total
-    click.echo(f"recollect worker: {_total_line(total, tally.found)}", err=True)
+        total = tally.total
+        tally.voice.tell(_total_line(total, tally.found))
     if as_json:
         click.echo(json.dumps(tally.as_object(), ensure_ascii=False, indent=2))
     if once and (total.failed or total.dead):
