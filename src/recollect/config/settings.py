@@ -7,7 +7,7 @@ made, however it is made. `setting` says what stands in a declaration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Annotated, Literal
 
@@ -167,7 +167,7 @@ class Recall(Validated):
     scope: Scope = setting(
         "auto",
         'What is searched; "auto": the session in library, chat and gateway, the space in '
-        "hooks, `recollect wrap`, MCP and imports",
+        "hooks, `recollect wrap`, `recollect serve`, MCP and imports",
         openclaw="memoryContext.crossSession",
     )
     decay_per_day: Ratio = setting(
@@ -777,3 +777,10 @@ class Settings(Validated):
     serve: ServeSettings = field(default_factory=ServeSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
+
+    def across_sessions(self) -> Settings:
+        """With `recall.scope` that of the space where nobody chose: for surfaces whose users look
+        for what they said in other sessions, too."""
+        if self.recall.scope != "auto":
+            return self
+        return replace(self, recall=replace(self.recall, scope="space"))

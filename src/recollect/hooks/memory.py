@@ -109,6 +109,7 @@ class HookMemory:
         opened: Callable[[str], Engine] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
+        settings = settings.across_sessions()
         recall = settings.recall
         self._settings = replace(
             settings,
@@ -119,7 +120,6 @@ class HookMemory:
                 hard_cap_tokens=min(recall.hard_cap_tokens, BLOCK_TOKENS),
                 # What was handed over stays in the agent's window, and nobody here can remove it.
                 blocks_tokens=AGENTS_OWN_WINDOW_TOKENS,
-                scope="space" if recall.scope == "auto" else recall.scope,
             ),
         )
         self._now = now

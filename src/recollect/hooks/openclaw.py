@@ -139,15 +139,13 @@ class OpenClawMemory:
         opened: Callable[[str], Engine] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        recall = settings.recall
         self._settings = replace(
-            settings,
+            settings.across_sessions(),
             # Compactions come when OpenClaw asks for them, where its model can be asked, too. Its
             # budget leaves out what it reserves.
             compaction=replace(
                 settings.compaction, enabled=False, reserve_tokens=0, reserve_tokens_floor=0
             ),
-            recall=replace(recall, scope="space" if recall.scope == "auto" else recall.scope),
         )
         self._now = now
         model = HostModel() if settings.models.provider is None else None

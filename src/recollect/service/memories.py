@@ -69,7 +69,7 @@ class TenantMemories:
         # request would, and write it again from a spool, is twice the work where there is too much.
         patience = max(settings.store.write_seconds, settings.serve.max_deadline_seconds)
         store = replace(settings.store, write_seconds=patience)
-        self._settings, self._url = replace(settings, store=store), url
+        self._settings, self._url = replace(settings.across_sessions(), store=store), url
         self._open = opened or self._opened
         self._fleet: PostgresFleet | None = None
         self._opening = asyncio.Lock()

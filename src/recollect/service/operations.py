@@ -150,6 +150,8 @@ async def prepare(call: Call) -> m.PreparedAnswer:
         )
         count("recall", outcome=_recall_outcome(context.report))
         where = _kept(await engine.hand_over(session, call.seconds))
+        if any(line.stage == "read" and line.outcome == "failed" for line in context.report.lines):
+            where = None  # it goes on as it came, and there is nothing to keep
     call.tokens = context.report.tokens_after
     return m.PreparedAnswer(
         request=msgspec.Raw(context.request),

@@ -93,3 +93,12 @@ def tenant_space(tenant: UUID, name: str) -> SpaceId:
     """The name of a tenant's space in the store. No other tenant can spell it: an id is of fixed
     length and stands first."""
     return f"{tenant}/{name}"
+
+
+def is_tenant_space(space: SpaceId) -> bool:
+    """Whether this is a tenant's space, by its name in the store."""
+    id_, stroke, name = space.partition("/")
+    try:
+        return bool(stroke and name) and str(UUID(id_)) == id_
+    except ValueError:
+        return False

@@ -89,6 +89,24 @@ def test_a_turn_is_prepared_kept_and_replayed(caller: Caller) -> None:
     assert not caller("POST", f"{ONE}/undo").json()["undone"]
 
 
+def test_another_session_of_a_space_hears_what_was_said_in_one(caller: Caller) -> None:
+    said = [{"role": "user", "content": "The staging database listens on port 6432."}]
+    caller.post("/v1/spaces/across/sessions/one/ingest", {"messages": said})
+    asked = {"role": "user", "content": "Which port does the staging database listen on?"}
+    request = {"model": "claude-sonnet-4-5", "max_tokens": 50, "messages": [asked]}
+    other = caller.post("/v1/spaces/across/sessions/two/prepare", {"request": request})
+    assert "6432" in json.dumps(other["request"])
+    apart = caller.post("/v1/spaces/elsewhere/sessions/two/prepare", {"request": request})
+    assert "6432" not in json.dumps(apart["request"])
+
+
+def test_what_cannot_be_read_goes_on_and_is_not_called_kept(caller: Caller) -> None:
+    told = caller.post("/v1/spaces/odd/sessions/s/prepare", {"request": {"prompt": "hello"}})
+    assert told["request"] == {"prompt": "hello"}
+    assert told["archived"] is None
+    assert told["report"]["failed"] == ["read"]
+
+
 def test_messages_are_ingested_once(caller: Caller) -> None:
     base = space()
     history = [{"role": "user", "content": "We moved to Lisbon."}]

@@ -245,8 +245,8 @@ def require_file(file: SpaceFile, *, create: bool) -> None:
         if not path.exists():
             if not create:
                 raise StoreError(
-                    f"there is no memory at {path}: check the path or --space; `recollect memory "
-                    "spaces` lists what there is"
+                    f"there is no memory at {path}: check the path or --space; `recollect space "
+                    "list` shows what there is"
                 )
             _make(file)
         elif not path.is_file():

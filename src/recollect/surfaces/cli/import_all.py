@@ -118,7 +118,7 @@ def import_all(url: str | None, *, yes: bool, dry_run: bool, quiet: bool, as_jso
     elif wanted and not quiet:
         click.echo(f"in all: {number_of(len(outcomes), 'session')}, {counted(summed(outcomes))}")
         if waiting:
-            click.echo(f"recollect: {said_waiting(waiting)}", err=True)
+            click.echo(f"recollect: {said_waiting(waiting, of_many=True)}", err=True)
     broken = any(one.reason is LeftOutReason.UNREADABLE for one in found.left_out)
     if any(outcome.problem for outcome in outcomes) or (wanted and broken):
         raise SystemExit(1)

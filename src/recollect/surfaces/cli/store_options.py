@@ -74,11 +74,27 @@ store_option = click.option(
 def store_options(command: Command) -> Command:
     """Add `--store`, `--space` and `--json`."""
     space_option = click.option(
-        "--space", default=DEFAULT_SPACE, show_default=True, metavar="NAME", help="Which space."
+        "--space",
+        metavar="NAME",
+        callback=_space_meant,
+        help="Which space; else this project's where it has a memory, or `default`.",
     )
     for option in (json_option, space_option, store_option):
         command = option(command)
     return command
+
+
+def _space_meant(context: click.Context, _: click.Parameter, given: str | None) -> str:
+    """The space that is named; else the one that agents at work in this project use, and a line
+    says so: who asks for a memory in a project's folder means the project's."""
+    if given is not None:
+        return given
+    if context.resilient_parsing or context.params.get("url") is not None:
+        return DEFAULT_SPACE
+    here = space_here(config.load_settings().settings.store.url)
+    if here != DEFAULT_SPACE:
+        click.echo(f"recollect: this project's memory, --space {shlex.quote(here)}", err=True)
+    return here
 
 
 def meant_session(wanted: str, space: str | None, workspace: Path) -> tuple[str, str]:
@@ -150,10 +166,6 @@ def place_of(url: str | None, space: str) -> Place:
     settings = config.load_settings().settings
     place = Place(url=settings.store.url if url is None else url, space=space, settings=settings)
     assert place.secret  # a name that is no valid text is refused here
-    here = space_here(place.url) if space == DEFAULT_SPACE and url is None else space
-    if here != space:
-        named = shlex.quote(here)
-        click.echo(f"recollect: this project has a memory of its own: --space {named}", err=True)
     return place
 
 

@@ -14,7 +14,9 @@ import logging
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +31,7 @@ from recollect.service.telemetry import telling
 from recollect.surfaces.cli.facts.listing import FactCounts
 from recollect.surfaces.cli.text import plain_line
 from recollect.upkeep.jobs import RunResult, until
+from recollect.values.tenant import is_tenant_space
 from recollect.wiring.models import choose_embedders, choose_model
 
 if TYPE_CHECKING:
@@ -96,7 +99,7 @@ class FleetWorker:
     ) -> None:
         """`due_age` is told how long the oldest job that is due has waited."""
         self._fleet = fleet
-        self._settings = settings
+        self._settings, self._of_tenants = settings, settings.across_sessions()
         self._embedders = choose_embedders(settings).used
         self._reader = choose_model(settings, "extraction")
         self._told = progress
@@ -157,7 +160,7 @@ class FleetWorker:
         try:
             runner = runner_of(
                 store,
-                self._settings,
+                self._of_tenants if is_tenant_space(name) else self._settings,
                 embedders=self._embedders,
                 model=self._reader,
                 notify=lambda note: self._read(name, note),
@@ -186,7 +189,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
     "spaces",
     multiple=True,
     metavar="NAME",
-    help="Only this space; may be repeated. Without it: on PostgreSQL every space with due jobs.",
+    help="Only this space; may be repeated. Without it every space of the server, or every memory "
+    "of the data folder.",
 )
 @click.option("--once", is_flag=True, help="Do what is due now, then end; 1 if a job failed.")
 @click.option("--concurrency", type=click.IntRange(1, 256), default=1, show_default=True)
@@ -233,6 +237,8 @@ def worker(
         if _is_server(url) and not spaces:
             assert url is not None
             work = _fleet(url, settings, tally, metrics, once=once, concurrency=concurrency)
+        elif url is None and not spaces:
+            work = _data_folder(settings, tally, once=once)
         else:
             work = _spaces(url, settings, spaces, tally, once=once, concurrency=concurrency)
         asyncio.run(work)
@@ -333,6 +339,32 @@ async def _fleet(
         await fleet.close()
 
 
+async def _data_folder(settings: config.Settings, tally: Tally, *, once: bool) -> None:
+    """Every memory of this user, one after the other: there may be hundreds of files."""
+
+    async def work(stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            for found in await wiring.stored_spaces(None, key=settings.store.key):
+                if found.space is None or stop.is_set():  # what cannot be read is no memory
+                    continue
+                try:
+                    store = await wiring.open_store(
+                        None, space=found.space, create=False, key=settings.store.key
+                    )
+                    try:
+                        await run(store, stop, True)
+                    finally:
+                        await store.close()
+                except StoreError as error:  # of this one: the others go on
+                    tally.voice.say(str(error), space=found.space)
+            if once:
+                break
+            await until(stop, QUIET_SECONDS)
+
+    async with _jobs_of_files(settings, tally) as run:
+        await _until_stopped(work)
+
+
 async def _spaces(
     url: str | None,
     settings: config.Settings,
@@ -355,36 +387,41 @@ async def _spaces(
             try:
                 async with asyncio.TaskGroup() as group:
                     for store in stores * concurrency:
-                        group.create_task(_run(store, settings, tally, stop, once=once))
+                        group.create_task(run(store, stop, once))
             except ExceptionGroup as failed:
                 raise failed.exceptions[0] from None
 
-        await _until_stopped(work)
+        async with _jobs_of_files(settings, tally) as run:
+            await _until_stopped(work)
     finally:
         for store in stores:
             await store.close()
 
 
-async def _run(
-    store: Store, settings: config.Settings, tally: Tally, stop: asyncio.Event, *, once: bool
-) -> None:
+@asynccontextmanager
+async def _jobs_of_files(
+    settings: config.Settings, tally: Tally
+) -> AsyncIterator[Callable[[Store, asyncio.Event, bool], Awaitable[None]]]:
+    """Does the jobs of a store: what is due, or until it is stopped. Models are loaded once."""
     reader = choose_model(settings, "extraction")
-    runner = runner_of(
-        store,
-        settings,
-        embedders=choose_embedders(settings).used,
-        model=reader,
-        notify=lambda note: tally.read(store.space, note),
-    )
+    embedders = choose_embedders(settings).used
 
-    def told(result: RunResult) -> None:
-        tally.add(store.space, result)
-
-    try:
+    async def run(store: Store, stop: asyncio.Event, once: bool) -> None:  # noqa: FBT001
+        runner = runner_of(
+            store,
+            settings,
+            embedders=embedders,
+            model=reader,
+            notify=lambda note: tally.read(store.space, note),
+        )
+        told = partial(tally.add, store.space)
         if once:
             await runner.run_due(stop=stop, told=told)
         else:
             await runner.run(stop, idle_seconds=IDLE_SECONDS, told=told)
+
+    try:
+        yield run
     finally:
         if reader is not None:
             await reader.close()

@@ -305,12 +305,13 @@ async def _is_unread(store: Store, session: str) -> bool:
     return bool(await store.page(after=read_to, limit=1, session=session))
 
 
-def said_waiting(count: int) -> str:
-    """What to do about it; empty where nothing waits."""
+def said_waiting(count: int, *, of_many: bool = False) -> str:
+    """What to do about it, also where they are `of_many` memories; empty where nothing waits."""
     if not count:
         return ""
     who = "1 session waits" if count == 1 else f"{count:,} sessions wait"
-    return f"{who} to be read: `recollect worker --once`, or at once `recollect facts read`"
+    told = f"{who} to be read: `recollect worker --once`"
+    return told if of_many else f"{told}, or at once `recollect facts read`"
 
 
 TYPES: tuple[FactType, ...] = get_args(FactType)
