@@ -14,11 +14,11 @@ import logging
 import signal
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -401,7 +401,7 @@ async def _spaces(
 @asynccontextmanager
 async def _jobs_of_files(
     settings: config.Settings, tally: Tally
-) -> AsyncIterator[Callable[[Store, asyncio.Event, bool], Awaitable[None]]]:
+) -> AsyncIterator[Callable[[Store, asyncio.Event, bool], Coroutine[Any, Any, None]]]:
     """Does the jobs of a store: what is due, or until it is stopped. Models are loaded once."""
     reader = choose_model(settings, "extraction")
     embedders = choose_embedders(settings).used
