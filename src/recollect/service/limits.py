@@ -56,10 +56,10 @@ class _Use:
 class FairQueue:
     """Slots of a node, given to tenants in turn.
 
-    A tenant alone has its whole share, and nearly that while the others were quiet for a moment.
-    While they are there, one that took much more than they did gets a slot only when none of theirs
-    is at work, one at a time, with a rest in between, and at the latest after `HEAVY_SECONDS`:
-    others then find the node nearly as if it were not there.
+    A tenant alone has its whole share, and more of it the longer the others were quiet. While they
+    are there, one that took much more than they did gets a slot only when none of theirs is at
+    work, one at a time, with a rest in between, and at the latest `HEAVY_SECONDS` after its last
+    one: others then find the node nearly as if it were not there.
     """
 
     def __init__(
@@ -117,7 +117,9 @@ class FairQueue:
         self._usual_seconds += 0.05 * (taken - self._usual_seconds)
         self._hand_on()
         if self._waiting:  # who has to rest is looked at again
-            asyncio.get_running_loop().call_later(self._usual_seconds, self._hand_on)
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._usual_seconds, self._hand_on)
+            loop.call_later(HEAVY_SECONDS, self._hand_on)
 
     def _use_of(self, tenant: UUID) -> _Use:
         use = self._uses.setdefault(tenant, _Use(at=self._clock()))
@@ -137,18 +139,25 @@ class FairQueue:
         fair = max(HEAVY_RATIO * fair + self._usual_seconds, HEAVY_USE_SECONDS)
         if self._uses[tenant].now(now) <= fair:
             return True
-        if self._others_are_quiet(tenant, now):
-            return self.running < self._slots - max(1, self._slots // RESERVED_PART)
+        if (quiet := self._others_quiet_for(tenant, now)) > HEAVY_SECONDS:
+            reserved = max(1, self._slots // RESERVED_PART)
+            return self.running < min(self._slots - reserved, 1 + int(quiet / HEAVY_SECONDS))
         if self._running[tenant]:
             return False
+        # Not since the request came: of a flood, there is always one that waits for long.
+        rests = now - max(self._uses[tenant].at, waits_since)
         rested = now - self._uses[tenant].at >= self._usual_seconds
-        return (self.running == 0 and rested) or now - waits_since >= HEAVY_SECONDS
+        return (self.running == 0 and rested) or rests >= HEAVY_SECONDS
 
-    def _others_are_quiet(self, tenant: UUID, now: float) -> bool:
-        """Whether nothing of another tenant is at work, waits, or was here a moment ago."""
+    def _others_quiet_for(self, tenant: UUID, now: float) -> float:
+        """Seconds since another tenant was here; 0 where something of theirs is at work or waits.
+
+        The longer, the more a heavy tenant gets: one of the others that comes back after a short
+        rest finds few of its requests under way.
+        """
         if self.running > self._running[tenant] or self._waiting.keys() - {tenant}:
-            return False
-        return all(now - use.at > HEAVY_SECONDS for one, use in self._uses.items() if one != tenant)
+            return 0.0
+        return now - max(use.at for one, use in self._uses.items() if one != tenant)
 
     async def _wait(self, tenant: UUID) -> None:
         queue = self._waiting.setdefault(tenant, deque())

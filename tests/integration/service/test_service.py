@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -497,10 +498,40 @@ def test_a_heavy_tenant_yields_to_light_ones_and_is_not_starved() -> None:
     asyncio.run(look())
 
 
+def test_a_flood_beside_others_has_a_slot_every_half_second_however_long_it_waits() -> None:
+    async def look() -> None:
+        now = 0.0
+        queue = FairQueue(8, tenant_waiting=100, clock=lambda: now)
+        flood, light = uuid4(), uuid4()
+        for _ in range(6):
+            async with queue.turn(flood):
+                now += 1.0
+        begun: list[float] = []
+
+        async def ask() -> None:
+            async with queue.turn(flood):
+                begun.append(now)
+
+        async with queue.turn(light):  # it is at work all the time
+            tasks = [asyncio.create_task(ask()) for _ in range(20)]
+            for _ in range(40):
+                await asyncio.sleep(0)
+                now += 0.05
+                queue._hand_on()  # as the clock would
+                await asyncio.sleep(0)
+            assert 3 <= len(begun) <= 4  # in two seconds
+            assert all(later - earlier >= 0.5 for earlier, later in pairwise(begun))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(look())
+
+
 @pytest.mark.parametrize(
     ("seconds", "quiet", "gets"),
-    [(0.02, 0.1, 7), (1.0, 2.0, 14), (1.0, 0.4, 1)],
-    ids=["little busier", "the other is quiet", "the other is there"],
+    [(0.02, 0.1, 7), (1.0, 2.9, 6), (1.0, 0.6, 2), (1.0, 0.4, 1), (1.0, 3.1, 16)],
+    ids=["little busier", "long quiet", "just quiet", "the other is there", "the other is gone"],
 )
 def test_a_busier_tenant_has_the_slots_that_nobody_wants(
     seconds: float, quiet: float, gets: int

@@ -87,11 +87,14 @@ class Sizes:
     seconds: float = 8.0
     first_rate: float = 10.0
     most_steps: int = 14
+    tries: int = 3
+    """Of a rate whose p99 is near the limit; the median counts."""
     ratio_copies: int = 40
     ingests: int = 50
     ingest_messages: int = 400
     tenants: int = 8
     repeats: int = 3
+    """Of what is a median of runs."""
     idle_seconds: float = 60.0
     """At least; it is what the rest takes where that is longer."""
 
@@ -107,6 +110,7 @@ QUICK: Final = Sizes(
     seconds=0.4,
     first_rate=6.0,
     most_steps=2,
+    tries=1,
     ratio_copies=2,
     ingests=6,
     ingest_messages=20,
@@ -284,6 +288,7 @@ async def _filled_and_measured(bench: _Bench) -> None:
         figures |= compared.figures()
         await _fairness(bench, node, tenants)
         await bench.copy("template", bench.names(sizes.spaces, sizes.flat[-1]), to=bench.tenant)
+        await asyncio.to_thread(fleet.settle, bench.database, bench.progress)
         await asyncio.sleep(max(0.0, sizes.idle_seconds - (time.monotonic() - begun)))
         figures |= resting.figures()
         nodes = {flats[0][0]: idle, sizes.flat[-1]: node}
@@ -334,12 +339,14 @@ async def _fill(
         await bench.copy("template", bench.names(0, 10), to=tenant)
     if bench.large:
         await bench.copy(bench.large[0], bench.large[1:], to=bench.tenant)
+    await asyncio.to_thread(fleet.settle, bench.database, progress)
     progress("checking some of the copies")
     await _check(bench)
     return flats
 
 
 def _clone(bench: _Bench) -> TestDatabase:
+    fleet.settle(bench.database, bench.progress)
     return fleet.clone_database(bench.server, bench.database)
 
 
@@ -370,7 +377,8 @@ async def _rates(bench: _Bench, node: ServerProcess) -> None:
             before = _written(bench.database)
             found = await held_rate(
                 connections, traffic, first=sizes.first_rate, seconds=sizes.seconds,
-                most_steps=sizes.most_steps, mix=mix, meter=meter, progress=bench.progress,
+                most_steps=sizes.most_steps, tries=sizes.tries, mix=mix, meter=meter,
+                progress=bench.progress,
             )  # fmt: skip
             held[name] = found
             bench.figures |= found.figures(name)

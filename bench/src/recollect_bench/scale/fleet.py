@@ -200,7 +200,12 @@ def copy_spaces(
                 " SELECT %s, unnest(%s::text[]), %s",
                 [tenant.id, some, time.time()],
             )
-        progress("vacuum and analyze, as autovacuum would by and by")
+
+
+def settle(database: TestDatabase, progress: Progress) -> None:
+    """What autovacuum and the checkpointer would do by and by, done before anything is timed."""
+    progress("vacuum, analyze and a checkpoint")
+    with psycopg.connect(database.admin_url, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE")
         connection.execute("CHECKPOINT")
 

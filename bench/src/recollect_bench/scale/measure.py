@@ -36,8 +36,6 @@ STEP: Final = 1.4
 """From one rate to the next."""
 FINER: Final = 2
 """So often the gap between what is held and what is not is halved."""
-TRIES: Final = 3
-"""A rate whose p99 is near the limit is tried so often, and the median counts."""
 FULL_SHARE: Final = 0.85
 """A processor, or one core for a node's Python, is full from here."""
 FLOOD: Final = 48
@@ -95,6 +93,7 @@ async def held_rate(
     first: float,
     seconds: float,
     most_steps: int,
+    tries: int,
     mix: Mix,
     meter: Meter,
     progress: Progress,
@@ -104,7 +103,7 @@ async def held_rate(
 
     async def holds(rate: int) -> bool:
         runs: list[Offered] = []
-        while len(runs) < TRIES:
+        while len(runs) < tries:
             progress(f"{', '.join(mix)} at {rate} a second")
             seed = rate * 10 + len(runs)
             runs.append(
@@ -188,7 +187,7 @@ async def beside_a_flood(
                 if not with_flood:
                     flood.cancel()
                 runs[with_flood] = await offer(
-                    connections, traffic, rate=rate, seconds=2 * seconds, mix=MIX, meter=meter,
+                    connections, traffic, rate=rate, seconds=3 * seconds, mix=MIX, meter=meter,
                     seed=number + 50,
                 )  # fmt: skip
                 flood.cancel()
@@ -210,7 +209,7 @@ async def beside_a_flood(
         "others_p99_ms_alone": median(alone_ms),
         "others_p99_ms_flooded": median(flooded_ms),
         "others_failed_flooded": failed,
-        "flood_served_per_second": served / (len(ratios) * 2 * seconds),
+        "flood_served_per_second": served / (len(ratios) * 3 * seconds),
     }
 
 
