@@ -35,6 +35,10 @@ schema-gateway *ARGS:
 schema-service *ARGS:
     python -m tests.harness.service_schema {{ARGS}}
 
+# Nodes under load while PostgreSQL, a replica's primary, a node, the worker or PgBouncer is killed; and its backup
+service-faults *ARGS:
+    python -m tests.harness.service_faults {{ARGS}}
+
 # Processes and servers killed, stopped and taken away at full size; non-zero on any loss
 crash *ARGS:
     python -m tests.harness.crash {{ARGS}}

@@ -88,9 +88,14 @@ class PostgresServer:
         *,
         settings: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        copy_of: PostgresServer | None = None,
+        as_standby: bool = False,
     ) -> None:
-        """Its own folder is made within `folder`, whose path has to be short."""
+        """Its own folder is made within `folder`, whose path has to be short. `copy_of` begins
+        with a base backup of a running server, and the WAL written while it was taken;
+        `as_standby` then follows that server until `promote`."""
         self.version = version
+        self._copy_of, self._as_standby = copy_of, as_standby
         within = _short_folder() if folder is None else str(folder)
         self.folder = Path(tempfile.mkdtemp(prefix="recollect-pg-", dir=within))
         self.data = self.folder / "data"
@@ -110,8 +115,13 @@ class PostgresServer:
 
     def __enter__(self) -> Self:
         try:
-            self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-N",
-                      "--encoding=UTF8", "--locale=C")  # fmt: skip
+            if self._copy_of is None:
+                self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-N",
+                          "--encoding=UTF8", "--locale=C")  # fmt: skip
+            else:
+                follow = ["-R"] if self._as_standby else []
+                self._run("pg_basebackup", "-D", str(self.data), "-U", "postgres", "-c", "fast",
+                          "-h", str(self._copy_of.folder), "-X", "stream", *follow)  # fmt: skip
             self.start()
         except BaseException:
             self.close()
@@ -175,6 +185,20 @@ class PostgresServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def promote(self) -> None:
+        """Make a standby the primary; returns when it takes writes."""
+        self._run("pg_ctl", "promote", "-D", str(self.data), "-w")
+
+    def dump(self, database: str, path: Path) -> None:
+        """A logical dump of a database, by a role above row-level security."""
+        self._run("pg_dump", "-h", str(self.folder), "-U", "postgres", "-Fc", "-d", database,
+                  "-f", str(path))  # fmt: skip
+
+    def restore(self, path: Path, database: str) -> None:
+        """Put a logical dump into an empty database."""
+        self._run("pg_restore", "-h", str(self.folder), "-U", "postgres", "-d", database,
+                  "--exit-on-error", str(path))  # fmt: skip
 
     def close(self) -> None:
         """Stop it and remove its folder."""

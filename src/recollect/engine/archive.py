@@ -5,7 +5,8 @@ anything waits, what follows waits behind it, so a store that was away receives 
 order it happened. Reads go on while writes wait. It must never make a turn wait for a store that
 is known to be away: one that hangs costs a deadline once, and is tried again in the background.
 Always holds: `write` answers "store" or "spool" only for what is durable there; no write that was
-begun is cut off before `close`; nothing of it runs after `close`.
+begun is cut off before `close`, except where whoever sent it sends it again; nothing of it runs
+after `close`.
 """
 
 from __future__ import annotations
@@ -90,8 +91,13 @@ class DurableArchive:
         open_store: Callable[[], Awaitable[Store]],
         open_spool: Callable[[], Awaitable[Spool]] | None,
         settings: StoreSettings | None = None,
+        *,
+        sent_again: bool = False,
     ) -> None:
-        """`settings` has the deadlines."""
+        """`settings` has the deadlines. With `sent_again` whoever was not answered sends the same
+        again: a batch that the store does not take in time is cut off and given up, since beside
+        what is sent again it would be written once more."""
+        self._sent_again = sent_again
         self._open_store = open_store
         self._open_spool = open_spool
         self._settings = settings or StoreSettings()
@@ -237,10 +243,16 @@ class DurableArchive:
             soon = min(self._reads.allowed(), soon)
         begun, running = time.monotonic(), self._tasks.begin(asked)
         watching = self._tasks.begin(lambda: self._watch(running, soon))
-        await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
-        hangs = watching.done() and watching.result() is True
-        if not running.done() and not hangs:
-            await done_within(running, limit - (time.monotonic() - begun))
+        try:
+            await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
+            hangs = watching.done() and watching.result() is True
+            if not running.done() and not hangs:
+                await done_within(running, limit - (time.monotonic() - begun))
+        except asyncio.CancelledError:
+            if self._sent_again:
+                running.cancel()
+                watching.cancel()
+            raise
         if not watching.done():
             watching.cancel()
             await asyncio.wait({watching})
@@ -282,10 +294,7 @@ class DurableArchive:
             waiting = text if self._unread else "earlier batches wait for it"
             text = self._drain_said or waiting
         elif self._store is not None or not self._unread:
-            answer = await self._tasks.run(
-                lambda: self._written(batch),
-                self._settings.open_seconds if self._store is None else self._writes.allowed(),
-            )
+            answer = await self._tried_to_write(batch)
             if not isinstance(answer, Failure):
                 self._store_works()
                 self._note_jobs(answer)
@@ -293,7 +302,16 @@ class DurableArchive:
             if not issubclass(answer.error, BatchRefused):  # told when it is set aside
                 self._store_fails(answer.said)
             text = answer.said
+        if self._sent_again:
+            return Kept(where="nowhere", said=text)
         return await self._to_spool(write_batch(batch), text, later)
+
+    async def _tried_to_write(self, batch: Batch) -> WriteResult | Failure:
+        """What the store says to a batch, within the time that it has."""
+        if self._sent_again:  # as long as somebody waits for the answer: cut off, it would be lost
+            return await attempted(self._written(batch))
+        seconds = self._settings.open_seconds if self._store is None else self._writes.allowed()
+        return await self._tasks.run(lambda: self._written(batch), seconds)
 
     def count(self, use: ModelUse, day: str) -> None:
         """Count a call of a model in the store, beside whatever is done now: nobody waits for it.

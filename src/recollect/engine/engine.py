@@ -196,6 +196,15 @@ class Engine:
         self._sessions.pop(name, None)
         self._compactor.part.forget(whose=name)
 
+    def abandon(self, session: SessionId) -> None:
+        """Let go of a session whose request was not answered, and cut off what is written of it:
+        another process may go on with it, and what is here would be older than what is stored."""
+        handle = self._sessions.get(session)
+        if handle is not None:
+            self.end(handle)
+            if self._keeper is not None:
+                self._keeper.abandon(handle.keeping)
+
     async def hand_over(
         self, session: Session | SessionId, seconds: float | None = None
     ) -> Where | None:

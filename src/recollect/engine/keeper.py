@@ -102,6 +102,8 @@ class ArchiveState:
     """Somebody waits for what is written: it goes before the request is sent on."""
     trouble: list[StageLine] = field(default_factory=list)
     """What went wrong beside the last turn; told in the next report."""
+    abandoned: bool = False
+    """Nobody waits for it any more, and who sent it sends it again: nothing of it is begun."""
 
     def begin_anew(self, replaced: int) -> None:
         """The store is another one now: what this session says is written to it from the start."""
@@ -317,6 +319,12 @@ class SessionKeeper:
             await asyncio.wait(running, timeout=seconds)
         return all(task.done() for task in running)
 
+    def abandon(self, keeping: ArchiveState) -> None:
+        """Cut off what is being written of a session, where who sent it sends it again."""
+        keeping.abandoned = True
+        for task in keeping.tasks:
+            task.cancel()
+
     async def wait_for_all(self, seconds: float) -> None:
         """The same for every session, ended ones too."""
         loop = asyncio.get_running_loop()
@@ -389,8 +397,9 @@ class SessionKeeper:
             try:
                 await run()
             except asyncio.CancelledError:
-                # The loop is closing, and waits for us: writing again changes nothing.
-                await run()
+                if not keeping.abandoned:
+                    # The loop is closing, and waits for us: writing again changes nothing.
+                    await run()
                 raise
 
         task = asyncio.create_task(run_to_the_end(), context=empty_context())

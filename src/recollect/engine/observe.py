@@ -7,7 +7,7 @@ there, or to be what a provider documents.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from recollect.rules.tokens import Weigher
 from recollect.rules.well_formed import call_ids, result_ids
 from recollect.upkeep.jobs import BackgroundJobs
 from recollect.values.history import Entry, SessionState, newest_cut
-from recollect.values.message import EntryKey
+from recollect.values.message import EntryKey, MessageId
 from recollect.values.model import LimitDoubt, Overflow, Usage
 from recollect.values.reason import Cause, Reason
 
@@ -139,10 +139,19 @@ class Observer:
     ) -> tuple[tuple[Entry, ...], Where | None]:
         """Archive what the model answered, behind the history it answered to."""
         none: tuple[Entry, ...] = ()
-        sent = session.state.path[: session.sent_messages]
+
+        def read() -> tuple[Entry, ...]:
+            state, sent = session.state, session.sent_messages
+            if session.last_draft is None:  # another process prepared it, and may have the reply
+                again = replied(reply, state.sent_format, (), self._secret, self._weigher)
+                sent -= repeated(state.ids[:sent], again)
+                session.sent_messages = sent
+            path = state.path[:sent]
+            return replied(reply, state.sent_format, path, self._secret, self._weigher)
+
         entries = await boundary.run(
             "read",
-            lambda: replied(reply, session.state.sent_format, sent, self._secret, self._weigher),
+            read,
             unchanged=none,
             reason=lambda found_entries: Reason(Cause.REPLY_READ, messages=len(found_entries)),
         )
@@ -263,6 +272,14 @@ def replied(
             )
         )
     return tuple(entries)
+
+
+def repeated(ids: Sequence[MessageId], reply: Sequence[Entry]) -> int:
+    """How many messages at the end of a path are this reply, which came before: a client that
+    heard no answer sends it again, and it must not follow itself."""
+    count = len(reply)
+    same = count and tuple(ids[-count:]) == tuple(entry.id for entry in reply)
+    return count if same else 0
 
 
 def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> SessionState:

@@ -15,7 +15,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
@@ -34,7 +34,7 @@ from recollect.service.cursors import Cursors
 from recollect.service.keys import GivenKey, opens, read_key
 from recollect.service.limits import Budgets, FairQueue
 from recollect.service.logs import RequestRecord
-from recollect.service.memories import TenantMemories
+from recollect.service.memories import CLOSE_SECONDS, TenantMemories
 from recollect.service.operations import Call
 from recollect.service.problems import Problem, ProblemKind, problem_of
 from recollect.telemetry import measured
@@ -125,6 +125,7 @@ class Service:
         self._keys_waiting = 0
         self._under_way = 0
         self._served: dict[UUID, int] = {}
+        self._releasing: set[asyncio.Task[Failure | None]] = set()
         self._document = _ENCODER.encode(openapi())
         self.draining = False
 
@@ -160,6 +161,8 @@ class Service:
                 self._mcp = await running.enter_async_context(mounted)
             await send({"type": "lifespan.startup.complete"})
             await receive()
+        if self._releasing:
+            await asyncio.wait(self._releasing, timeout=CLOSE_SECONDS)
         await self.memories.close()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -256,10 +259,13 @@ class Service:
                         ProblemKind.FORBIDDEN, f"this needs a key with the scope {route.scope}"
                     )
                 with self._counted():
+                    left = seconds - (time.monotonic() - incoming.began)
+                    self._queue.refuse_late(principal.tenant.id, left)  # before it costs more
                     await self._take(principal.tenant)
                     incoming.body = await self._body(incoming, receive)
                     call = self._call(route, path, incoming, principal, seconds)
-                    async with self._queue.turn(principal.tenant.id):
+                    left = seconds - (time.monotonic() - incoming.began)
+                    async with self._queue.turn(principal.tenant.id, left):
                         return await self._carried_out(route, call, incoming)
         except TimeoutError:
             raise Problem(
@@ -307,7 +313,8 @@ class Service:
                     await self._charge(tenant, tokens)
             await send(message)
 
-        async with self._queue.turn(tenant.id):
+        left = self._seconds(incoming) - (time.monotonic() - incoming.began)
+        async with self._queue.turn(tenant.id, left):
             records = await self.memories.records()
             if "write" in principal.key.scopes:
                 await records.add_space(tenant.id, space, at=time.time())
@@ -478,8 +485,12 @@ class Service:
         try:
             answer = await self._done(route, call)
         except BaseException:
-            with suppress(asyncio.CancelledError):
-                await attempted(asyncio.shield(records.release(call.tenant.id, key_hash, token)))
+            # Nobody waits for it: the answer is due, and the database may be away.
+            releasing = asyncio.create_task(
+                attempted(records.release(call.tenant.id, key_hash, token))
+            )
+            self._releasing.add(releasing)
+            releasing.add_done_callback(self._releasing.discard)
             raise
         kept = answer[2] if route.idempotency == "kept" else b""
         await records.keep_answer(call.tenant.id, key_hash, token, status=answer[0], answer=kept)

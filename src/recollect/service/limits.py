@@ -35,6 +35,15 @@ HEAVY_SECONDS: Final = 0.5
 """The longest that a heavy tenant waits for a node where others are always at work."""
 RESERVED_PART: Final = 8
 """One slot of so many stays free of a heavy tenant while the others are quiet."""
+IN_TIME_PART: Final = 0.75
+"""A request that waits is expected to be done in this part of what is left of its deadline, or is
+refused: the rest is for being wrong about it."""
+LEAST_SLOTS: Final = 2.0
+CUT_OFF_RATIO: Final = 0.8
+"""So many of the slots are left when a request was cut off by its deadline."""
+SLOW_RATIO: Final = 0.95
+"""And when one took more than half of its time."""
+CUT_OFF_SECONDS: Final = 0.05
 QUEUE_SECONDS: Final = 1.0
 """When to come again after being refused for too many that wait."""
 
@@ -78,6 +87,8 @@ class FairQueue:
         self._waiting: OrderedDict[UUID, deque[tuple[float, asyncio.Future[None]]]] = OrderedDict()
         self._uses: OrderedDict[UUID, _Use] = OrderedDict()
         self._usual_seconds = 0.02
+        self._open = float(slots)
+        """How many of the slots are given out, as requests are done in time or not."""
 
     @property
     def running(self) -> int:
@@ -90,18 +101,34 @@ class FairQueue:
         return sum(map(len, tuple(self._waiting.values())))
 
     @asynccontextmanager
-    async def turn(self, tenant: UUID) -> AsyncIterator[None]:
-        """Wait for a slot; Problem where too many of the tenant wait already."""
-        if not self._waiting.get(tenant) and self._may_run(tenant, self._clock()):
+    async def turn(self, tenant: UUID, seconds: float | None = None) -> AsyncIterator[None]:
+        """Wait for a slot; Problem where too many of the tenant wait already, or where the
+        `seconds` that are left would not be enough: work that is cut off helps nobody, and what
+        is refused at once may go to another node."""
+        waits_since = self._clock()
+        if self._may_begin(tenant):
             self._begin(tenant)
         else:
+            self.refuse_late(tenant, seconds)
             with measured("queue", "turn"):
                 await self._wait(tenant)
+            waited = self._clock() - waits_since
+            if seconds is not None and seconds - waited < self._usual_seconds:
+                self._end(tenant, None)  # it would be cut off
+                raise _too_late(self._usual_seconds)
         begun = self._clock()
+        done = False
         try:
             yield
+            done = True
         finally:
+            if seconds is not None:
+                left = seconds - (begun - waits_since)
+                self._learn(self._clock() - begun, left, done=done)
             self._end(tenant, begun)
+
+    def _may_begin(self, tenant: UUID) -> bool:
+        return not self._waiting.get(tenant) and self._may_run(tenant, self._clock())
 
     def _begin(self, tenant: UUID) -> None:
         self._running[tenant] += 1
@@ -114,7 +141,8 @@ class FairQueue:
         now = self._clock()
         taken = 0.0 if begun is None else now - begun
         self._use_of(tenant).add(taken - self._usual_seconds, now)
-        self._usual_seconds += 0.05 * (taken - self._usual_seconds)
+        if begun is not None:
+            self._usual_seconds += 0.05 * (taken - self._usual_seconds)
         self._hand_on()
         if self._waiting:  # who has to rest is looked at again
             loop = asyncio.get_running_loop()
@@ -127,7 +155,7 @@ class FairQueue:
         return use
 
     def _may_run(self, tenant: UUID, waits_since: float) -> bool:
-        if self.running >= self._slots or self._running[tenant] >= self._tenant_slots:
+        if self.running >= int(self._open) or self._running[tenant] >= self._tenant_slots:
             return False
         now = self._clock()
         while self._uses and now - next(iter(self._uses.values())).at > PRESENT_SECONDS:
@@ -140,8 +168,9 @@ class FairQueue:
         if self._uses[tenant].now(now) <= fair:
             return True
         if (quiet := self._others_quiet_for(tenant, now)) > HEAVY_SECONDS:
-            reserved = max(1, self._slots // RESERVED_PART)
-            return self.running < min(self._slots - reserved, 1 + int(quiet / HEAVY_SECONDS))
+            slots = int(self._open)
+            reserved = max(1, slots // RESERVED_PART)
+            return self.running < min(slots - reserved, 1 + int(quiet / HEAVY_SECONDS))
         if self._running[tenant]:
             return False
         # Not since the request came: of a flood, there is always one that waits for long.
@@ -158,6 +187,26 @@ class FairQueue:
         if self.running > self._running[tenant] or self._waiting.keys() - {tenant}:
             return 0.0
         return now - max(use.at for one, use in self._uses.items() if one != tenant)
+
+    def _learn(self, taken: float, left: float, *, done: bool) -> None:
+        """Work on fewer at once where requests are not done in time, and on more where they are:
+        each takes longer the more there are, and what is cut off was worked on in vain."""
+        if not done and taken >= left - CUT_OFF_SECONDS:
+            self._open = max(LEAST_SLOTS, CUT_OFF_RATIO * self._open)
+        elif taken > left / 2:
+            self._open = max(LEAST_SLOTS, SLOW_RATIO * self._open)
+        else:
+            self._open = min(float(self._slots), self._open + 1 / self._open)
+
+    def refuse_late(self, tenant: UUID, seconds: float | None) -> None:
+        """Problem where a turn would come, as far as one can tell, too late to be of use."""
+        if seconds is None or self._may_begin(tenant):
+            return
+        own = len(self._waiting.get(tenant, ())) + 1
+        ahead = sum(min(len(queue), own) for queue in self._waiting.values())
+        wait = (ahead + 1) * self._usual_seconds / self._open
+        if wait + self._usual_seconds > IN_TIME_PART * seconds:
+            raise _too_late(wait)
 
     async def _wait(self, tenant: UUID) -> None:
         queue = self._waiting.setdefault(tenant, deque())
@@ -200,6 +249,14 @@ class FairQueue:
     def _drop_empty(self, tenant: UUID) -> None:
         if tenant in self._waiting and not self._waiting[tenant]:
             del self._waiting[tenant]
+
+
+def _too_late(wait: float) -> Problem:
+    return Problem(
+        ProblemKind.BUSY,
+        "others are served before it for longer than it has: come again, or ask another node",
+        retry_after=max(QUEUE_SECONDS, wait),
+    )
 
 
 class CountsSpending(Protocol):

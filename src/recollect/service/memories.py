@@ -50,9 +50,13 @@ class TenantMemory:
 
     @asynccontextmanager
     async def session(self, session: str) -> AsyncIterator[None]:
-        """Requests of one session follow each other on a node."""
+        """Requests of one session follow each other on a node, and leave nothing behind: whoever
+        was not answered sends the same again, perhaps to another node."""
         async with self.turns.setdefault(session, asyncio.Lock()):
-            yield
+            try:
+                yield
+            finally:
+                self.engine.abandon(session)
 
 
 class TenantMemories:

@@ -8,7 +8,7 @@ again. Answers that are kept for an Idempotency-Key hold nothing that was said.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -31,7 +31,8 @@ from recollect.upkeep.certificates import certificate_json, seal
 from recollect.upkeep.forget import delete_space
 from recollect.upkeep.forget import forget as forget_all
 from recollect.values.fact import Fact
-from recollect.values.report import Report
+from recollect.values.reason import Cause
+from recollect.values.report import Report, StageLine
 from recollect.values.segment import SegmentId, StoredSegment
 from recollect.values.tenant import PERIOD_SECONDS, ApiKey, Tenant, tenant_space
 from recollect.values.upkeep import Certificate, ForgetOrder
@@ -125,6 +126,18 @@ def _kept(where: str | None) -> Any:
     return where
 
 
+def _loaded(lines: Iterable[StageLine]) -> None:
+    """A problem where a turn went on without what is stored of its session: another node's turns
+    would be counted anew."""
+    causes = {reason.cause for line in lines for reason in line.reasons if line.stage == "load"}
+    if Cause.SESSION_NOT_LOADED in causes:
+        raise Problem(
+            ProblemKind.UNAVAILABLE,
+            "the session could not be read: try again, nothing is stored twice",
+            retry_after=1.0,
+        )
+
+
 def _object(raw: msgspec.Raw) -> bytes:
     text = bytes(raw).strip()
     if not text.startswith(b"{"):
@@ -148,6 +161,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
             betas=body.betas,
             window_tokens=body.window_tokens,
         )
+        _loaded(context.report.failures)
         count("recall", outcome=_recall_outcome(context.report))
         where = _kept(await engine.hand_over(session, call.seconds))
         if any(line.stage == "read" and line.outcome == "failed" for line in context.report.lines):
@@ -183,8 +197,9 @@ async def observe(call: Call) -> m.ObservedAnswer:
     async with call.memory() as memory, memory.session(session):
         engine = memory.engine
         learned = await engine.observe(session, reply, turn=body.turn)
-        where = await engine.hand_over(session, call.seconds)
-        where = _kept(learned.archived if learned.archived is not None else where)
+        _loaded(learned.failures)
+        _kept(await engine.hand_over(session, call.seconds))
+        where = _kept(learned.archived)  # None: a newer request of the session was prepared
     call.tokens = 0 if learned.usage is None else learned.usage.output_tokens
     told = learned.to_dict()
     return m.ObservedAnswer(

@@ -216,11 +216,11 @@ def open_archive(
     open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
 ) -> DurableArchive:
     """The way to a space's store; it is opened with the first request, by `open_space` where one
-    is given, and then without a spool."""
+    is given, and then without a spool: nothing waits on a node, whose clients send it again."""
     from recollect.engine.archive import DurableArchive
 
     if open_space is not None:
-        return DurableArchive(lambda: open_space(space), None, settings.store)
+        return DurableArchive(lambda: open_space(space), None, settings.store, sent_again=True)
     key = settings.store.key
     # Drivers and keys are looked for, and wrong URLs told, now and not in the middle of a turn.
     if url is not None and url.startswith(POSTGRES_SCHEMES):

@@ -54,6 +54,8 @@ IDLE_SECONDS: Final = 60.0
 """How long a connection that nobody uses stays open."""
 PROBE_SECONDS: Final = 0.5
 """After a failure, how long nobody tries to connect."""
+HOST_SECONDS: Final = 2
+"""Of several servers in one URL, how long one that says nothing is waited for before the next."""
 _CANCEL_SECONDS: Final = 2.0
 _WAKE_SECONDS: Final = 1.0
 _KEEPALIVE: Final = {
@@ -569,10 +571,13 @@ async def connect(url: str, *, seconds: float = 10.0) -> Connection:
         named = conninfo_to_dict(taken)
     except psycopg.ProgrammingError:  # its text may quote the URL, password and all
         raise StoreError("the URL of PostgreSQL cannot be read: check how it is written") from None
+    hosts = max(len(str(named.get(name) or "").split(",")) for name in ("host", "hostaddr"))
+    limits: dict[str, Any] = {} if hosts == 1 else {"connect_timeout": HOST_SECONDS}
+    seconds = max(seconds, 1.0 + HOST_SECONDS * hosts) if hosts > 1 else seconds
     try:
         async with asyncio.timeout(seconds):
             made: Connection = await psycopg.AsyncConnection.connect(
-                make_conninfo(taken, **{**_KEEPALIVE, **named}),
+                make_conninfo(taken, **{**_KEEPALIVE, **limits, **named}),
                 autocommit=True,
                 context=adapters(),
                 prepare_threshold=None,
