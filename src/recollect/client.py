@@ -2,11 +2,12 @@
 
     with MemoryClient("http://127.0.0.1:8789", key) as client:
         prepared = client.prepare("user-17", "chat-3", request)
-        reply = ...  # send msgspec.json.decode(prepared.request) to the model
+        reply = ...  # send prepared.request, which is JSON as bytes, to the model
         client.observe("user-17", "chat-3", reply, turn=prepared.turn)
 
 Everything that changes something carries an idempotency key of its own, so a try that failed on
-the way, or on a node that died, is repeated, and nothing is done twice.
+the way, or on a node that died, is repeated, and nothing is done twice. It blocks: from an event
+loop, call it in a thread.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import msgspec
 
 from recollect.errors import MissingExtra, ServiceError
 from recollect.service import models as m
+from recollect.values.model import FormatName
 
 if TYPE_CHECKING:
     import httpx2
@@ -69,10 +71,15 @@ class MemoryClient:
         session: str,
         request: bytes | Mapping[str, Any],
         *,
+        format: FormatName | None = None,  # noqa: A002
+        betas: Sequence[str] = (),
         window_tokens: int | None = None,
     ) -> m.PreparedAnswer:
-        """Shape a request for its model; send the answer's `request` in its place."""
-        body = m.PrepareBody(request=_raw(request), window_tokens=window_tokens)
+        """Shape a request for its model; send the answer's `request`, JSON as bytes, in its
+        place. `betas` are those that stand in the request's headers."""
+        body = m.PrepareBody(
+            request=_raw(request), format=format, betas=list(betas), window_tokens=window_tokens
+        )
         return self._post(m.PreparedAnswer, body, space, "sessions", session, "prepare")
 
     def observe(
@@ -195,6 +202,29 @@ class MemoryClient:
         )
         return self._post(m.CertificateAnswer, body, space, "forget")
 
+    def preview_forget(
+        self,
+        space: str,
+        *,
+        segments: Sequence[str] = (),
+        sessions: Sequence[str] = (),
+        said_before: float | None = None,
+        said_after: float | None = None,
+        matching: str | None = None,
+    ) -> m.ForgetPreview:
+        """What `forget` would remove; nothing is changed."""
+        body = m.ForgetBody(
+            segments=list(segments),
+            sessions=list(sessions),
+            said_before=said_before,
+            said_after=said_after,
+            matching=matching,
+            dry_run=True,
+        )
+        told = self._post(m.ForgottenAnswer, body, space, "forget").preview
+        assert told is not None
+        return told
+
     def spaces(self) -> Iterator[m.SpaceItem]:
         """The tenant's spaces."""
         return (one for page in self._pages(m.SpacesAnswer, "spaces") for one in page.spaces)
@@ -252,7 +282,7 @@ class MemoryClient:
 
         answer = self._patiently(send)
         if answer.status_code != 200:
-            raise _refusal(answer.status_code, answer.content)
+            raise _refusal(answer)
         return msgspec.json.decode(answer.content, type=kind)
 
     def _patiently(self, send: Callable[[], httpx2.Response]) -> httpx2.Response:
@@ -264,7 +294,7 @@ class MemoryClient:
                 answer = send()
                 if answer.status_code not in AGAIN:
                     return answer
-                wait = max(pause, min(_asked_seconds(answer), LONGEST_PAUSE_SECONDS))
+                wait = max(pause, min(_asked_seconds(answer) or 0.0, LONGEST_PAUSE_SECONDS))
                 trouble: Exception | None = None
             except self._trouble as error:
                 answer, trouble = None, error
@@ -283,15 +313,21 @@ def _raw(given: bytes | Any) -> msgspec.Raw:
     return msgspec.Raw(given if isinstance(given, bytes) else msgspec.json.encode(given))
 
 
-def _asked_seconds(answer: httpx2.Response) -> float:
+def _asked_seconds(answer: httpx2.Response) -> float | None:
     text = answer.headers.get("retry-after", "")
-    return float(text) if text.isdigit() else 0.0
+    return float(text) if text.isascii() and text.isdigit() else None
 
 
-def _refusal(status: int, content: bytes) -> ServiceError:
+def _refusal(answer: httpx2.Response) -> ServiceError:
+    status = answer.status_code
     try:
-        told = msgspec.json.decode(content, type=m.ProblemAnswer)
+        told = msgspec.json.decode(answer.content, type=m.ProblemAnswer)
     except msgspec.DecodeError:
         return ServiceError(f"the service answered {status}, and no problem of ours", status=status)
-    name = told.type.rsplit(":", 1)[-1]
-    return ServiceError(f"{told.title}: {told.detail}", status=status, problem=name)
+    return ServiceError(
+        f"{told.title}: {told.detail}",
+        status=status,
+        problem=told.type.rsplit(":", 1)[-1],
+        retry_after=_asked_seconds(answer),
+        budget=told.budget,
+    )

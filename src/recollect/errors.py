@@ -16,6 +16,7 @@
     ├── TranscriptError       a transcript on disk cannot be opened or written
     │   └── TranscriptLocked  another process writes it
     └── StoreError            a store could not do what it was asked
+        ├── SchemaMismatch    the database is not of this version: migrate it, or upgrade
         ├── StoreUnavailable  it cannot be reached or is too busy: try again later
         │   └── StoreReplaced its file was removed or replaced while it was open: open it again
         ├── BatchRefused      it can never take this batch as it is
@@ -30,9 +31,13 @@ it into a line of the report.
 from __future__ import annotations
 
 import logging
+from typing import Literal, TypeAlias
 
 # The program decides what is shown.
 logging.getLogger("recollect").addHandler(logging.NullHandler())
+
+
+SchemaState: TypeAlias = Literal["missing", "old", "new"]
 
 
 class RecollectError(Exception):
@@ -92,12 +97,24 @@ class ModelOverflow(ModelError):  # noqa: N818
 class ServiceError(RecollectError):
     """A service (`recollect serve`) refused a request, or cannot be reached; says what to do."""
 
-    def __init__(self, text: str, *, status: int = 0, problem: str = "") -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        status: int = 0,
+        problem: str = "",
+        retry_after: float | None = None,
+        budget: str | None = None,
+    ) -> None:
         super().__init__(text)
         self.status = status
         """Of HTTP; 0 where no answer came."""
         self.problem = problem
         """The name of the problem, such as "budget-spent"; empty where no answer came."""
+        self.retry_after = retry_after
+        """Seconds until the same request may succeed; None where the service does not say."""
+        self.budget = budget
+        """Which budget is spent: "requests per minute" or "tokens per day"; else None."""
 
 
 class UpstreamUnreachable(RecollectError):  # noqa: N818
@@ -118,6 +135,14 @@ class StoreError(RecollectError):
 
 class StoreUnavailable(StoreError):  # noqa: N818
     """The store cannot be reached or is too busy; the same call may succeed later."""
+
+
+class SchemaMismatch(StoreError):  # noqa: N818
+    """The database has no schema of ours, or that of another version; `state` says which."""
+
+    def __init__(self, text: str, *, state: SchemaState) -> None:
+        super().__init__(text)
+        self.state: SchemaState = state
 
 
 class StoreReplaced(StoreUnavailable):

@@ -184,7 +184,7 @@ class Duration(ValueShape):
         return f'a duration such as "5m", "90s" or a number of seconds {words}'.rstrip()
 
     def read(self, value: Any) -> timedelta | float:
-        seconds = _seconds(value)
+        seconds = read_seconds(value)
         if seconds is None or not _is_within(self.bounds, seconds):
             raise self.misfit(value)
         if self.as_seconds:
@@ -301,7 +301,8 @@ def _bounds_words(bounds: Meta) -> str:
     return " and ".join(words)
 
 
-def _seconds(value: Any) -> float | None:
+def read_seconds(value: Any) -> float | None:
+    """A length of time as settings spell it ("5m", "1h30m", a number), in seconds; else None."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -670,7 +670,8 @@ class Engine:
 
         `turn` names the request that it answers (`context.report.turn`), where several of a session
         may be under way: a reply to another than the last one is not kept, since the client sends
-        it again, and teaches nothing of the last one's size.
+        it again, and teaches nothing of the last one's size. One that was never prepared is a
+        failure of the observation.
         It returns when what was said is kept, within `turn.deadline_seconds`; without `wait` when
         the reply was read: keeping goes on, and the next turn's report tells what went wrong.
         """
@@ -678,10 +679,13 @@ class Engine:
         check_reply(reply)
         async with handle.lock:
             boundary = self._boundary(is_quick=_is_short(reply))
-            if turn is not None and turn != requests_of(
-                await load(handle, self._stored, boundary)  # it may be another process's
-            ):
-                return overtaken(handle.state, reply)
+            if turn is not None:
+                last = requests_of(await load(handle, self._stored, boundary))  # of any process
+                if turn > last and not boundary.failures:
+                    unknown = Reason(Cause.NO_SUCH_TURN, turn=turn, last=last)
+                    boundary.note("read", "failed", unknown)
+                if turn != last:
+                    return overtaken(handle.state, reply, boundary.failures)
             handle.observation = await self._observer.observe(handle, reply, boundary, wait=wait)
             handle.learned = True
             return handle.observation

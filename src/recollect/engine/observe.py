@@ -31,6 +31,7 @@ from recollect.values.history import Entry, SessionState, newest_cut
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.model import LimitDoubt, Overflow, Usage
 from recollect.values.reason import Cause, Reason
+from recollect.values.report import StageLine
 
 SHRINK_RATIO = 0.9
 """What a window is taken to be, of what was sent, when a provider refuses without a number."""
@@ -210,13 +211,14 @@ class Observer:
             boundary.note("jobs", "failed", Reason(Cause.ERROR, error=text))
 
 
-def overtaken(state: SessionState, reply: Any) -> Observation:
-    """What a reply says whose request is no longer the session's last: its usage, no more."""
+def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] = ()) -> Observation:
+    """What a reply says whose request is not the session's last: its usage, no more."""
     read = StreamedReply(reply).reply() if isinstance(reply, list | tuple) else reply
     return Observation(
         usage=read_usage(read),
         calibration_ratio=state.calibration.ratio,
         learned_window_tokens=state.learned_window_tokens,
+        failures=failures,
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from recollect.formats import anthropic, openai_chat, openai_responses, pi
 from recollect.formats.anthropic import AnthropicCodec, SystemInsideCodec
 from recollect.formats.blocks import BlockType, Sourced, WireMessage
 from recollect.formats.json_text import Fields, array_items, object_fields, text_of
@@ -24,6 +25,8 @@ from recollect.values.message import Message
 from recollect.values.model import FormatName, ReplyEvent, Request, WireRules
 
 _CHAT_MODELS = ("gpt", "o1", "o3", "o4", "gemini", "deepseek", "mistral", "qwen", "llama", "grok")
+_KNOWN_ROLES = anthropic.ROLES | openai_chat.ROLES | openai_responses.ROLES | pi.ROLES
+_NO_CONTENT = (b"", b"null", b'""', b"[]", b"{}")
 _LOOK_AT = 24
 """How many messages are looked at from each end; formats do not change in between."""
 
@@ -161,6 +164,18 @@ def format_of(messages: Sequence[bytes], *, body: Fields | None = None) -> Forma
             return found
     model = (text_of(body, "model") or "").rpartition("/")[2].lower()
     return "openai-chat" if model.startswith(_CHAT_MODELS) else "anthropic"
+
+
+def is_message(raw: bytes) -> bool:
+    """Whether this can be a message of any format: it has a role that one knows, a type, or
+    content. Unknown roles with content are read as the user's."""
+    message = object_fields(raw)
+    if message is None:
+        return False
+    if text_of(message, "role") in _KNOWN_ROLES or text_of(message, "type"):
+        return True
+    content = message.get("content")
+    return content is not None and content.strip() not in _NO_CONTENT
 
 
 def _format_of_message(message: Fields) -> FormatName | None:

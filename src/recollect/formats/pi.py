@@ -8,7 +8,7 @@ without `content`; the model reads them as the user's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from recollect.formats.blocks import (
     read_content,
@@ -37,6 +37,7 @@ _OWN_ROLES = frozenset(
 )
 SUMMARY_ROLES = frozenset({"compactionSummary", "branchSummary"})
 _ROLES: dict[str, Role] = {"assistant": "assistant", "system": "system", "toolResult": "tool"}
+ROLES: Final = frozenset({*_OWN_ROLES, *_ROLES, "user"})
 _ENDINGS: dict[str, Ending] = {"error": "error", "aborted": "aborted"}
 
 

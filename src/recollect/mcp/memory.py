@@ -42,8 +42,10 @@ class ServedMemory:
         self._opening = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def engine(self) -> AsyncIterator[Engine]:
-        """The open engine, for one question; RecollectError says why there is none."""
+    async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
+        """The open engine, for one question that needs this scope; RecollectError says why there
+        is none."""
+        del scope
         opened = None if self._spaces is None else await self._spaces.get(self.order.space)
         if opened is None:  # where the others' cannot be opened, trying it here says why
             yield await self._own_engine()

@@ -132,7 +132,7 @@ class Handlers:
         self, params: types.CallToolRequestParams, question: ForgetQuestion
     ) -> MemoryAnswer:
         session = self._memory.order.session
-        async with self._memory.engine() as engine:
+        async with self._memory.engine(scope_of(params.name)) as engine:
             from recollect.mcp.past_requests import PastRequests
             from recollect.tools import memory_tools
 

@@ -41,6 +41,8 @@ class ApiRoute:
     body: type[m.ApiBody] | None = None
     query: type[m.ApiBody] = m.NoQuery
     idempotency: Idempotency = "none"
+    counted: bool = True
+    """Against the tenant's budgets."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -119,7 +121,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ),
     ApiRoute(
         method="POST", path="/spaces/{space}/forget", scope="forget", call=operations.forget,
-        body=m.ForgetBody, answer=m.CertificateAnswer, idempotency="kept",
+        body=m.ForgetBody, answer=m.ForgottenAnswer, idempotency="kept",
     ),
     ApiRoute(
         method="GET", path="/spaces/{space}/export", scope="read", call=operations.export,
@@ -139,6 +141,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ),
     ApiRoute(
         method="GET", path="/tenant", scope="read", call=operations.tenant, answer=m.TenantAnswer,
+        counted=False,
     ),
     ApiRoute(
         method="GET", path="/audit", scope="admin", call=operations.audit, query=m.PageQuery,
@@ -174,6 +177,7 @@ _STATUSES: Final[Mapping[str, str]] = {
     "415": "The body is not JSON",
     "422": "It is not as it must be, or the Idempotency-Key came with another request",
     "429": "A budget of the tenant is spent, or too many of its requests wait: see Retry-After",
+    "500": "A defect of ours",
     "503": "The store is away, or the node busy: see Retry-After",
     "504": "It was not done in time",
 }
@@ -208,7 +212,11 @@ def openapi() -> dict[str, Any]:
         "info": {
             "title": "Recollect",
             "version": recollect.__version__,
-            "description": "Memory for LLM agents, for the tenants of a service.",
+            "description": (
+                "Memory for LLM agents, for the tenants of a service. Points in time are seconds "
+                "since the epoch. A node with the extra `mcp` also speaks the Model Context "
+                "Protocol, at `POST /v1/spaces/{space}/mcp`, with the same keys."
+            ),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{"key": []}],
@@ -279,7 +287,13 @@ def _query_parameters(route: ApiRoute) -> list[dict[str, Any]]:
     (schema,), components = msgspec.json.schema_components([route.query])
     fields = components[schema["$ref"].rsplit("/", 1)[1]]["properties"]
     return [
-        {"name": name, "in": "query", "required": False, "schema": one}
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": one["description"],
+            "schema": {key: value for key, value in one.items() if key != "description"},
+        }
         for name, one in fields.items()
     ]
 

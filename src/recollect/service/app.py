@@ -36,7 +36,7 @@ from recollect.service.limits import Budgets, FairQueue
 from recollect.service.logs import RequestRecord
 from recollect.service.memories import CLOSE_SECONDS, TenantMemories
 from recollect.service.operations import Call
-from recollect.service.problems import Problem, ProblemKind, problem_of
+from recollect.service.problems import Problem, ProblemKind, again, problem_of
 from recollect.telemetry import measured
 from recollect.values.tenant import ApiKey, Tenant, tenant_space
 from recollect.wiring.stores import SECRET_VARIABLE
@@ -65,6 +65,8 @@ DRAIN_RETRY_SECONDS: Final = 1.0
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _MOST_NAME: Final = 512
 _ENCODER: Final = msgspec.json.Encoder()
+_OF_REQUESTS: Final = frozenset({"messages", "model", "input", "system", "tools", "max_tokens"})
+"""What is taken for a part of a provider's request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,14 +226,16 @@ class Service:
         if incoming.method != "GET":
             raise Problem(ProblemKind.METHOD, "GET it", allow="GET")
         incoming.record.operation = incoming.parts[0]
-        state: Any = "ok"
+        reason: m.NotReady | None = None
         if incoming.parts == ("readyz",):
-            if self.draining:
-                state = "draining"
-            elif not await self.memories.answers():
-                state = "unavailable"
-        body = _ENCODER.encode(m.HealthAnswer(status=state, version=recollect.__version__))
-        return 200 if state == "ok" else 503, [(b"content-type", b"application/json")], body
+            reason = "draining" if self.draining else await self.memories.not_ready()
+        state: Any = {None: "ok", "draining": "draining"}.get(reason, "unavailable")
+        told = m.HealthAnswer(status=state, version=recollect.__version__, reason=reason)
+        return (
+            200 if reason is None else 503,
+            [(b"content-type", b"application/json")],
+            _ENCODER.encode(told),
+        )
 
     # Requests of tenants
 
@@ -261,7 +265,8 @@ class Service:
                 with self._counted():
                     left = seconds - (time.monotonic() - incoming.began)
                     self._queue.refuse_late(principal.tenant.id, left)  # before it costs more
-                    await self._take(principal.tenant)
+                    if route.counted:
+                        await self._take(principal.tenant)
                     incoming.body = await self._body(incoming, receive)
                     call = self._call(route, path, incoming, principal, seconds)
                     left = seconds - (time.monotonic() - incoming.began)
@@ -270,7 +275,8 @@ class Service:
         except TimeoutError:
             raise Problem(
                 ProblemKind.DEADLINE,
-                f"it took longer than {seconds:g} s: try again, with the same Idempotency-Key",
+                f"it took longer than {self._asked_seconds(incoming, seconds):g} s: "
+                + again(keyed="idempotency-key" in incoming.headers),
                 retry_after=1.0,
             ) from None
 
@@ -315,10 +321,10 @@ class Service:
 
         left = self._seconds(incoming) - (time.monotonic() - incoming.began)
         async with self._queue.turn(tenant.id, left):
-            records = await self.memories.records()
-            if "write" in principal.key.scopes:
-                await records.add_space(tenant.id, space, at=time.time())
-            elif not await records.has_space(tenant.id, space):
+            # with a key that may write, a tool makes the space when it writes
+            if "write" not in principal.key.scopes and not await (
+                await self.memories.records()
+            ).has_space(tenant.id, space):
                 raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space of this name")
             replayed = replaying(incoming.body, receive)
             await self._mcp(scope, replayed, charging, replace(principal, space=space))
@@ -407,6 +413,10 @@ class Service:
             raise Problem(ProblemKind.BAD_REQUEST, "X-Request-Timeout: give seconds above 0")
         return max(LEAST_SECONDS, min(seconds, self._serve.max_deadline_seconds))
 
+    def _asked_seconds(self, incoming: Incoming, seconds: float) -> float:
+        """The deadline as it was given, where that is shorter than the shortest there is."""
+        return min(float(incoming.headers.get("x-request-timeout", seconds)), seconds)
+
     async def _body(self, incoming: Incoming, receive: Receive) -> bytes:
         most = self._serve.max_body_bytes
         length = incoming.headers.get("content-length", "0")
@@ -445,6 +455,7 @@ class Service:
             now=time.time(),
             seconds=seconds,
             writes=route.writes,
+            keyed=route.idempotency != "none" and "idempotency-key" in incoming.headers,
         )
 
     async def _carried_out(
@@ -499,12 +510,10 @@ class Service:
     async def _done(self, route: ApiRoute, call: Call) -> tuple[int, list[Header], bytes]:
         answer = await attempted(_problems_kept(route.call(call)))
         if isinstance(answer, Failure):
-            if (
-                issubclass(answer.error, Exception)
-                and problem_of(answer.error, answer.said).kind is ProblemKind.INTERNAL
-            ):
+            problem = problem_of(answer.error, answer.said, keyed=call.keyed)
+            if issubclass(answer.error, Exception) and problem.kind is ProblemKind.INTERNAL:
                 LOG.error("%s %s failed: %s", route.method, route.path, answer.said)
-            raise problem_of(answer.error, answer.said)
+            raise problem
         if isinstance(answer, Problem):
             raise answer
         await self._charge(call.tenant, call.tokens)
@@ -615,7 +624,10 @@ def read_request(scope: Scope, record: RequestRecord) -> Incoming:
         raise Problem(ProblemKind.BAD_REQUEST, "the path is not UTF-8") from None
     for part in parts:
         if part in {"", ".", ".."} or len(part) > _MOST_NAME or not part.strip():
-            raise Problem(ProblemKind.NOT_FOUND, "a name in the path is empty or too long")
+            raise Problem(
+                ProblemKind.NOT_FOUND,
+                "a name in the path is empty or too long: see /openapi.json for what there is",
+            )
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1").lower()
@@ -641,7 +653,8 @@ def read_query(text: str, kind: type[m.ApiBody]) -> m.ApiBody:
             raise Problem(ProblemKind.BAD_REQUEST, "a parameter stands twice")
         return msgspec.convert(dict(pairs), kind, strict=False)
     except msgspec.ValidationError as error:
-        raise Problem(ProblemKind.INVALID, str(error)) from None
+        takes = ", ".join(kind.__struct_encode_fields__) or "no parameters"
+        raise Problem(ProblemKind.INVALID, f"{error}; this takes {takes}") from None
     except ValueError:
         raise Problem(ProblemKind.BAD_REQUEST, "the query cannot be read") from None
 
@@ -652,9 +665,23 @@ def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
         body.decode()  # what is passed on unread has to be text, too
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise Problem(ProblemKind.INVALID, str(error)) from None
+        raise Problem(ProblemKind.INVALID, f"{error}; {_expected(body, kind)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Problem(ProblemKind.BAD_REQUEST, "the body is not JSON") from None
+
+
+def _expected(body: bytes, kind: type[m.ApiBody]) -> str:
+    """What a body takes; and where to put what came beside the `request` it belongs into."""
+    fields = kind.__struct_encode_fields__
+    takes = f"this body takes {', '.join(fields)}"
+    try:
+        given: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):  # what came first was wrong already
+        given = None
+    beside = _OF_REQUESTS & given.keys() if isinstance(given, dict) else set()
+    if beside and "request" in fields:
+        takes += f": put {', '.join(sorted(beside))} under `request`"
+    return takes
 
 
 async def _send(send: Send, status: int, headers: list[Header], body: bytes) -> None:

@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -349,10 +350,22 @@ class Budgets:
             self._shares.popitem(last=False)
         return share
 
+    def used(self, tenant: Tenant, budget: BudgetName, spent: int) -> int:
+        """Of what is counted as spent, what was used as far as this node knows: without what it
+        has reserved for itself and not used yet. What other nodes reserved counts as used."""
+        share = self._shares.get((tenant.id, budget))
+        if share is not None and share.period == self.period(budget):
+            spent -= share.left
+        limit = tenant.limit(budget)
+        if budget == "requests per minute" and limit is not None:  # the last piece may be cut
+            spent = min(spent, limit)
+        return max(0, spent)
+
     def _spent(self, budget: BudgetName, limit: int) -> Problem:
+        renews_in = self.renews_in(budget)
         return Problem(
             ProblemKind.BUDGET,
-            f"{limit:,} {budget} are spent: come again when the next period begins",
-            retry_after=self.renews_in(budget),
+            f"{limit:,} {budget} are spent: they renew in {ceil(renews_in):,} s",
+            retry_after=renews_in,
             budget=budget,
         )

@@ -9,6 +9,7 @@ where it has not the scope `read`.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -45,13 +46,23 @@ _ASKED: Final[ContextVar[AskedMemory]] = ContextVar("recollect_asked_memory")
 class RequestMemory(ServedMemory):
     """The memory of whichever request is under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, memories: TenantMemories) -> None:
         super().__init__(MemoryOrder(space=""))
+        self._memories = memories
 
     @contextlib.asynccontextmanager
-    async def engine(self) -> AsyncIterator[Engine]:
-        """That of the request's tenant and space."""
-        yield _ASKED.get().engine
+    async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
+        """That of the request's tenant and space, which is made where a tool writes to it."""
+        asked = _ASKED.get()
+        await self._keep_space(asked.principal, scope)
+        yield asked.engine
+        # it may have been deleted meanwhile: what was written is to be found
+        await self._keep_space(asked.principal, scope)
+
+    async def _keep_space(self, principal: Principal, scope: KeyScope) -> None:
+        if scope == "write":
+            records = await self._memories.records()
+            await records.add_space(principal.tenant.id, principal.space, at=time.time())
 
     def refusal(self, scope: KeyScope) -> str:
         """Why the key may not do what needs this scope; empty where it may."""
@@ -68,7 +79,7 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
     """
     key = blake2b(secret, digest_size=32, person=b"recollect-mcp").digest()
     server = server_over(
-        RequestMemory(),
+        RequestMemory(memories),
         RequestStateSecurity(keys=[key], bind_principal=_whose)
         if secret
         else RequestStateSecurity.ephemeral(),

@@ -21,8 +21,9 @@ from weakref import WeakValueDictionary
 from recollect.boundary import Failure, attempted
 from recollect.config import Settings
 from recollect.engine import Engine
-from recollect.errors import StoreUnavailable
+from recollect.errors import SchemaMismatch, SchemaState, StoreUnavailable
 from recollect.ports import Store
+from recollect.service.models import NotReady
 from recollect.values.tenant import tenant_space
 from recollect.wiring import open_memory
 
@@ -37,6 +38,11 @@ SPARE_CONNECTIONS: Final = 4
 """For keys, budgets and idempotency keys, beside what requests are worked on with."""
 OPEN_AGAIN_SECONDS: Final = 1.0
 """How long a database that could not be opened is left alone."""
+_MISMATCHES: Final[dict[SchemaState, NotReady]] = {
+    "missing": "schema-missing",
+    "old": "schema-old",
+    "new": "schema-new",
+}
 
 
 @dataclass(slots=True)
@@ -78,6 +84,7 @@ class TenantMemories:
         self._fleet: PostgresFleet | None = None
         self._opening = asyncio.Lock()
         self._failed_at = -OPEN_AGAIN_SECONDS
+        self._mismatch: SchemaMismatch | None = None
         self._memories: OrderedDict[tuple[UUID, str], TenantMemory] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -89,11 +96,15 @@ class TenantMemories:
         async with self._opening:
             if self._fleet is None:
                 if loop.time() - self._failed_at < OPEN_AGAIN_SECONDS:
-                    raise StoreUnavailable("the database was away a moment ago")
+                    raise self._mismatch or StoreUnavailable("the database was away a moment ago")
                 module = await asyncio.to_thread(import_module, "recollect.stores.postgres.store")
                 size = self._settings.serve.concurrency + SPARE_CONNECTIONS
-                self._failed_at = loop.time()
-                self._fleet = await module.PostgresFleet.open(self._url, pool_size=size)
+                self._failed_at, self._mismatch = loop.time(), None
+                try:
+                    self._fleet = await module.PostgresFleet.open(self._url, pool_size=size)
+                except SchemaMismatch as mismatch:
+                    self._mismatch = mismatch
+                    raise
                 self._failed_at = -OPEN_AGAIN_SECONDS
         return self._fleet
 
@@ -163,13 +174,17 @@ class TenantMemories:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def answers(self) -> bool:
-        """Whether the database answers a question."""
+    async def not_ready(self) -> NotReady | None:
+        """Why the database cannot be used; None where it answers a question."""
         asked = await attempted(asyncio.wait_for(self._asked(), CLOSE_SECONDS))
-        return not isinstance(asked, Failure)
+        return "unreachable" if isinstance(asked, Failure) else asked
 
-    async def _asked(self) -> object:
-        return await (await self.records()).tenant(UUID(int=0))
+    async def _asked(self) -> NotReady | None:
+        try:
+            await (await self.records()).tenant(UUID(int=0))
+        except SchemaMismatch as mismatch:
+            return _MISMATCHES[mismatch.state]
+        return None
 
     async def close(self) -> None:
         """Write what is still to be written, and close everything."""

@@ -19,6 +19,7 @@ from recollect.engine.facts.book import list_facts
 from recollect.engine.ledger import NotRebuilt, rebuild_request
 from recollect.engine.session import check_session_name
 from recollect.facts.results import FactFilter
+from recollect.formats.codec import is_message
 from recollect.formats.stored_records import read_record
 from recollect.ports import Store
 from recollect.service import models as m
@@ -28,8 +29,9 @@ from recollect.service.memories import TenantMemories, TenantMemory
 from recollect.service.problems import Problem, ProblemKind
 from recollect.telemetry import count
 from recollect.upkeep.certificates import certificate_json, seal
-from recollect.upkeep.forget import delete_space
+from recollect.upkeep.forget import delete_space, find_meant
 from recollect.upkeep.forget import forget as forget_all
+from recollect.upkeep.matching import ForgetTargets
 from recollect.values.fact import Fact
 from recollect.values.reason import Cause
 from recollect.values.report import Report, StageLine
@@ -38,6 +40,9 @@ from recollect.values.tenant import PERIOD_SECONDS, ApiKey, Tenant, tenant_space
 from recollect.values.upkeep import Certificate, ForgetOrder
 
 MOST_JOBS: Final = 100
+_NO_MODEL: Final = (
+    "this service has no model for summaries: views are trimmed; ask its operator (models.provider)"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +63,8 @@ class Call:
     seconds: float
     """What is left of its deadline, about."""
     writes: bool
+    keyed: bool = False
+    """An Idempotency-Key came with it."""
     tokens: int = field(default=0)
     """What it took in, for the tenant's budget."""
 
@@ -168,7 +175,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
             where = None  # it goes on as it came, and there is nothing to keep
     call.tokens = context.report.tokens_after
     return m.PreparedAnswer(
-        request=msgspec.Raw(context.request),
+        wire_request=msgspec.Raw(context.request),
         turn=context.report.turn,
         archived=where,
         tokens_before=context.report.tokens_before,
@@ -198,6 +205,9 @@ async def observe(call: Call) -> m.ObservedAnswer:
         engine = memory.engine
         learned = await engine.observe(session, reply, turn=body.turn)
         _loaded(learned.failures)
+        unknown = [one for one in learned.failures if one.cause is Cause.NO_SUCH_TURN]
+        if unknown:
+            raise Problem(ProblemKind.INVALID, f"turn: {unknown[0].said}")
         _kept(await engine.hand_over(session, call.seconds))
         where = _kept(learned.archived)  # None: a newer request of the session was prepared
     call.tokens = 0 if learned.usage is None else learned.usage.output_tokens
@@ -215,6 +225,13 @@ async def ingest(call: Call) -> m.IngestedAnswer:
     """Keep messages that did not come by `prepare`."""
     body = cast(m.IngestBody, call.body)
     raws = [_object(raw) for raw in body.messages]
+    empty = [number for number, raw in enumerate(raws) if not is_message(raw)]
+    if empty:
+        raise Problem(
+            ProblemKind.INVALID,
+            f"messages[{empty[0]}]: neither a role that is known nor content: send the messages "
+            "of a provider's wire format",
+        )
     async with call.memory() as memory:
         done = await memory.engine.ingest(
             call.session, raws, format=body.format, batch=body.batch, said_at=body.said_at
@@ -246,7 +263,8 @@ async def compact(call: Call) -> m.CompactedAnswer:
     return m.CompactedAnswer(
         compacted=done.compacted,
         convergence=done.convergence,
-        reason=str(done.reason),
+        cause=done.reason.cause.name.lower(),
+        reason=_NO_MODEL if done.reason.cause is Cause.NO_MODEL else str(done.reason),
         number=done.number,
         tokens_before=done.tokens_before,
         tokens_after=done.tokens_after,
@@ -284,7 +302,8 @@ async def search(call: Call) -> m.FoundAnswer:
             m.FoundPassage(
                 text=one.text,
                 role=one.role,
-                said_at=one.said_at,
+                session=one.session,
+                said_at=one.order[0],
                 score=one.score,
                 segment=one.segment,
             )
@@ -361,7 +380,7 @@ async def replay(call: Call) -> m.ReplayAnswer:
         exact=found.exact,
         missing=list(found.missing),
         redacted=list(found.redacted),
-        request=msgspec.Raw(found.body),
+        wire_request=msgspec.Raw(found.body),
         report=None if found.report is None else json.loads(found.report),
     )
 
@@ -462,8 +481,8 @@ async def forget_fact(call: Call) -> m.CertificateAnswer:
     return _certified(call, certificate)
 
 
-async def forget(call: Call) -> m.CertificateAnswer:
-    """Forget messages, and all that quotes them, for good."""
+async def forget(call: Call) -> m.ForgottenAnswer:
+    """Forget messages, and all that quotes them, for good; or tell what would go."""
     body = cast(m.ForgetBody, call.body)
     order = ForgetOrder(
         at=call.now,
@@ -479,9 +498,22 @@ async def forget(call: Call) -> m.CertificateAnswer:
             "say what to forget: segments, sessions, said_before, said_after or matching",
         )
     async with call.store() as store:
+        if body.dry_run:
+            meant = await find_meant(store, (), order)
+            return m.ForgottenAnswer(certificate=None, preview=_preview(meant))
         certificate = await forget_all(store, (), order, now=call.now)
     await _note(call, "messages forgotten", call.space)
-    return _certified(call, certificate)
+    return m.ForgottenAnswer(certificate=_certified(call, certificate).certificate, preview=None)
+
+
+def _preview(meant: ForgetTargets) -> m.ForgetPreview:
+    return m.ForgetPreview(
+        segments=len(meant.stored),
+        segment_ids=[one.segment.id for one in meant.stored[: m.MOST_PREVIEWED]],
+        facts=len(meant.facts),
+        fact_ids=[one.id for one in meant.facts[: m.MOST_PREVIEWED]],
+        records=meant.records,
+    )
 
 
 # Tenants
@@ -519,7 +551,11 @@ async def tenant(call: Call) -> m.TenantAnswer:
         m.BudgetItem(
             budget=budget,
             limit=call.tenant.limit(budget),
-            spent=await records.spent(call.tenant.id, budget, call.budgets.period(budget)),
+            spent=call.budgets.used(
+                call.tenant,
+                budget,
+                await records.spent(call.tenant.id, budget, call.budgets.period(budget)),
+            ),
             renews_in_seconds=call.budgets.renews_in(budget),
         )
         for budget in PERIOD_SECONDS

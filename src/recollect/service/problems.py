@@ -13,6 +13,7 @@ from recollect.errors import (
     MissingExtra,
     ModelError,
     RecollectError,
+    SchemaMismatch,
     StaleFacts,
     StaleSession,
     StoreUnavailable,
@@ -91,24 +92,36 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
         return sent
 
 
-_AGAIN: Final = "try again, with the same Idempotency-Key: nothing is done twice"
-_KNOWN: Final[tuple[tuple[type[Exception], ProblemKind, str, float | None], ...]] = (
-    (StoreUnavailable, ProblemKind.UNAVAILABLE, _AGAIN, 1.0),
-    (StaleSession, ProblemKind.STALE, _AGAIN, 1.0),
-    (StaleFacts, ProblemKind.STALE, _AGAIN, 1.0),
-    (TimeoutError, ProblemKind.DEADLINE, _AGAIN, 1.0),
+_PASSING: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
+    (StoreUnavailable, ProblemKind.UNAVAILABLE),
+    (StaleSession, ProblemKind.STALE),
+    (StaleFacts, ProblemKind.STALE),
+    (TimeoutError, ProblemKind.DEADLINE),
 )
+_OTHER_SCHEMA: Final = (
+    "the service's database is not of this version: its operator has to run `recollect db migrate`"
+)
+SCHEMA_SECONDS: Final = 30.0
 
 
-def problem_of(error: type[BaseException], said: str) -> Problem:
+def again(*, keyed: bool) -> str:
+    """What to do about something that passes; `keyed`: an Idempotency-Key came with it."""
+    if keyed:
+        return "try again, with the same Idempotency-Key: nothing is done twice"
+    return "try again"
+
+
+def problem_of(error: type[BaseException], said: str, *, keyed: bool = False) -> Problem:
     """The problem that an error of ours comes to; what it said is told where it may be."""
-    for kind, problem, what_to_do, after in _KNOWN:
+    for kind, problem in _PASSING:
         if issubclass(error, kind):
-            return Problem(problem, what_to_do, retry_after=after)
+            return Problem(problem, again(keyed=keyed), retry_after=1.0)
+    if issubclass(error, SchemaMismatch):
+        return Problem(ProblemKind.UNAVAILABLE, _OTHER_SCHEMA, retry_after=SCHEMA_SECONDS)
     if issubclass(error, FormatError):
         return Problem(ProblemKind.INVALID, said)
     if issubclass(error, ModelError | MissingExtra):
         return Problem(ProblemKind.UNAVAILABLE, "a model that this needs cannot be asked now", 5.0)
     if issubclass(error, RecollectError):
-        return Problem(ProblemKind.UNAVAILABLE, _AGAIN, retry_after=1.0)
+        return Problem(ProblemKind.UNAVAILABLE, again(keyed=keyed), retry_after=1.0)
     return Problem(ProblemKind.INTERNAL, "it is logged by its time; try again")

@@ -1,4 +1,4 @@
-"""Running a node: its socket, its HTTP server, and how it goes away.
+"""Running a node: its HTTP server, and how it goes away.
 
 At the first SIGTERM or SIGINT it says no at /readyz and goes on for `serve.drain_seconds`, so that
 a load balancer has time to turn away; then it takes no more, ends what is under way, and closes
@@ -8,16 +8,14 @@ its memories. A second signal ends the waiting.
 from __future__ import annotations
 
 import asyncio
-import socket
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from recollect.config import Settings
-from recollect.errors import SettingsError
 from recollect.gateway.asgi import http_server
-from recollect.loopback import listen_on
 from recollect.service.app import MountMcp, Service
-from recollect.wiring import deployment_secret, is_server
+from recollect.wiring import deployment_secret
+from recollect.wiring.stores import require_server
 
 if TYPE_CHECKING:
     import uvicorn
@@ -25,18 +23,8 @@ if TYPE_CHECKING:
 
 def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
     """The application of a node; SettingsError where its store is no server."""
-    url = settings.store.url
-    if url is None or not is_server(url):
-        raise SettingsError(
-            "a service keeps everything in PostgreSQL: set store.url, or give "
-            "--store postgresql://USER@HOST/DATABASE"
-        )
+    url = require_server(settings.store.url)
     return Service(settings, url, secret=deployment_secret(), mcp=mcp)
-
-
-def listening_socket(settings: Settings) -> socket.socket:
-    """The socket to serve on; RecollectError where the port is taken."""
-    return listen_on(settings.serve.host, settings.serve.port, mend="set another as serve.port")
 
 
 def server_of(service: Service, settings: Settings) -> uvicorn.Server:

@@ -91,6 +91,7 @@ def quote(
         source=_source(segment, citations),
         message_id=segment.message_id,
         segment=segment.id,
+        session=segment.session,
         ordinal=None if text == segment.text.strip() else candidate.ordinal,
         sitting=f"{segment.session}\n{day}",
         order=(segment.said_at, candidate.sequence, candidate.start),

@@ -198,6 +198,7 @@ def _quoted(stored: StoredSegment, hit: WarmHit) -> RecalledPassage:
         score=hit.score,
         message_id=segment.message_id,
         segment=segment.id,
+        session=segment.session,
         order=(segment.said_at, stored.sequence, 0),
     )
 

@@ -85,6 +85,12 @@ CANNOT: Final = (
     "the client's own history and files",
 )
 
+CANNOT_SPACE: Final = (
+    "backups, archived logs and replicas of the database that were made before",
+    "spools of other machines: what they hand over later makes a new space",
+    "what model providers logged or cached",
+    "the client's own history and files: sent again, that makes a new space",
+)
 COVERS_SPACE: Final = (
     "the archive: segments, passages, the index of words, vectors, facts and digests",
     "sessions, summaries, receipts, the ledger, jobs, tombstones and counts",
@@ -299,7 +305,7 @@ def certify_deletion(
             asked=ForgetScope(whole_space=True),
             counts=dict(counts),
             covers=COVERS_SPACE,
-            cannot=(UNTIL_REWRITTEN, *CANNOT) if in_database else CANNOT,
+            cannot=(UNTIL_REWRITTEN, *CANNOT_SPACE) if in_database else CANNOT_SPACE,
         )
     )
 

@@ -32,6 +32,7 @@ class Cause(Enum):
     REQUEST_READ = "{messages} {messages:message|messages}, {format}"
     MESSAGES_READ = "{known} messages known by their bytes, {fresh} looked at"
     REPLY_READ = "{messages} {messages:message|messages} in the reply"
+    NO_SUCH_TURN = "no request of turn {turn} was prepared: the session's last one is {last}"
     NOT_A_REPLY = "nothing in this {kind} is a provider's reply or error: nothing was kept of it"
     NEVER_PREPARED = (
         "this session is not known, so its reply is not kept: `prepare` its request first, or "

@@ -287,6 +287,8 @@ class RecalledPassage:
     """Whose words they are, so that forgetting finds the block that quotes them."""
     segment: SegmentId | None = None
     """Whose passage it is."""
+    session: SessionId | None = None
+    """The session that it was said in."""
     ordinal: int | None = None
     """Which passage of its segment it is; None: all of it."""
     sitting: str = ""

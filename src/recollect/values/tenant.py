@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID
 
-from recollect.values.history import SpaceId
+if TYPE_CHECKING:
+    from recollect.values.history import SpaceId
 
 KeyScope: TypeAlias = Literal["read", "write", "forget", "admin"]
 """What a key may do: look, keep and shape, remove for good, see the tenant's own records."""

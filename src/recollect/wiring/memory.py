@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings, load_settings
 from recollect.errors import SettingsError, StoreUnavailable
-from recollect.ports import Clock, Embedder, Model, Recaller, Store, TokenCounter
-from recollect.values.batch import Batch
-from recollect.values.history import SpaceId
 from recollect.wiring.stores import (
     SECRET_VARIABLE,
     deployment_secret,
@@ -26,8 +23,11 @@ if TYPE_CHECKING:
     from recollect.engine.archive import DurableArchive
     from recollect.engine.background import BackgroundNotes
     from recollect.engine.recaller import MemoryRecaller
+    from recollect.ports import Clock, Embedder, Model, Recaller, Store, TokenCounter
     from recollect.transfer.memory_files import Following
     from recollect.upkeep.jobs import BackgroundJobs
+    from recollect.values.batch import Batch
+    from recollect.values.history import SpaceId
     from recollect.wiring.models import Embedders, OwnModel
 
 QUESTION_SECONDS = 0.4

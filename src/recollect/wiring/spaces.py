@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from recollect.config import Settings
 from recollect.config.places import embedding_cache_file
@@ -15,21 +18,36 @@ from recollect.upkeep.certificates import extended
 from recollect.upkeep.forget import DeletesItself, certify_deletion, delete_space
 from recollect.values.history import SpaceId
 from recollect.values.upkeep import Certificate
-from recollect.wiring.stores import is_server, open_fleet, open_spool, open_store, sqlite_path
+from recollect.wiring.stores import (
+    is_server,
+    open_fleet,
+    open_spool,
+    open_store,
+    spool_state,
+    sqlite_path,
+)
+
+if TYPE_CHECKING:
+    from recollect.stores.postgres import PostgresFleet
 
 _DAY_SECONDS: Final = 86_400.0
+_ID_CHARS: Final = 36
+"""Of a tenant's id, which stands before the names of its spaces."""
+_MOST_NAMED: Final = 3
 _PAGE: Final = 500
 _SPOOL_COVERS: Final = "the spool of this machine"
 _TRANSCRIPTS: Final = (
     "transcripts of Recollect's own agent: `recollect memory forget --session NAME` removes them"
 )
 _BLOCKS: Final = "blocks of the disk on which the file stood, and processes that have it open"
-_SENT_AGAIN: Final = "a client that goes on and sends its history again: that makes a new space"
 
 
 async def delete_stored_space(settings: Settings, space: SpaceId, url: str | None) -> Certificate:
-    """Delete a space from its store and from the spool of this machine."""
+    """Delete a space from its store and from the spool of this machine; StoreError where there is
+    none of this name."""
     key = settings.store.key
+    if url is not None and is_server(url):
+        await _require_space(settings, space, url)
     store = await open_store(url, space=space, create=False, key=key)
     try:
         if isinstance(store, DeletesItself):
@@ -55,8 +73,45 @@ async def delete_stored_space(settings: Settings, space: SpaceId, url: str | Non
         certificate,
         counts={"spooled batches": spooled} if spooled else {},
         covers=(_SPOOL_COVERS,),
-        cannot=(*cannot, _TRANSCRIPTS, _SENT_AGAIN),
+        cannot=(*cannot, _TRANSCRIPTS),
     )
+
+
+async def _require_space(settings: Settings, space: SpaceId, url: str) -> None:
+    """StoreError, with what to do, unless there is a space of this name that is no tenant's."""
+    fleet = await open_fleet(url)
+    try:
+        if await fleet.has_space(space):
+            owners = await _owners(fleet, [space])
+            if not owners:
+                return
+            name = shlex.quote(space[_ID_CHARS + 1 :])
+            raise StoreError(
+                f"it is a tenant's: `recollect space delete {name} --tenant {owners[0]}`"
+            )
+        if (await spool_state(url, space=space, key=settings.store.key)).waiting:
+            return
+        named = [name for name in await fleet.spaces() if name[_ID_CHARS:] == f"/{space}"]
+        owners = await _owners(fleet, named[:_MOST_NAMED])
+    finally:
+        await fleet.close()
+    listed = "`recollect space list` shows them"
+    if owners:
+        raise StoreError(
+            f"no space of your own has this name, but of a tenant ({', '.join(owners)}): give "
+            f"--tenant NAME; {listed}"
+        )
+    raise StoreError(f"there is no space of this name: {listed}")
+
+
+async def _owners(fleet: PostgresFleet, spaces: Sequence[SpaceId]) -> list[str]:
+    """The tenants whose spaces these are, by name, as a shell takes it."""
+    found = []
+    for space in spaces:
+        with suppress(ValueError):
+            owner = await fleet.tenants().tenant(UUID(space[:_ID_CHARS]))
+            found += [] if owner is None else [shlex.quote(owner.name)]
+    return sorted(found)
 
 
 def _remove_files(space: SpaceId, url: str | None) -> None:

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 from recollect.config import Settings
 from recollect.config.places import space_file, spaces_folder, spool_folder
 from recollect.errors import MissingExtra, SettingsError, StoreError
-from recollect.ports import Store
-from recollect.values.history import SpaceId
-from recollect.values.upkeep import ScrubResult, SpaceSummary, SpoolState
 
 if TYPE_CHECKING:
     from recollect.engine.archive import DurableArchive
+    from recollect.ports import Store
     from recollect.stores.postgres import PostgresFleet
     from recollect.stores.spool import FileSpool
     from recollect.stores.spool.encrypted import EncryptedSpool
+    from recollect.values.history import SpaceId
+    from recollect.values.upkeep import ScrubResult, SpaceSummary, SpoolState
 
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 SQLITE_SCHEME = "sqlite://"
@@ -115,6 +115,8 @@ def _spaces_in(paths: Sequence[Path], key: str | None) -> list[SpaceSummary]:
 
 
 async def _spaces_of_server(url: str) -> list[SpaceSummary]:
+    from recollect.values.upkeep import SpaceSummary
+
     fleet = await open_fleet(url)
     found: list[SpaceSummary] = []
     try:
@@ -202,6 +204,16 @@ def sqlite_path(url: str | None, space: SpaceId) -> Path:
 def is_server(url: str | None) -> bool:
     """Whether a store's URL names a server, and not a file."""
     return url is not None and url.startswith(POSTGRES_SCHEMES)
+
+
+def require_server(url: str | None) -> str:
+    """The URL of a service's store; SettingsError where it names no server."""
+    if url is None or not is_server(url):
+        raise SettingsError(
+            "a service keeps everything in PostgreSQL: set store.url, or give "
+            "--store postgresql://USER@HOST/DATABASE"
+        )
+    return url
 
 
 def is_stored(url: str | None, space: SpaceId) -> bool:

@@ -12,9 +12,10 @@ import httpx2
 
 from recollect.config import Settings, load_settings
 from recollect.gateway.running import BackgroundServer
+from recollect.loopback import listen_on
 from recollect.service.app import MountMcp, Service
 from recollect.service.keys import limited, make_key, new_tenant
-from recollect.service.running import listening_socket, server_of, service_of
+from recollect.service.running import server_of, service_of
 from recollect.stores.postgres import PostgresFleet
 from recollect.values.tenant import KEY_SCOPES, KeyScope
 from recollect_bench.postgres_server import TestDatabase
@@ -49,7 +50,8 @@ class Node(BackgroundServer):
     ) -> None:
         self.settings = node_settings(database, given=given, **changes)
         self.service: Service = service_of(self.settings, mcp=mcp)
-        super().__init__(server_of(self.service, self.settings), listening_socket(self.settings))
+        opened = listen_on(self.settings.serve.host, self.settings.serve.port, mend="")
+        super().__init__(server_of(self.service, self.settings), opened)
 
 
 class Caller:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -15,7 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-import msgspec
 import psycopg
 import pytest
 from mcp import ClientSession
@@ -40,8 +40,10 @@ def node(database: TestDatabase) -> Iterator[Node]:
 def test_the_client_does_all_that_the_api_does(database: TestDatabase, node: Node) -> None:
     _, key = add_tenant(database, "client")
     with MemoryClient(node.url, key) as client:
-        prepared = client.prepare("a/b", "s 1", chat("The deploy key is under the mat."))
-        assert msgspec.json.decode(prepared.request)["model"] == "claude-sonnet-4-5"
+        request = chat("The deploy key is under the mat.")
+        prepared = client.prepare("a/b", "s 1", request, format="anthropic", betas=["x"])
+        assert isinstance(prepared.request, bytes)
+        assert json.loads(prepared.request.decode()) == request
         seen = client.observe("a/b", "s 1", reply("Noted."), turn=prepared.turn)
         assert seen.archived == "store"
         done = client.ingest("a/b", "s 1", [{"role": "user", "content": "Aside."}], batch="1")
@@ -51,13 +53,16 @@ def test_the_client_does_all_that_the_api_does(database: TestDatabase, node: Nod
         assert [one.id for one in client.facts("a/b")] == [fact.id]
         assert [one.session for one in client.sessions("a/b")] == ["s 1"]
         assert list(client.turns("a/b", "s 1")) == [1]
-        assert client.replay("a/b", "s 1", 1).exact
+        again = client.replay("a/b", "s 1", 1)
+        assert again.exact
+        assert json.loads(again.request) == request
         assert list(client.receipts("a/b", "s 1")) == []
         assert len(list(client.export("a/b"))) == 4
         assert client.jobs("a/b").dead == 0
         assert not client.compact("a/b", "s 1", chat("x")).compacted
         assert not client.undo("a/b", "s 1").undone
         assert client.forget_fact("a/b", fact.id).certificate["counts"]["facts"] == 1
+        assert client.preview_forget("a/b", matching="mat").segments == 1
         assert client.forget("a/b", matching="mat").certificate["counts"]["segments"] == 1
         assert [one.name for one in client.spaces()] == ["a/b"]
         assert client.tenant().name == "client"
@@ -91,6 +96,10 @@ def test_mcp_speaks_to_the_memory_of_the_keys_tenant(database: TestDatabase, nod
             return await session.call_tool(name, arguments)
 
     async def look() -> None:
+        unwritten = await tool(keys["one"][1], "memory_search", query="What is the mascot?")
+        assert not unwritten.is_error, unwritten
+        with MemoryClient(node.url, keys["one"][1]) as client:
+            assert list(client.spaces()) == []  # looking made none
         stored = await tool(keys["one"][1], "memory_store", text="The mascot is an otter.")
         assert not stored.is_error, stored
         found = await tool(keys["one"][1], "memory_search", query="What is the mascot?")

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,15 @@ from tests.integration.service.nodes import (
 )
 from tests.sizes import at_size
 
+from recollect.client import MemoryClient
+from recollect.errors import ServiceError
 from recollect.service.api import ROUTES, openapi
 from recollect.service.keys import make_key, read_key
 from recollect.service.limits import FairQueue
 from recollect.service.problems import Problem
 from recollect.surfaces.cli import main
 from recollect.upkeep.certificates import is_intact, read_certificate
-from recollect_bench.postgres_server import TestDatabase
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 ONE = "/v1/spaces/team%2Fnorth/sessions/one"
 
@@ -78,7 +81,10 @@ def test_a_turn_is_prepared_kept_and_replayed(caller: Caller) -> None:
     seen = caller.post(f"{ONE}/observe", {"reply": reply("Noted."), "turn": made["turn"]})
     assert seen["archived"] == "store"
     found = caller.post("/v1/spaces/team%2Fnorth/search", {"query": "What is the launch word?"})
-    assert found["passages"][0]["text"] == "The launch word is heron."
+    best = found["passages"][0]
+    assert best["text"] == "The launch word is heron."
+    assert best["session"] == "one"
+    assert abs(best["said_at"] - time.time()) < 60
     again = caller.get(f"{ONE}/turns/1")
     assert again["exact"]
     assert again["request"] == request
@@ -86,7 +92,11 @@ def test_a_turn_is_prepared_kept_and_replayed(caller: Caller) -> None:
     assert caller.get(f"{ONE}/receipts") == {"receipts": [], "next": None}
     caller("GET", f"{ONE}/receipts/1", expect=404)
     caller("GET", f"{ONE}/turns/9", expect=404)
-    assert caller.post(f"{ONE}/compact", {"request": request})["convergence"] != "reduced"
+    ended = caller.post(f"{ONE}/compact", {"request": request})
+    assert (ended["convergence"], ended["cause"]) == ("failed", "no_model")
+    assert "ask its operator" in ended["reason"]
+    far = caller.post(f"{ONE}/observe", {"reply": reply("Noted."), "turn": 7}, expect=422)
+    assert "turn 7" in far["detail"]
     assert not caller("POST", f"{ONE}/undo").json()["undone"]
 
 
@@ -119,6 +129,8 @@ def test_messages_are_ingested_once(caller: Caller) -> None:
     # the same history in a request is the same messages
     caller.post(f"{base}/sessions/s/prepare", {"request": chat("We moved to Lisbon.")})
     assert caller.get(f"{base}/sessions")["sessions"][0]["messages"] == 2
+    bad = {"messages": [*history, {"role": "bogus"}]}
+    assert "messages[1]" in caller.post(f"{base}/sessions/s/ingest", bad, expect=422)["detail"]
     piece = {"messages": history, "batch": "mail-7"}
     assert caller.post(f"{base}/sessions/s/ingest", piece)["stored"] == 1
     assert caller.post(f"{base}/sessions/s/ingest", piece)["known"] == 1
@@ -160,8 +172,14 @@ def test_forgetting_and_deleting_certify_and_stand_in_the_log(caller: Caller) ->
     name = uuid4().hex
     base = f"/v1/spaces/{name}"
     caller.post(f"{base}/sessions/s/prepare", {"request": chat("The vault opens with walrus.")})
+    would = caller.post(f"{base}/forget", {"matching": "walrus", "dry_run": True})
+    assert would["certificate"] is None
+    assert would["preview"]["segments"] == len(would["preview"]["segment_ids"]) == 1
+    assert len(caller.post(f"{base}/search", {"query": "vault walrus"})["passages"]) == 1
     done = caller.post(f"{base}/forget", {"matching": "walrus"})["certificate"]
     assert is_intact(read_certificate(done))
+    for said_twice in ("backups", "replicas"):
+        assert sum(said_twice in line for line in done["cannot"]) == 1
     assert done["space"] == name
     assert done["counts"]["segments"] == 1
     assert caller.post(f"{base}/search", {"query": "vault walrus"})["passages"] == []
@@ -304,6 +322,40 @@ def test_what_is_wrong_is_told_as_a_problem(
     assert told["detail"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "given", "says"),
+    [
+        ("POST", f"{ONE}/prepare", {"json": chat("Hello.")},
+         ["this body takes request, format", "put max_tokens, messages, model under `request`"]),
+        ("POST", "/v1/spaces/x/search", {"json": {"question": "a"}}, ["takes query, session"]),
+        ("GET", "/v1/spaces?page=2", {}, ["takes cursor, limit"]),
+        ("GET", "/", {}, ["/openapi.json"]),
+    ],
+)  # fmt: skip
+def test_a_problem_says_what_to_send_instead(
+    caller: Caller, method: str, path: str, given: dict[str, Any], says: list[str]
+) -> None:
+    detail = caller(method, path, expect=None, **given).json()["detail"]
+    for text in says:
+        assert text in detail
+
+
+def test_a_node_says_why_it_is_not_ready(server: PostgresServer, database: TestDatabase) -> None:
+    bare = server.new_database()
+    key = make_key(uuid4(), name="", scopes=["read"], now=0.0).text
+    with Node(bare) as unmigrated:
+        here = Caller(unmigrated.url, key)
+        for _ in range(2):  # the second is answered from what the first found
+            told = here("GET", "/readyz", expect=503).json()
+            assert (told["status"], told["reason"]) == ("unavailable", "schema-missing")
+        assert "recollect db migrate" in here("GET", "/v1/spaces", expect=503).json()["detail"]
+    nobody = replace(database, app_url="postgresql://nobody:hidden@127.0.0.1:9/nowhere")
+    with Node(nobody) as alone:
+        told = Caller(alone.url, key)("GET", "/readyz", expect=503)
+        assert told.json()["reason"] == "unreachable"
+        assert not any(word in told.text for word in ("hidden", "127.0.0.1", "nowhere"))
+
+
 def test_a_key_opens_what_its_scopes_name(database: TestDatabase, node: Node) -> None:
     tenant, key = add_tenant(database, "scoped", scopes=["read"])
     reads = Caller(node.url, key)
@@ -325,16 +377,28 @@ def test_budgets_hold_over_all_nodes_and_say_which(database: TestDatabase) -> No
         callers = [Caller(one.url, key) for one in (first, second)]
         while time.time() % 60 > 55:  # a minute begins anew in between, else
             time.sleep(0.5)
-        answers = [callers[number % 2]("GET", "/v1/tenant", expect=None) for number in range(60)]
-        assert sum(one.status_code == 200 for one in answers) == 40
+        callers[0].get("/v1/spaces")
+        assert callers[0].get("/v1/tenant")["budgets"][0]["spent"] == 1
+        answers = [callers[number % 2]("GET", "/v1/spaces", expect=None) for number in range(60)]
+        assert sum(one.status_code == 200 for one in answers) == 39
+        told = callers[1].get("/v1/tenant")["budgets"][0]  # not counted: it says what is left
+        assert (told["limit"], told["spent"]) == (40, 40)
         refused = answers[-1]
         assert refused.status_code == 429
         assert 1 <= int(refused.headers["retry-after"]) <= 60
         assert refused.json()["budget"] == "requests per minute"
+        assert re.search(r"renew in \d+ s", refused.json()["detail"])
+        with (
+            MemoryClient(first.url, key) as client,
+            pytest.raises(ServiceError, match="renew in") as budget,
+        ):
+            list(client.spaces())
+        assert budget.value.budget == "requests per minute"
+        assert 1 <= (budget.value.retry_after or 0) <= 60
         spender = Caller(first.url, spends)
         said = {"messages": [{"role": "user", "content": "word " * 60}]}
         spender.post("/v1/spaces/s/sessions/s/ingest", said)
-        told = spender("GET", "/v1/tenant", expect=429).json()
+        told = spender("GET", "/v1/spaces", expect=429).json()
         assert told["budget"] == "tokens per day"
 
 
@@ -368,6 +432,8 @@ def test_limits_of_a_node(database: TestDatabase, caller: Caller) -> None:
             headers={"x-request-timeout": "0.001"}, expect=504,
         )  # fmt: skip
         assert "deadline" in late.json()["type"]
+        assert "longer than 0.001 s" in late.json()["detail"]
+        assert "Idempotency-Key" not in late.json()["detail"]
         # a body that never ends is not waited for
         at = urlsplit(small.url)
         with socket.create_connection((at.hostname or "", at.port or 0)) as slow:
@@ -605,7 +671,8 @@ def test_a_node_drains_before_it_ends(database: TestDatabase, caller: Caller) ->
     until = time.monotonic() + 5
     while here("GET", "/readyz", expect=None).status_code == 200 and time.monotonic() < until:
         pass
-    assert here("GET", "/readyz", expect=503).json()["status"] == "draining"
+    drains = here("GET", "/readyz", expect=503).json()
+    assert (drains["status"], drains["reason"]) == ("draining", "draining")
     assert here.get("/v1/tenant")["name"] == "main"
     with process:
         assert process.wait(10) == 0
@@ -621,6 +688,14 @@ def test_the_document_names_every_route() -> None:
     assert {(route.method, "/v1" + route.path) for route in ROUTES} <= named
     ids = [one["operationId"] for item in document["paths"].values() for one in item.values()]
     assert len(ids) == len(set(ids))
+    for name, schema in document["components"]["schemas"].items():
+        for field, told in schema.get("properties", {}).items():
+            assert told.get("description"), f"{name}.{field}"
+    for item in document["paths"].values():
+        for one in item.values():
+            assert all(parameter["description"] for parameter in one.get("parameters", ()))
+            assert one["operationId"] in {"healthz", "readyz"} or "500" in one["responses"]
+    assert "/mcp" in document["info"]["description"]
     text = json.dumps(document)
     for name in {one.split('"')[0] for one in text.split("#/components/schemas/")[1:]}:
         assert name in document["components"]["schemas"]
@@ -641,3 +716,14 @@ def test_a_service_without_a_server_says_what_to_set() -> None:
     done = CliRunner().invoke(main, ["serve"])
     assert done.exit_code == 2
     assert "store.url" in done.output
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        given = ["serve", "--store", "postgresql://nobody@127.0.0.1:9/none", "--port", port]
+        code = "import sys; from recollect.surfaces.cli import main; "
+        code += "main(sys.argv[1:], standalone_mode=False)"
+        refused = subprocess.run(
+            [sys.executable, "-X", "importtime", "-c", code, *given],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert f"port {port}" in refused.stderr
+    assert "recollect.engine" not in refused.stderr  # said before the long imports

@@ -96,7 +96,7 @@ def test_what_a_node_did_is_counted(database: TestDatabase) -> None:
             caller.post(f"{base}/prepare", {"request": chat(text)})
         caller.post(f"{base}/observe", {"reply": reply("Noted.")})
         caller("GET", "/v1/spaces/none/facts", expect=404)
-        caller("GET", "/v1/tenant", expect=429)
+        caller("GET", "/v1/spaces", expect=429)
         Caller(node.url, "rk_wrong")("GET", "/v1/tenant", expect=401)
         caller("GET", "/metrics", expect=404)  # tenants have no way to it
         found = samples(metrics)
@@ -104,7 +104,7 @@ def test_what_a_node_did_is_counted(database: TestDatabase) -> None:
     counted = "recollect_requests_total"
     assert found[counted, "operation=prepare", "status=200"] == 2
     assert found[counted, "operation=facts", "status=404"] == 1
-    assert found[counted, "operation=tenant", "status=429"] == 1
+    assert found[counted, "operation=spaces", "status=429"] == 1
     assert found["recollect_request_duration_seconds_count", "operation=prepare"] == 2
     assert found["recollect_requests_refused_total", "reason=rate"] == 1
     assert found["recollect_requests_refused_total", "reason=unauthorized"] == 1

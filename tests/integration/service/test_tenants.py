@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from datetime import datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import psycopg
@@ -18,7 +21,7 @@ from recollect.surfaces.cli import main
 from recollect.testing.store_contract import examples
 from recollect.upkeep.certificates import is_intact, read_certificate
 from recollect.values.tenant import tenant_space
-from recollect_bench.postgres_server import TestDatabase
+from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
 TABLES = ("tenants", "api_keys", "tenant_spaces", "idempotency_keys", "tenant_usage", "audit_log")
 
@@ -27,6 +30,12 @@ def cli(database: TestDatabase, *arguments: str, code: int = 0) -> Any:
     done = CliRunner().invoke(main, [*arguments, "--store", database.app_url, "--json"])
     assert done.exit_code == code, done.output
     return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+def text_of(database: TestDatabase, *arguments: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, [*arguments, "--store", database.app_url])
+    assert done.exit_code == code, done.output
+    return done.output
 
 
 def test_a_key_is_shown_once_and_kept_as_a_hash(database: TestDatabase) -> None:
@@ -85,12 +94,98 @@ def test_one_name_is_one_tenant(database: TestDatabase) -> None:
     cli(database, "tenant", "create", "same")
     cli(database, "tenant", "create", "same", code=2)
     cli(database, "tenant", "limits", "same", "--tokens-per-day", "5")
+    cli(database, "tenant", "limits", "same", "--requests-per-minute", "9")
+    for change in ((), ("--tokens-per-day", "none")):
+        shown = cli(database, "tenant", "limits", "same", *change)
+        assert shown["requests_per_minute"] == 9  # what is not named stays
+        assert shown["tokens_per_day"] == (None if change else 5)
     found = {one["name"]: one for one in cli(database, "tenant", "list")["tenants"]}
-    assert found["same"]["tokens_per_day"] == 5
-    assert found["same"]["requests_per_minute"] is None
+    assert found["same"]["requests_per_minute"] == 9
+    assert "9, tokens a day: no limit" in text_of(database, "tenant", "limits", "same")
 
 
-def test_a_deleted_tenant_leaves_nothing_but_the_log(database: TestDatabase) -> None:
+def test_commands_tell_what_comes_next_and_no_password(database: TestDatabase) -> None:
+    made = text_of(database, "tenant", "create", "north & south")
+    assert "recollect key create 'north & south' --store" in made
+    assert APP_PASSWORD not in made
+    key = cli(database, "key", "create", "north & south", "--expires", "90s")
+    left = datetime.fromisoformat(key["expires_at"]).timestamp() - time.time()
+    assert 60 < left <= 90
+    cli(database, "key", "create", "north & south", "--expires", "soon", code=2)
+    cli(database, "key", "create", "north & south", "--expires", "0s")
+    assert f"Revoked {key['id']}" in text_of(database, "key", "revoke", "north & south", key["id"])
+    listed = text_of(database, "key", "list", "north & south")
+    assert "revoked " in listed
+    assert "ended " in listed
+
+
+def test_an_operator_deletes_a_tenants_space_by_its_name(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path))
+    owner = UUID(cli(database, "tenant", "create", "owner")["id"])
+
+    async def fill() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        await fleet.tenants().add_space(owner, "user-17", at=1.0)
+        await (await fleet.space(tenant_space(owner, "user-17"))).write(examples.full_batch(1))
+        await fleet.close()
+
+    asyncio.run(fill())
+    delete = ("space", "delete", "--yes")
+    assert "`recollect space list`" in text_of(database, *delete, "user-18", code=2)
+    assert "--tenant" in text_of(database, *delete, "user-17", code=2)
+    assert "--tenant owner" in text_of(database, *delete, tenant_space(owner, "user-17"), code=2)
+    cli(database, *delete, "user-18", "--tenant", "owner", code=2)
+    done = cli(database, *delete, "user-17", "--tenant", "owner")
+    assert (done["space"], done["asked"]["whole_space"]) == ("user-17", True)
+    assert done["counts"]["segments"] > 0
+    cli(database, *delete, "user-17", "--tenant", "owner", code=2)
+    acts = cli(database, "tenant", "audit", "owner")["acts"]
+    assert ("space deleted", "user-17") in [(act["act"], act["subject"]) for act in acts]
+
+
+def test_the_password_may_come_from_the_environment_or_a_file(
+    server: PostgresServer,
+    database: TestDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def listing() -> int:
+        url = database.app_url.replace(f":{APP_PASSWORD}@", "@")
+        assert APP_PASSWORD not in url
+        return CliRunner().invoke(main, ["tenant", "list", "--store", url]).exit_code
+
+    def allow(text: str) -> None:
+        rules.write_text(text)
+        with psycopg.connect(database.admin_url) as owner:
+            owner.execute("SELECT pg_reload_conf()")
+
+    rules = server.data / "pg_hba.conf"
+    before = rules.read_text()
+    user = urlsplit(database.app_url).username
+    asks = f"{{}} {database.name} {user} {{}} scram-sha-256\n"
+    try:
+        allow(asks.format("local", "") + asks.format("host", "all") + before)
+        until = time.monotonic() + 10
+        while listing() == 0 and time.monotonic() < until:
+            time.sleep(0.1)
+        assert listing() == 2
+        monkeypatch.setenv("PGPASSWORD", APP_PASSWORD)
+        assert listing() == 0
+        monkeypatch.delenv("PGPASSWORD")
+        kept = tmp_path / "pgpass"
+        kept.write_text(f"*:*:*:{user}:{APP_PASSWORD}\n")
+        kept.chmod(0o600)
+        monkeypatch.setenv("PGPASSFILE", str(kept))
+        assert listing() == 0
+    finally:
+        allow(before)
+
+
+def test_a_deleted_tenant_leaves_nothing_but_the_log(
+    database: TestDatabase, tmp_path: Path
+) -> None:
     gone = UUID(cli(database, "tenant", "create", "gone")["id"])
     stays = UUID(cli(database, "tenant", "create", "stays")["id"])
     cli(database, "key", "create", "gone")
@@ -105,7 +200,20 @@ def test_a_deleted_tenant_leaves_nothing_but_the_log(database: TestDatabase) -> 
         await fleet.close()
 
     asyncio.run(fill())
-    (certificate,) = cli(database, "tenant", "delete", "gone", "--yes")["certificates"]
+    there = tmp_path / "there.jsonl"
+    there.touch()
+    ends = ("tenant", "delete", "gone", "--yes", "--certificates", str(there))
+    cli(database, *ends, code=2)  # it is not written over, and nothing is deleted
+    there.unlink()
+    told = text_of(database, *ends)
+    (certificate,) = [json.loads(line) for line in there.read_text().splitlines()]
+    assert f"talks  {certificate['counts']['segments']:,} messages" in told
+    assert certificate["checksum"] in told
+    for which in ("gone", str(gone)):
+        acts = [act["act"] for act in cli(database, "tenant", "audit", which)["acts"]]
+        assert acts[0] == "tenant deleted"
+        assert "space deleted" in acts
+    cli(database, "tenant", "audit", "never was", code=2)
     sealed = read_certificate(certificate)
     assert is_intact(sealed)
     assert sealed.asked.whole_space

@@ -215,10 +215,8 @@ async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
 
 
 UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
-OUT_OF_REACH: Final = (
-    "write-ahead log of PostgreSQL that is not yet overwritten, and its archives",
-    "replicas, backups and snapshots of the database",
-)
+UNTIL_OVERWRITTEN: Final = "write-ahead log of PostgreSQL that is not yet overwritten"
+"""Its archives, replicas and backups stand in every certificate."""
 
 HOLD_CONTENT: Final = (
     "segments", "passages", "passage_terms", "runs", "postings", "vectors", "sign_blocks",
@@ -305,7 +303,7 @@ async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
         jobs=removed.jobs,
         session_states=removed.states,
         compactions=removed.compactions,
-        cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if meant.rows or removed.anything else (),
+        cannot=(UNTIL_SCRUBBED, UNTIL_OVERWRITTEN) if meant.rows or removed.anything else (),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, LiteralString
 from recollect.stores.postgres.driver import int8s, texts
 from recollect.stores.postgres.facts import segments_changed
 from recollect.stores.postgres.forget import (
-    OUT_OF_REACH,
+    UNTIL_OVERWRITTEN,
     UNTIL_SCRUBBED,
     note_removed,
     passages_of,
@@ -124,7 +124,7 @@ async def rewrite(work: Transaction, name: str, order: RewriteOrder) -> Rewritte
         segments=tuple(id_ for id_ in given if id_ in found),
         bodies=bodies,
         vectors=vectors,
-        cannot=(UNTIL_SCRUBBED, *OUT_OF_REACH) if found or bodies or order.facts else (),
+        cannot=(UNTIL_SCRUBBED, UNTIL_OVERWRITTEN) if found or bodies or order.facts else (),
     )
 
 

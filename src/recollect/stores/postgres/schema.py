@@ -22,7 +22,7 @@ from functools import partial
 from importlib import resources
 from typing import Final, Literal, TypeAlias, cast
 
-from recollect.errors import StoreCorrupt, StoreError, StoreUnavailable
+from recollect.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreUnavailable
 from recollect.stores.postgres.driver import MIGRATE_COMMAND, driver_errors, psycopg, sql_errors
 from recollect.stores.postgres.pool import Connection, connect
 from recollect.stores.postgres.roles import (
@@ -451,12 +451,14 @@ async def require_schema(connection: Connection) -> None:
     after = max((version for version, phase in done if phase == "post"), default=0)
     if before < VERSION:
         have = f"version {before}" if before else "no schema of ours"
-        raise StoreError(
-            f"the database has {have}, this is version {VERSION}: run `{MIGRATE_COMMAND}`"
+        raise SchemaMismatch(
+            f"the database has {have}, this is version {VERSION}: run `{MIGRATE_COMMAND}`",
+            state="old" if before else "missing",
         )
     if after > VERSION:
-        raise StoreCorrupt(
-            f"the database has version {after}, this code knows {VERSION}: upgrade recollect"
+        raise SchemaMismatch(
+            f"the database has version {after}, this code knows {VERSION}: upgrade recollect",
+            state="new",
         )
 
 

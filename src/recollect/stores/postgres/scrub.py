@@ -15,11 +15,14 @@ from typing import Final
 
 from recollect.stores.postgres.citus import run_on_nodes
 from recollect.stores.postgres.driver import driver_errors, psycopg, sql_errors
-from recollect.stores.postgres.forget import OUT_OF_REACH
 from recollect.stores.postgres.pool import Connection, Transaction, connect
 from recollect.stores.postgres.schema import citus_version
 from recollect.values.upkeep import ScrubResult
 
+OUT_OF_REACH: Final = (
+    "write-ahead log of PostgreSQL that is not yet overwritten, and its archives",
+    "replicas, backups and snapshots of the database",
+)
 NO_ADMIN: Final = (
     "data files of PostgreSQL: rewriting tables needs their owner, give `--admin-url URL`",
 )

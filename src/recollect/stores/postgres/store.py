@@ -101,6 +101,7 @@ _DUE: Final = """
     SELECT name, jobs_due_at FROM recollect.spaces
     WHERE jobs_due_at <= %s ORDER BY jobs_due_at LIMIT %s
 """
+_HAS_SPACE: Final = "SELECT name FROM recollect.spaces WHERE space_id = %s"
 _NAMES: Final = """
     SELECT name FROM recollect.spaces WHERE space_id > %s ORDER BY space_id LIMIT %s
 """
@@ -179,6 +180,12 @@ class PostgresFleet:
             if due is None or not due.unreached:  # it is not a node that is away
                 raise
             return due
+
+    async def has_space(self, name: str) -> bool:
+        """Whether something was ever written to a space of this name."""
+        key = space_uuid(name)
+        async with self._pool.transaction(key, read=True) as work:
+            return await work.row(_HAS_SPACE, (key,)) is not None
 
     async def spaces(self) -> tuple[str, ...]:
         """Names of all spaces."""

@@ -134,6 +134,10 @@ _WHOLE_LOG: Final = """
     SELECT at, id, tenant_id, actor, act, subject FROM recollect.audit_log
     WHERE (at, id) < (%s, %s) ORDER BY at DESC, id DESC LIMIT %s
 """
+_DELETED: Final = """
+    SELECT DISTINCT tenant_id FROM recollect.audit_log WHERE act = %s AND subject = %s
+"""
+_TENANT_DELETED: Final = "tenant deleted"
 END_OF_TIME: Final = 1e18
 """A point in time behind every record."""
 
@@ -193,7 +197,7 @@ class TenantRecords:
         async with self._pool.tenant_transaction(tenant.id) as work:
             for drop in drops:
                 await work.send(drop, (tenant.id,))
-            await _note(work, audit_record(tenant, actor, "tenant deleted", tenant.name, at))
+            await _note(work, audit_record(tenant, actor, _TENANT_DELETED, tenant.name, at))
 
     # Keys
 
@@ -338,6 +342,12 @@ class TenantRecords:
                 await work.send(_PURGE_USAGE, (tenant, budget, period))
 
     # Audit log
+
+    async def deleted_tenants(self, name: str) -> tuple[UUID, ...]:
+        """The tenants that had this name when they were deleted: their log is kept."""
+        async with self._pool.tenant_transaction(None, read=True) as work:
+            rows = await work.rows(_DELETED, (_TENANT_DELETED, name))
+        return tuple(tenant for (tenant,) in rows)
 
     async def note(self, record: AuditRecord) -> None:
         """Keep an administrative act."""

@@ -115,7 +115,6 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
         message_ids=tuple(map(MessageId, sorted(meant.identities))),
         passages=gone.passages,
         vectors=gone.vectors,
-        cannot=(COPIES,),
     )
 
 
@@ -390,7 +389,6 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
         segments=tuple(id_ for id_ in given if id_ in found),
         bodies=bodies,
         vectors=vectors,
-        cannot=(COPIES,) if found or bodies or order.facts else (),
     )
 
 

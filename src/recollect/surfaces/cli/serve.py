@@ -14,8 +14,10 @@ import click
 from recollect.config import load_settings
 
 if TYPE_CHECKING:
+    import socket
     from contextlib import AbstractAsyncContextManager
 
+    from recollect.config import Settings
     from recollect.service.app import MountedApp, MountMcp
     from recollect.service.memories import TenantMemories
 
@@ -52,12 +54,14 @@ def serve(
     """Serve memory to the tenants of a service over HTTP; run as many nodes as you like.
 
     \b
-    recollect db migrate postgresql://OWNER@HOST/DATABASE     once
-    recollect tenant create acme                                  a tenant
-    recollect key create acme                                     its key
-    recollect serve --store postgresql://USER@HOST/DATABASE       a node
+    recollect db migrate postgresql://OWNER@HOST/DATABASE --app-password-file FILE
+    export RECOLLECT_STORE__URL=postgresql://recollect_app@HOST/DATABASE
+    recollect tenant create acme        a tenant
+    recollect key create acme           its key
+    recollect serve                     a node
 
-    Nodes keep nothing, so any of them answers any request.
+    The store's URL may stand in recollect.toml (store.url) or --store instead. Its password is
+    taken from PGPASSWORD or ~/.pgpass, too. Nodes keep nothing, so any of them answers any request.
     """
     if only_document:
         from recollect.service.api import openapi
@@ -73,21 +77,30 @@ def serve(
     }
     named = {name: value for name, value in given.items() if value is not None}
     settings = load_settings(arguments=named, file=config).settings
-    from recollect.loopback import address_of
+    from recollect.loopback import address_of, listen_on
+    from recollect.wiring.stores import require_server
+
+    # what can be wrong with them is told before seconds go by with imports
+    require_server(settings.store.url)
+    host_and_port = (settings.serve.host, settings.serve.port)
+    with listen_on(*host_and_port, mend="set another as serve.port") as opened:
+        _serve(settings, opened, address_of(opened))
+
+
+def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
     from recollect.service.logs import NODE, write_line
-    from recollect.service.running import listening_socket, server_of, service_of
+    from recollect.service.running import server_of, service_of
     from recollect.service.telemetry import telling, watch
 
     service = service_of(settings, mcp=_mcp())
     server = server_of(service, settings)
     with telling(settings) as metrics:
-        opened = listening_socket(settings)
-        address, metrics_port = address_of(opened), None if metrics is None else metrics.port
         if settings.telemetry.log_format is None:
             click.echo(f"Recollect serves on {address}: see /openapi.json", err=True)
             if metrics is not None:
                 click.echo(f"Metrics: port {metrics.port}, /metrics", err=True)
         else:
+            metrics_port = None if metrics is None else metrics.port
             fields = {"address": address, "metrics_port": metrics_port}
             write_line(NODE, logging.INFO, "serving", fields)
         if metrics is not None:

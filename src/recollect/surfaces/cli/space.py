@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +14,13 @@ from recollect.errors import RecollectError
 from recollect.surfaces.cli.memory.looking import spaces
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import json_option, place_of, print_json, store_option
+from recollect.surfaces.cli.tenants import actor, meant_tenant, with_fleet
 from recollect.surfaces.cli.text import plain_line
+from recollect.values.tenant import tenant_space
+
+if TYPE_CHECKING:
+    from recollect.stores.postgres import PostgresFleet
+    from recollect.values.upkeep import Certificate
 
 
 @click.group("space")
@@ -26,9 +34,10 @@ space.add_command(spaces, "list")
 @space.command("delete")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--tenant", metavar="NAME", help="It is this tenant's space, of a service.")
 @store_option
 @json_option
-def delete(*, name: str, yes: bool, url: str | None, as_json: bool) -> None:
+def delete(*, name: str, yes: bool, tenant: str | None, url: str | None, as_json: bool) -> None:
     """Delete a space with all that it holds, and print a certificate.
 
     Archive, index, vectors, facts, ledger, jobs, tombstones, and what waits for it in the spool of
@@ -40,13 +49,32 @@ def delete(*, name: str, yes: bool, url: str | None, as_json: bool) -> None:
             raise RecollectError("say so with --yes, since nobody can be asked here")
         click.confirm(f"Delete the space {plain_line(name)} for good?", err=True, abort=True)
     from recollect.upkeep.certificates import certificate_json, certificate_text
-    from recollect.wiring.spaces import delete_stored_space
 
-    certificate = asyncio.run(delete_stored_space(place.settings, name, place.url))
+    if tenant is not None:
+        certificate = with_fleet(url, lambda fleet: _delete_of_tenant(fleet, tenant, name))
+    else:
+        from recollect.wiring.spaces import delete_stored_space
+
+        certificate = asyncio.run(delete_stored_space(place.settings, name, place.url))
     if as_json:
         print_json(certificate_json(certificate))
     else:
         click.echo(certificate_text(certificate, plain=plain_line))
+
+
+async def _delete_of_tenant(fleet: PostgresFleet, tenant: str, name: str) -> Certificate:
+    from recollect.upkeep.forget import delete_space
+
+    owner, records = await meant_tenant(fleet, tenant), fleet.tenants()
+    if not await records.has_space(owner.id, name):
+        raise RecollectError(
+            f"tenant {plain_line(tenant)!r} has no space {plain_line(name)!r}: "
+            "`recollect space list` shows all, by the tenant's id"
+        )
+    store = await fleet.space(tenant_space(owner.id, name))
+    certificate = await delete_space(store, named=name, now=time.time())
+    await records.remove_space(owner, name, actor=actor(), at=time.time())
+    return certificate
 
 
 @space.command("expire")
