@@ -125,7 +125,7 @@ def test_a_marker_is_in_no_row_and_after_scrubbing_in_no_data_file(
         assert len(done.facts) == 8
         assert done.session_states == 1
         assert any("scrub" in one for one in done.cannot)
-        assert any("replicas" in one for one in done.cannot)
+        assert any("write-ahead" in one for one in done.cannot)
         assert (await store.check()).problems == ()
         again = await store.write(planted(3))
         assert again.forgotten == (planted(3).segments[0].segment.id,)
