@@ -69,7 +69,8 @@ def status(json_output: bool) -> None:  # noqa: FBT001
     try:
         _show(_health(), json_output=json_output)
     except OSError:
-        click.echo(json.dumps({"running": False}) if json_output else "The daemon does not run.")
+        idle = "The daemon does not run: the first hook, or `recollect daemon start`, starts it."
+        click.echo(json.dumps({"running": False}) if json_output else idle)
         _show_outdated()
         sys.exit(1)
     _show_outdated()

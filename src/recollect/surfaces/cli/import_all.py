@@ -116,7 +116,7 @@ def import_all(url: str | None, *, yes: bool, dry_run: bool, quiet: bool, as_jso
     if as_json:
         print_json(_told(projects, found, outcomes, waiting))
     elif wanted and not quiet:
-        click.echo(f"in all: {number_of(len(outcomes), 'session')}, {counted(summed(outcomes))}")
+        click.echo(f"in all: {number_of(len(outcomes), 'file')}, {counted(summed(outcomes))}")
         if waiting:
             click.echo(f"recollect: {said_waiting(waiting, of_many=True)}", err=True)
     broken = any(one.reason is LeftOutReason.UNREADABLE for one in found.left_out)

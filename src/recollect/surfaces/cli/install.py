@@ -94,12 +94,13 @@ def _install_openclaw(scope: str, *, dry_run: bool, json_output: bool) -> None:
     path = openclaw_plugin()
     changed = not dry_run and put_openclaw_plugin()
     if json_output:
-        print_json({"agent": "openclaw", "path": str(path), "changed": changed})
+        told = {"agent": "openclaw", "path": str(path), "changed": changed, "dry_run": dry_run}
+        print_json(told)
         return
     if dry_run:
-        click.echo(f"OpenClaw's plugin would be put into {path}; nothing else is touched.")
-        return
-    click.echo(f"OpenClaw's plugin is in {path}{'' if changed else ' already'}.")
+        click.echo(f"OpenClaw's plugin would be put into {path}; nothing else is touched. Then:")
+    else:
+        click.echo(f"OpenClaw's plugin is in {path}{'' if changed else ' already'}.")
     click.echo(OPENCLAW.format(path=shlex.quote(str(path))))
 
 
