@@ -49,8 +49,9 @@ _CHUNK: Final = 1 << 16
 _LONGEST_LINE: Final = 16 << 20
 """A longer line is no call of a model's: it is passed over, unread."""
 _STOP_SECONDS: Final = 10.0
-"""How long ending may take, after a signal or the end of the input: a client that does not read
-would hold it for ever."""
+"""How long ending may take after a signal: a client that does not read would hold it for ever."""
+_LAST_SECONDS: Final = 30.0
+"""How long what was asked may take behind the end of the input, on a busy machine, too."""
 _ANSWER_SECONDS: Final = 0.02
 """So often it is looked, at the end, whether all was answered."""
 _START_SECONDS: Final = 20.0
@@ -205,9 +206,9 @@ class McpProcess:
         threading.Thread(target=self._hand_on, daemon=True).start()
         for line in self._wire.lines():
             self._take(line)
-        until = time.monotonic() + _STOP_SECONDS
+        until = time.monotonic() + _LAST_SECONDS
         with contextlib.suppress(queue.Full):
-            self._tasks.put(_End(), timeout=_STOP_SECONDS)
+            self._tasks.put(_End(), timeout=_LAST_SECONDS)
         self._all_handed_on.wait(max(0.0, until - time.monotonic()))
         while self._waiting and time.monotonic() < until:
             time.sleep(_ANSWER_SECONDS)
