@@ -50,6 +50,8 @@ class TenantMemory:
     """An open memory, and who of this node is at it."""
 
     engine: Engine
+    is_listed: bool = False
+    """Whether this node saw to it that the space stands among its tenant's."""
     using: int = 0
     unused: asyncio.Event = field(default_factory=asyncio.Event)
     turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)

@@ -93,11 +93,12 @@ class Call:
     async def memory(self) -> AsyncIterator[TenantMemory]:
         """The memory of the space; to look into, it has to be there."""
         records = await self.memories.records()
-        if self.writes:
-            await records.add_space(self.tenant.id, self.space, at=self.now)
-        elif not await records.has_space(self.tenant.id, self.space):
+        if not self.writes and not await records.has_space(self.tenant.id, self.space):
             raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space of this name")
         async with self.memories.memory(self.tenant.id, self.space) as memory:
+            if self.writes and not memory.is_listed:
+                await records.add_space(self.tenant.id, self.space, at=self.now)
+                memory.is_listed = True
             yield memory
         if self.writes:  # it may have been deleted meanwhile: what was written is to be found
             await records.add_space(self.tenant.id, self.space, at=self.now)
