@@ -21,7 +21,7 @@ from tests.harness.service_faults.load import Load, stored_tokens
 
 from recollect.client import MemoryClient
 from recollect.ports import Store
-from recollect.stores.postgres import PostgresFleet
+from recollect.stores.postgres import PostgresFleet, migrate
 from recollect.stores.postgres.database_check import check_database
 from recollect.testing.store_contract import CONTRACT, run_contract
 from recollect_bench.postgres_server import APP_PASSWORD, APP_ROLE, PostgresServer, TestDatabase
@@ -103,6 +103,8 @@ def restored(way: Way, source: Fleet) -> tuple[PostgresServer, TestDatabase]:
     path = source.server.folder / "dump"
     source.server.dump(source.database.name, path)
     server.restore(path, database.name)
+    made = migrate(database.admin_url, app_role=APP_ROLE, app_password=APP_PASSWORD)
+    asyncio.run(made)  # what is set on the role is in no dump, either
     return server, database
 
 
