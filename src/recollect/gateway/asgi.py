@@ -174,6 +174,8 @@ def http_server(
     try:
         import httptools  # noqa: F401 - what uvicorn parses with
         import uvicorn
+
+        from recollect.gateway.heads import BoundedHttp
     except ImportError:
         raise MissingExtra(feature=feature, extra=extra) from None
     return uvicorn.Server(
@@ -181,7 +183,7 @@ def http_server(
             app,
             access_log=False,
             date_header=False,
-            http="httptools",  # its parser refuses targets that are no paths
+            http=BoundedHttp,  # its parser refuses targets that are no paths
             interface="asgi3",
             lifespan="on",
             log_config=None,

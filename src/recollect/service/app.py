@@ -14,9 +14,10 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -32,10 +33,10 @@ from recollect.service import models as m
 from recollect.service.api import PREFIX, ApiRoute, matching, openapi
 from recollect.service.cursors import Cursors
 from recollect.service.keys import GivenKey, opens, read_key
-from recollect.service.limits import Budgets, FairQueue
+from recollect.service.limits import Budgets, FairQueue, Intake, Taking
 from recollect.service.logs import RequestRecord
 from recollect.service.memories import CLOSE_SECONDS, TenantMemories
-from recollect.service.operations import Call
+from recollect.service.operations import Call, aside
 from recollect.service.problems import Problem, ProblemKind, again, problem_of
 from recollect.telemetry import measured
 from recollect.values.tenant import ApiKey, Tenant, tenant_space
@@ -56,6 +57,10 @@ KEYS_LOOKED_UP: Final = 2
 """So many keys that a node has not seen are asked of the database at once."""
 KEYS_WAITING: Final = 200
 """So many more wait for that; others are told to come again."""
+OLD_KEY_SECONDS: Final = 1.0
+"""While a key is looked up again, others go by what was known of it, so long at most."""
+BODY_SECONDS: Final = 30.0
+"""So long a body may take to come, whatever the deadline."""
 PURGE_EVERY: Final = 500
 """After so many requests of a tenant, what has expired of its records is removed."""
 LEAST_SECONDS: Final = 0.01
@@ -117,6 +122,7 @@ class Service:
             serve.concurrency,
             tenant_slots=serve.tenant_concurrency,
             tenant_waiting=serve.tenant_waiting,
+            deadline_seconds=min(serve.deadline_seconds, serve.max_deadline_seconds),
         )
         self._mount_mcp = mcp
         self._mcp: MountedApp | None = None
@@ -125,7 +131,8 @@ class Service:
         self._refused_keys: OrderedDict[bytes, float] = OrderedDict()
         self._key_lookups = asyncio.Semaphore(KEYS_LOOKED_UP)
         self._keys_waiting = 0
-        self._under_way = 0
+        self._renewing: dict[bytes, asyncio.Task[Principal | Failure | None]] = {}
+        self._intake = Intake(serve.max_requests, max_body_bytes=serve.max_body_bytes)
         self._served: dict[UUID, int] = {}
         self._releasing: set[asyncio.Task[Failure | None]] = set()
         self._document = _ENCODER.encode(openapi())
@@ -251,8 +258,8 @@ class Service:
                 if self._is_mcp(incoming.parts):
                     record.operation, record.route = "mcp", MCP_ROUTE
                     record.space = tenant_space(principal.tenant.id, incoming.parts[2])
-                    with self._counted():
-                        await self._served_by_mcp(scope, incoming, receive, send, principal)
+                    with self._intake.request(principal.tenant.id) as taking:
+                        await self._served_by_mcp(scope, incoming, receive, send, principal, taking)
                     return None
                 route, path = self._route(incoming)
                 record.operation, record.route = route.operation, PREFIX + route.path
@@ -262,13 +269,13 @@ class Service:
                     raise Problem(
                         ProblemKind.FORBIDDEN, f"this needs a key with the scope {route.scope}"
                     )
-                with self._counted():
+                with self._intake.request(principal.tenant.id) as taking:
                     left = seconds - (time.monotonic() - incoming.began)
                     self._queue.refuse_late(principal.tenant.id, left)  # before it costs more
                     if route.counted:
                         await self._take(principal.tenant)
-                    incoming.body = await self._body(incoming, receive)
-                    call = self._call(route, path, incoming, principal, seconds)
+                    incoming.body = await self._body(incoming, receive, taking)
+                    call = await self._call(route, path, incoming, principal, seconds)
                     left = seconds - (time.monotonic() - incoming.began)
                     async with self._queue.turn(principal.tenant.id, left):
                         return await self._carried_out(route, call, incoming)
@@ -280,17 +287,6 @@ class Service:
                 retry_after=1.0,
             ) from None
 
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        """One of the requests that a node has at once; Problem where it has too many."""
-        if self._under_way >= self._serve.max_requests:
-            raise Problem(ProblemKind.BUSY, "come again, or ask another node", retry_after=1.0)
-        self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-
     async def _served_by_mcp(
         self,
         scope: Scope,
@@ -298,6 +294,7 @@ class Service:
         receive: Receive,
         send: Send,
         principal: Principal,
+        taking: Taking,
     ) -> None:
         """A request of the Model Context Protocol, each by itself."""
         assert self._mcp is not None
@@ -305,7 +302,7 @@ class Service:
             raise Problem(ProblemKind.METHOD, "every message is a POST of its own", allow="POST")
         tenant, space = principal.tenant, incoming.parts[2]
         await self._take(tenant)
-        incoming.body = await self._body(incoming, receive)
+        incoming.body = await self._body(incoming, receive, taking)
         answer: list[bytes] = []
 
         async def charging(message: MutableMapping[str, Any]) -> None:
@@ -313,7 +310,9 @@ class Service:
             if message["type"] == "http.response.body" and tenant.tokens_per_day is not None:
                 answer.append(message.get("body", b""))
                 if not message.get("more_body"):
-                    texts = mcp_texts(incoming.body, b"".join(answer))
+                    told = b"".join(answer)
+                    size = len(incoming.body) + len(told)
+                    texts = await aside(size, partial(mcp_texts, incoming.body, told))
                     async with self.memories.memory(tenant.id, space) as memory:
                         tokens = sum(memory.engine.weigher.text(text) for text in texts)
                     await self._charge(tenant, tokens)
@@ -365,7 +364,25 @@ class Service:
         if known is None:
             return await self._looked_up_in_turn(given)
         self._keys.move_to_end(given.hash)
-        return known[1] if known[0] > since else await self._looked_up(given)
+        if known[0] > since:
+            return known[1]
+        renewing = self._renewing.get(given.hash)
+        if renewing is not None and known[0] > since - OLD_KEY_SECONDS:
+            return known[1]
+        return await self._renewed(given, renewing)
+
+    async def _renewed(
+        self, given: GivenKey, renewing: asyncio.Task[Principal | Failure | None] | None
+    ) -> Principal | None:
+        """What the database says of a known key now: all who wait for that ask once."""
+        if renewing is None:
+            work = asyncio.wait_for(self._looked_up(given), self._serve.max_deadline_seconds)
+            renewing = self._renewing[given.hash] = asyncio.create_task(attempted(work))
+            renewing.add_done_callback(lambda _: self._renewing.pop(given.hash, None))
+        found = await asyncio.shield(renewing)  # whoever asked first may hang up
+        if isinstance(found, Failure):
+            raise problem_of(found.error, found.said)
+        return found
 
     async def _looked_up_in_turn(self, given: GivenKey) -> Principal | None:
         """A key that may be invented: few at once, so that the others' requests do not wait."""
@@ -374,7 +391,8 @@ class Service:
         self._keys_waiting += 1
         try:
             async with self._key_lookups:
-                return await self._looked_up(given)
+                known = self._keys.get(given.hash)  # somebody else asked meanwhile
+                return await self._looked_up(given) if known is None else known[1]
         finally:
             self._keys_waiting -= 1
 
@@ -417,19 +435,32 @@ class Service:
         """The deadline as it was given, where that is shorter than the shortest there is."""
         return min(float(incoming.headers.get("x-request-timeout", seconds)), seconds)
 
-    async def _body(self, incoming: Incoming, receive: Receive) -> bytes:
+    async def _body(self, incoming: Incoming, receive: Receive, taking: Taking) -> bytes:
+        """The whole body; Problem where it is too large, comes too slowly, or is too much now."""
+
+        async def holding() -> MutableMapping[str, Any]:
+            message = await receive()
+            taking.hold(len(message.get("body", b"")))
+            return message
+
         most = self._serve.max_body_bytes
         length = incoming.headers.get("content-length", "0")
         body: bytes | NoBody = NoBody.TOO_LARGE
         if not (length.isascii() and length.isdigit() and int(length[:20]) > most):
-            body = await read_body(receive, most)
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    body = await read_body(holding, most)
+            except TimeoutError:
+                slow = f"the body did not come within {BODY_SECONDS:g} s"
+                raise Problem(ProblemKind.DEADLINE, slow, retry_after=1.0) from None
         if body is NoBody.TOO_LARGE:
             raise Problem(ProblemKind.TOO_LARGE, f"a request has at most {most:,} bytes")
         if isinstance(body, NoBody):
             raise asyncio.CancelledError  # nobody waits for the answer
+        taking.read()
         return body
 
-    def _call(
+    async def _call(
         self,
         route: ApiRoute,
         path: dict[str, str],
@@ -442,6 +473,9 @@ class Service:
         kind = incoming.headers.get("content-type", "application/json").partition(";")[0]
         if route.body is not None and kind.strip().lower() != "application/json":
             raise Problem(ProblemKind.MEDIA_TYPE, "send the body as application/json")
+        body: m.ApiBody | None = None
+        if route.body is not None:
+            body = await aside(len(incoming.body), partial(decoded, incoming.body, route.body))
         return Call(
             tenant=principal.tenant,
             key=principal.key,
@@ -451,7 +485,7 @@ class Service:
             route=route.path,
             path=path,
             query=read_query(incoming.query, route.query),
-            body=None if route.body is None else decoded(incoming.body, route.body),
+            body=body,
             now=time.time(),
             seconds=seconds,
             writes=route.writes,
@@ -594,17 +628,38 @@ def replaying(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
+class _McpAsked(msgspec.Struct):
+    """What is looked at of a message to a tool."""
+
+    class Params(msgspec.Struct):
+        arguments: dict[str, msgspec.Raw] = {}
+
+    params: Params = msgspec.field(default_factory=Params)
+
+
+class _McpTold(msgspec.Struct):
+    """What is looked at of the answer."""
+
+    class Result(msgspec.Struct):
+        content: list[dict[str, msgspec.Raw]] = []
+        contents: list[dict[str, msgspec.Raw]] = []
+
+    result: Result = msgspec.field(default_factory=Result)
+
+
 def mcp_texts(request: bytes, answer: bytes) -> list[str]:
-    """What a tool was given and what it, or a resource, answered; nothing of other messages."""
+    """What a tool was given and what it, or a resource, answered; nothing of other messages.
+
+    All else is passed over unread: what somebody made large costs little.
+    """
     try:
-        asked, told = msgspec.json.decode(request), msgspec.json.decode(answer or b"{}")
-        given = asked.get("params", {}).get("arguments", {})
-        result = told.get("result", {})
-        contents = [*result.get("content", []), *result.get("contents", [])]
-        texts = [*given.values(), *(one.get("text") for one in contents)]
-    except (msgspec.DecodeError, AttributeError, TypeError):
+        asked = msgspec.json.decode(request, type=_McpAsked)
+        told = msgspec.json.decode(answer or b"{}", type=_McpTold)
+        parts = [*told.result.content, *told.result.contents]
+        raws = [*asked.params.arguments.values(), *(one["text"] for one in parts if "text" in one)]
+        return [msgspec.json.decode(raw, type=str) for raw in raws if bytes(raw[:1]) == b'"']
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []  # no message of the protocol, and refused as such
-    return [text for text in texts if isinstance(text, str)]
 
 
 def _traceparent(scope: Scope) -> str:
@@ -675,10 +730,10 @@ def _expected(body: bytes, kind: type[m.ApiBody]) -> str:
     fields = kind.__struct_encode_fields__
     takes = f"this body takes {', '.join(fields)}"
     try:
-        given: Any = msgspec.json.decode(body)
+        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])  # names alone cost little
     except (msgspec.DecodeError, RecursionError):  # what came first was wrong already
-        given = None
-    beside = _OF_REQUESTS & given.keys() if isinstance(given, dict) else set()
+        given = {}
+    beside = _OF_REQUESTS & given.keys()
     if beside and "request" in fields:
         takes += f": put {', '.join(sorted(beside))} under `request`"
     return takes

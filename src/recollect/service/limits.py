@@ -1,9 +1,10 @@
 """How much a tenant gets: a fair queue in front of the engine, and budgets over all nodes.
 
 Fairness is by tenant, not by request: whoever has least under way goes next, none has more than
-its share, and who floods the node waits behind itself and behind the others. Budgets are counted
-in the database, in pieces: a node reserves some requests at once and asks again when they are
-spent, so the sum of all nodes never exceeds a budget, and most requests cost no round trip for it.
+its share, and who floods the node waits behind itself and behind the others. What is still read
+has its own limits, since it costs a caller nothing to send slowly. Budgets are counted in the
+database, in pieces: a node reserves some requests at once and asks again when they are spent, so
+the sum of all nodes never exceeds a budget, and a busy node seldom makes a round trip for it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, Protocol
@@ -22,8 +23,13 @@ from recollect.service.problems import Problem, ProblemKind
 from recollect.telemetry import measured
 from recollect.values.tenant import PERIOD_SECONDS, BudgetName, Tenant
 
-PIECES: Final = 20
-"""A node reserves this part of a minute's requests at a time."""
+PIECES: Final = 100
+"""A node reserves at most this part of what is left of a minute's requests: all that a fleet has
+reserved and does not use is small, and smaller the less is left."""
+SOON_SECONDS: Final = 2.0
+"""A node that has spent a piece so soon reserves twice as much, and else half as much."""
+TOKENS_SECONDS: Final = 2.0
+"""So long a node goes by what it last heard of a day's tokens."""
 HALF_LIFE_SECONDS: Final = 2.0
 """So soon half of what a tenant took is forgotten."""
 PRESENT_SECONDS: Final = 3.0
@@ -45,6 +51,18 @@ CUT_OFF_RATIO: Final = 0.8
 SLOW_RATIO: Final = 0.95
 """And when one took more than half of its time."""
 CUT_OFF_SECONDS: Final = 0.05
+OWN_DEADLINE_PART: Final = 0.8
+"""The node learns from requests that have this part of its own deadline: a shorter one was chosen
+by a caller, who would else say how much the others get."""
+USUAL_OF: Final = 20
+"""What is usual is the mean of about so many of the last."""
+MOST_USUAL: Final = 10_000
+TYPICAL_STEP: Final = 1.05
+READING_PART: Final = 4
+"""A tenant has at most one of so many of the requests that a node reads at once, of those that are
+not there yet as a whole."""
+BODY_BYTES: Final = 256_000_000
+"""So much of bodies a node holds at once, or four of the largest; a tenant has half of it."""
 QUEUE_SECONDS: Final = 1.0
 """When to come again after being refused for too many that wait."""
 
@@ -63,6 +81,18 @@ class _Use:
         self.seconds, self.at = self.now(at) + seconds, at
 
 
+@dataclass(slots=True)
+class _Usual:
+    """How long requests lately took."""
+
+    seconds: float
+    count: int = 0
+
+    def add(self, seconds: float) -> None:
+        self.count = min(USUAL_OF, self.count + 1)
+        self.seconds += (seconds - self.seconds) / self.count
+
+
 class FairQueue:
     """Slots of a node, given to tenants in turn.
 
@@ -78,28 +108,40 @@ class FairQueue:
         *,
         tenant_slots: int | None = None,
         tenant_waiting: int,
+        deadline_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`deadline_seconds` is the node's own deadline: what happens to requests with a shorter
+        one says nothing about the node."""
         self._slots = slots
+        self._learns_from_seconds = OWN_DEADLINE_PART * deadline_seconds
         self._tenant_slots = tenant_slots or max(1, slots // 2)
         self._tenant_waiting = tenant_waiting
         self._clock = clock
         self._running: Counter[UUID] = Counter()
         self._waiting: OrderedDict[UUID, deque[tuple[float, asyncio.Future[None]]]] = OrderedDict()
         self._uses: OrderedDict[UUID, _Use] = OrderedDict()
+        """By when they last had something: who was here last stands last."""
+        self._all_use = _Use()
+        """The sum of all of these."""
+        self._under_way = 0
+        self._waiting_count = 0
         self._usual_seconds = 0.02
+        self._typical_seconds = 0.02
+        """Half of the requests take longer: what one tenant does slowly hardly moves it."""
+        self._usual_of: OrderedDict[UUID, _Usual] = OrderedDict()
         self._open = float(slots)
         """How many of the slots are given out, as requests are done in time or not."""
 
     @property
     def running(self) -> int:
         """Requests that are worked on."""
-        return self._running.total()
+        return self._under_way
 
     @property
     def waiting(self) -> int:
         """Requests that wait for a slot."""
-        return sum(map(len, tuple(self._waiting.values())))
+        return self._waiting_count
 
     @asynccontextmanager
     async def turn(self, tenant: UUID, seconds: float | None = None) -> AsyncIterator[None]:
@@ -114,16 +156,17 @@ class FairQueue:
             with measured("queue", "turn"):
                 await self._wait(tenant)
             waited = self._clock() - waits_since
-            if seconds is not None and seconds - waited < self._usual_seconds:
+            usual = self._usual_for(tenant)
+            if seconds is not None and seconds - waited < usual:
                 self._end(tenant, None)  # it would be cut off
-                raise _too_late(self._usual_seconds)
+                raise _too_late(usual)
         begun = self._clock()
         done = False
         try:
             yield
             done = True
         finally:
-            if seconds is not None:
+            if seconds is not None and seconds >= self._learns_from_seconds:
                 left = seconds - (begun - waits_since)
                 self._learn(self._clock() - begun, left, done=done)
             self._end(tenant, begun)
@@ -133,51 +176,75 @@ class FairQueue:
 
     def _begin(self, tenant: UUID) -> None:
         self._running[tenant] += 1
-        self._use_of(tenant).add(self._usual_seconds, self._clock())  # mended at its end
+        self._under_way += 1
+        self._count_use(tenant, self._usual_seconds)  # mended at its end
 
     def _end(self, tenant: UUID, begun: float | None) -> None:
         self._running[tenant] -= 1
+        self._under_way -= 1
         if not self._running[tenant]:
             del self._running[tenant]
-        now = self._clock()
-        taken = 0.0 if begun is None else now - begun
-        self._use_of(tenant).add(taken - self._usual_seconds, now)
+        taken = 0.0 if begun is None else self._clock() - begun
+        self._count_use(tenant, taken - self._usual_seconds)
         if begun is not None:
-            self._usual_seconds += 0.05 * (taken - self._usual_seconds)
+            self._count_usual(tenant, taken)
         self._hand_on()
         if self._waiting:  # who has to rest is looked at again
             loop = asyncio.get_running_loop()
             loop.call_later(self._usual_seconds, self._hand_on)
             loop.call_later(HEAVY_SECONDS, self._hand_on)
 
-    def _use_of(self, tenant: UUID) -> _Use:
-        use = self._uses.setdefault(tenant, _Use(at=self._clock()))
+    def _count_use(self, tenant: UUID, seconds: float) -> None:
+        now = self._clock()
+        self._uses.setdefault(tenant, _Use(at=now)).add(seconds, now)
         self._uses.move_to_end(tenant)
-        return use
+        self._all_use.add(seconds, now)
+
+    def _forget_absent(self, now: float) -> None:
+        while self._uses and now - next(iter(self._uses.values())).at > PRESENT_SECONDS:
+            _, use = self._uses.popitem(last=False)
+            self._all_use.add(-use.now(now), now)
+        if not self._uses:
+            self._all_use = _Use()  # without what was lost in rounding
+
+    def _count_usual(self, tenant: UUID, taken: float) -> None:
+        self._usual_seconds += (taken - self._usual_seconds) / USUAL_OF
+        slower = taken > self._typical_seconds
+        self._typical_seconds *= TYPICAL_STEP if slower else 1 / TYPICAL_STEP
+        self._typical_seconds = max(0.001, self._typical_seconds)
+        self._usual_of.setdefault(tenant, _Usual(taken)).add(taken)
+        self._usual_of.move_to_end(tenant)
+        while len(self._usual_of) > MOST_USUAL:
+            self._usual_of.popitem(last=False)
+
+    def _usual_for(self, tenant: UUID) -> float:
+        """How long a request of this tenant takes: others may do what takes longer by nature."""
+        usual = self._usual_of.get(tenant)
+        return self._typical_seconds if usual is None else usual.seconds
 
     def _may_run(self, tenant: UUID, waits_since: float) -> bool:
-        if self.running >= int(self._open) or self._running[tenant] >= self._tenant_slots:
+        if self._under_way >= int(self._open) or self._running[tenant] >= self._tenant_slots:
             return False
         now = self._clock()
-        while self._uses and now - next(iter(self._uses.values())).at > PRESENT_SECONDS:
-            self._uses.popitem(last=False)
-        others = [use.now(now) for one, use in self._uses.items() if one != tenant]
-        if not others or tenant not in self._uses:
+        self._forget_absent(now)
+        use = self._uses.get(tenant)
+        others = len(self._uses) - 1
+        if use is None or not others:
             return True
-        fair = sum(others) / len(others)
-        fair = max(HEAVY_RATIO * fair + self._usual_seconds, HEAVY_USE_SECONDS)
-        if self._uses[tenant].now(now) <= fair:
+        used = use.now(now)
+        fair = (self._all_use.now(now) - used) / others
+        if used <= max(HEAVY_RATIO * fair + self._usual_seconds, HEAVY_USE_SECONDS):
             return True
         if (quiet := self._others_quiet_for(tenant, now)) > HEAVY_SECONDS:
             slots = int(self._open)
             reserved = max(1, slots // RESERVED_PART)
-            return self.running < min(slots - reserved, 1 + int(quiet / HEAVY_SECONDS))
+            return self._under_way < min(slots - reserved, 1 + int(quiet / HEAVY_SECONDS))
         if self._running[tenant]:
             return False
         # Not since the request came: of a flood, there is always one that waits for long.
-        rests = now - max(self._uses[tenant].at, waits_since)
-        rested = now - self._uses[tenant].at >= self._usual_seconds
-        return (self.running == 0 and rested) or rests >= HEAVY_SECONDS
+        rests = now - max(use.at, waits_since)
+        rested = now - use.at >= self._usual_seconds
+        return (self._under_way == 0 and rested) or rests >= HEAVY_SECONDS
 
     def _others_quiet_for(self, tenant: UUID, now: float) -> float:
         """Seconds since another tenant was here; 0 where something of theirs is at work or waits.
@@ -185,9 +252,11 @@ class FairQueue:
         The longer, the more a heavy tenant gets: one of the others that comes back after a short
         rest finds few of its requests under way.
         """
-        if self.running > self._running[tenant] or self._waiting.keys() - {tenant}:
+        others_wait = len(self._waiting) > (tenant in self._waiting)
+        if self._under_way > self._running[tenant] or others_wait:
             return 0.0
-        return now - max(use.at for one, use in self._uses.items() if one != tenant)
+        last = next(one for one in reversed(self._uses) if one != tenant)
+        return now - self._uses[last].at
 
     def _learn(self, taken: float, left: float, *, done: bool) -> None:
         """Work on fewer at once where requests are not done in time, and on more where they are:
@@ -204,10 +273,17 @@ class FairQueue:
         if seconds is None or self._may_begin(tenant):
             return
         own = len(self._waiting.get(tenant, ())) + 1
+        usual, time_left = self._usual_for(tenant), IN_TIME_PART * seconds
+        behind_itself = own * usual / min(self._tenant_slots, self._open)
+
+        def wait(ahead: int) -> float:
+            return max((ahead + 1) * self._typical_seconds / self._open, behind_itself)
+
+        if wait(min(self._waiting_count, own * len(self._waiting))) + usual <= time_left:
+            return  # not even so many can be ahead
         ahead = sum(min(len(queue), own) for queue in self._waiting.values())
-        wait = (ahead + 1) * self._usual_seconds / self._open
-        if wait + self._usual_seconds > IN_TIME_PART * seconds:
-            raise _too_late(wait)
+        if wait(ahead) + usual > time_left:
+            raise _too_late(wait(ahead))
 
     async def _wait(self, tenant: UUID) -> None:
         queue = self._waiting.setdefault(tenant, deque())
@@ -220,6 +296,7 @@ class FairQueue:
         loop = asyncio.get_running_loop()
         place = (self._clock(), loop.create_future())
         queue.append(place)
+        self._waiting_count += 1
         looking = loop.call_later(HEAVY_SECONDS, self._hand_on)
         try:
             await place[1]
@@ -228,6 +305,7 @@ class FairQueue:
                 self._end(tenant, None)
             elif place in queue:
                 queue.remove(place)
+                self._waiting_count -= 1
                 self._drop_empty(tenant)
             raise
         finally:
@@ -235,17 +313,29 @@ class FairQueue:
 
     def _hand_on(self) -> None:
         """Give free slots to those who wait: first to who has least under way, in turn."""
-        while True:
-            ready = [one for one, queue in self._waiting.items() if self._may_run(one, queue[0][0])]
-            if not ready:
-                return
-            tenant = min(ready, key=lambda one: self._running[one])  # the first of equals
+        while (tenant := self._next()) is not None:
             _, turn = self._waiting[tenant].popleft()
+            self._waiting_count -= 1
             self._waiting.move_to_end(tenant)
             self._drop_empty(tenant)
             if not turn.done():
                 self._begin(tenant)
                 turn.set_result(None)
+
+    def _next(self) -> UUID | None:
+        """Who of those that wait gets the next slot: the first of those with least under way."""
+        if self._under_way >= int(self._open):
+            return None
+        chosen: UUID | None = None
+        for tenant, queue in self._waiting.items():
+            running = self._running[tenant]
+            if chosen is not None and running >= self._running[chosen]:
+                continue
+            if self._may_run(tenant, queue[0][0]):
+                if not running:
+                    return tenant
+                chosen = tenant
+        return chosen
 
     def _drop_empty(self, tenant: UUID) -> None:
         if tenant in self._waiting and not self._waiting[tenant]:
@@ -257,6 +347,77 @@ def _too_late(wait: float) -> Problem:
         ProblemKind.BUSY,
         "others are served before it for longer than it has: come again, or ask another node",
         retry_after=max(QUEUE_SECONDS, wait),
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Taking:
+    """One request that a node takes in."""
+
+    intake: Intake
+    tenant: UUID
+    bytes_held: int = 0
+    is_read: bool = False
+
+    def hold(self, size: int) -> None:
+        """More of its body has come; Problem where the node holds too much of the tenant's, or of
+        all."""
+        self.bytes_held += size
+        self.intake.bytes_held[self.tenant] += size
+        self.intake.all_bytes_held += size
+        if self.intake.bytes_held[self.tenant] > self.intake.most_bytes // 2:
+            raise _too_many_read("the bodies of this tenant's requests are large together")
+        if self.intake.all_bytes_held > self.intake.most_bytes:
+            raise _node_busy()
+
+    def read(self) -> None:
+        """Its body is there as a whole."""
+        if not self.is_read:
+            self.is_read = True
+            self.intake.reading[self.tenant] -= 1
+
+
+class Intake:
+    """The requests that a node has at once, from their key to their answer, and their bodies."""
+
+    def __init__(self, most_requests: int, *, max_body_bytes: int) -> None:
+        self.most_requests = most_requests
+        self.most_reading = max(1, most_requests // READING_PART)
+        self.most_bytes = max(BODY_BYTES, 4 * max_body_bytes)
+        self.under_way = 0
+        self.all_bytes_held = 0
+        self.reading: Counter[UUID] = Counter()
+        self.bytes_held: Counter[UUID] = Counter()
+
+    @contextmanager
+    def request(self, tenant: UUID) -> Iterator[Taking]:
+        """One of them; Problem where there are too many, or too many of a tenant are read."""
+        if self.under_way >= self.most_requests:
+            raise _node_busy()
+        if self.reading[tenant] >= self.most_reading:
+            raise _too_many_read(f"{self.reading[tenant]} requests of this tenant are being sent")
+        self.under_way += 1
+        self.reading[tenant] += 1
+        taking = Taking(self, tenant)
+        try:
+            yield taking
+        finally:
+            taking.read()
+            self.under_way -= 1
+            self.all_bytes_held -= taking.bytes_held
+            self.bytes_held[tenant] -= taking.bytes_held
+            for counts in (self.reading, self.bytes_held):
+                if not counts[tenant]:
+                    counts.pop(tenant, None)
+
+
+def _node_busy() -> Problem:
+    return Problem(ProblemKind.BUSY, "come again, or ask another node", retry_after=1.0)
+
+
+def _too_many_read(said: str) -> Problem:
+    return Problem(
+        ProblemKind.TENANT_BUSY, f"{said}: send fewer at once", retry_after=QUEUE_SECONDS
     )
 
 
@@ -279,7 +440,10 @@ class _Share:
     """Reserved and not spent yet."""
     spent: int = 0
     """By all nodes, as it was last heard."""
-    known: bool = False
+    piece: int = 0
+    """What was last reserved at once."""
+    heard_at: float | None = None
+    """When that was."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -309,8 +473,13 @@ class Budgets:
         """Some more requests for this node, unless others did so while this one waited."""
         if share.left or share.spent >= limit:
             return
-        piece = max(1, limit // PIECES)
+        now = self._now()
+        if share.heard_at is not None:
+            soon = now - share.heard_at < SOON_SECONDS
+            share.piece = share.piece * 2 if soon else share.piece // 2
+        share.piece = piece = max(1, min(share.piece, (limit - share.spent) // PIECES))
         share.spent = await records.spend(tenant.id, "requests per minute", share.period, piece)
+        share.heard_at = now
         share.left = min(piece, max(0, limit - (share.spent - piece)))
 
     async def check_tokens(self, tenant: Tenant, records: CountsSpending) -> None:
@@ -319,9 +488,13 @@ class Budgets:
         if limit is None:
             return
         share = self._share(tenant.id, "tokens per day")
-        if not share.known:
-            share.spent = await records.spent(tenant.id, "tokens per day", share.period)
-            share.known = True
+        if share.heard_at is None or (self._is_old(share) and not share.asking.locked()):
+            async with share.asking:
+                if self._is_old(share):  # nobody else asked while this one waited
+                    now = self._now()
+                    heard = await records.spent(tenant.id, "tokens per day", share.period)
+                    # it only grows: what a charge heard meanwhile may be the newer one
+                    share.spent, share.heard_at = max(heard, share.spent), now
         if share.spent >= limit:
             raise self._spent("tokens per day", limit)
 
@@ -329,7 +502,13 @@ class Budgets:
         """Count the tokens that a request took in; without a limit nobody counts."""
         if tenant.tokens_per_day is not None and tokens > 0:
             share = self._share(tenant.id, "tokens per day")
-            share.spent = await records.spend(tenant.id, "tokens per day", share.period, tokens)
+            now = self._now()
+            heard = await records.spend(tenant.id, "tokens per day", share.period, tokens)
+            share.spent, share.heard_at = max(heard, share.spent), now
+
+    def _is_old(self, share: _Share) -> bool:
+        """Whether what was heard of it has to be asked again: others may have spent since."""
+        return share.heard_at is None or self._now() - share.heard_at > TOKENS_SECONDS
 
     def period(self, budget: BudgetName) -> int:
         """The number of the period that it is now."""

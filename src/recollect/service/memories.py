@@ -36,6 +36,8 @@ LOG: Final = logging.getLogger("recollect")
 CLOSE_SECONDS: Final = 5.0
 SPARE_CONNECTIONS: Final = 4
 """For keys, budgets and idempotency keys, beside what requests are worked on with."""
+PROBE_SECONDS: Final = 1.0
+"""How long the answer to whether the database can be used is given to others, too."""
 OPEN_AGAIN_SECONDS: Final = 1.0
 """How long a database that could not be opened is left alone."""
 _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
@@ -89,6 +91,8 @@ class TenantMemories:
         self._mismatch: SchemaMismatch | None = None
         self._memories: OrderedDict[tuple[UUID, str], TenantMemory] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
+        self._probe: asyncio.Task[NotReady | Failure | None] | None = None
+        self._probed_at = 0.0
 
     async def fleet(self) -> PostgresFleet:
         """The database; StoreError where it cannot be opened now."""
@@ -177,9 +181,21 @@ class TenantMemories:
         task.add_done_callback(self._closing.discard)
 
     async def not_ready(self) -> NotReady | None:
-        """Why the database cannot be used; None where it answers a question."""
-        asked = await attempted(asyncio.wait_for(self._asked(), CLOSE_SECONDS))
+        """Why the database cannot be used; None where it answers a question.
+
+        Anybody may ask this: it is looked at once for all who do within a second.
+        """
+        now = asyncio.get_running_loop().time()
+        probe = self._probe
+        if probe is None or (probe.done() and now - self._probed_at > PROBE_SECONDS):
+            work = asyncio.wait_for(self._asked(), CLOSE_SECONDS)
+            probe = self._probe = asyncio.create_task(attempted(work))
+            probe.add_done_callback(self._note_probed)
+        asked = await asyncio.shield(probe)  # whoever asked first may hang up
         return "unreachable" if isinstance(asked, Failure) else asked
+
+    def _note_probed(self, probe: asyncio.Task[NotReady | Failure | None]) -> None:
+        self._probed_at = probe.get_loop().time()
 
     async def _asked(self) -> NotReady | None:
         try:

@@ -7,11 +7,13 @@ again. Answers that are kept for an Idempotency-Key hold nothing that was said.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -39,7 +41,12 @@ from recollect.values.segment import SegmentId, StoredSegment
 from recollect.values.tenant import PERIOD_SECONDS, ApiKey, Tenant, tenant_space
 from recollect.values.upkeep import Certificate, ForgetOrder
 
+T = TypeVar("T")
+
 MOST_JOBS: Final = 100
+MOST_EVENTS: Final = 200_000
+LARGE_BYTES: Final = 256 * 1_024
+"""What is larger is read in a thread."""
 _NO_MODEL: Final = (
     "this service has no model for summaries: views are trimmed; ask its operator (models.provider)"
 )
@@ -156,6 +163,11 @@ def _object(raw: msgspec.Raw) -> bytes:
 # Turns
 
 
+async def aside(size: int, work: Callable[[], T]) -> T:
+    """What it gives; in a thread where it reads much, so that other requests go on."""
+    return work() if size <= LARGE_BYTES else await asyncio.to_thread(work)
+
+
 async def prepare(call: Call) -> m.PreparedAnswer:
     """Shape a request for its model: valid, within the window, with what memory knows."""
     body, session = cast(m.PrepareBody, call.body), call.session
@@ -201,7 +213,7 @@ async def observe(call: Call) -> m.ObservedAnswer:
     raw = bytes(body.reply).strip()
     if raw[:1] not in (b"{", b"["):
         raise Problem(ProblemKind.INVALID, "expected a provider's reply, or its stream's events")
-    reply = raw if raw.startswith(b"{") else msgspec.json.decode(raw)
+    reply = raw if raw.startswith(b"{") else await aside(len(raw), partial(_events, raw))
     async with call.memory() as memory, memory.session(session):
         engine = memory.engine
         learned = await engine.observe(session, reply, turn=body.turn)
@@ -220,6 +232,14 @@ async def observe(call: Call) -> m.ObservedAnswer:
         learned_window_tokens=learned.learned_window_tokens,
         failures=told["failures"],
     )
+
+
+def _events(raw: bytes) -> list[Any]:
+    """The events of a stream; one by one, so that others go on between them."""
+    raws = msgspec.json.decode(raw, type=list[msgspec.Raw])
+    if len(raws) > MOST_EVENTS:
+        raise Problem(ProblemKind.INVALID, f"a stream has at most {MOST_EVENTS:,} events")
+    return [msgspec.json.decode(one) for one in raws]
 
 
 async def ingest(call: Call) -> m.IngestedAnswer:

@@ -141,7 +141,7 @@ def test_limits_hold_for_mcp(database: TestDatabase) -> None:
                 "content-length: 100\r\nx-request-timeout: 3\r\n\r\n{".encode()
             )
             until = time.monotonic() + 2
-            while not node.service._under_way and time.monotonic() < until:
+            while not node.service._intake.under_way and time.monotonic() < until:
                 time.sleep(0.01)
             assert node.service._queue.running == 0  # a slow body takes nobody's turn
             assert call(node, "Meanwhile.").status_code == 503

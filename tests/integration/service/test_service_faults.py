@@ -139,7 +139,6 @@ def test_a_request_that_would_be_served_too_late_is_refused_at_once() -> None:
         gate.set()
         await asyncio.gather(*first)
         gate.clear()
-        queue._usual_seconds = 2.0
         busy = [asyncio.create_task(ask(30.0)) for _ in range(4)]
         await asyncio.sleep(0)
         with pytest.raises(Problem) as refused:
