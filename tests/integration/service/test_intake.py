@@ -1,0 +1,114 @@
+"""What a node takes in, over HTTP: slow bodies, questions without a key, keys that many use."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.integration.service.nodes import Caller, Node, add_tenant, chat
+
+from recollect.stores.postgres.tenants import TenantRecords
+from recollect_bench.postgres_server import TestDatabase
+
+
+def test_slow_bodies_of_one_tenant_leave_room_for_the_others(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.service.app.BODY_SECONDS", 2.0)
+    _, slow = add_tenant(database, "slow")
+    _, quick = add_tenant(database, "quick")
+    with Node(database, max_requests=8) as node, ExitStack() as opened:
+        here, there = Caller(node.url, slow), Caller(node.url, quick)
+        for one in (here, there):
+            one.get("/v1/tenant")
+        at = urlsplit(node.url)
+        head = (
+            f"POST /v1/spaces/s/sessions/s/prepare HTTP/1.1\r\nhost: x\r\n"
+            f"authorization: Bearer {slow}\r\ncontent-type: application/json\r\n"
+            "content-length: 1000\r\nx-request-timeout: 120\r\n\r\n{"
+        )
+        sockets = [
+            opened.enter_context(socket.create_connection((at.hostname or "", at.port or 0)))
+            for _ in range(8)
+        ]
+        for one_socket in sockets:
+            one_socket.sendall(head.encode())
+        until = time.monotonic() + 2
+        while here("GET", "/v1/tenant", expect=None).status_code == 200:
+            assert time.monotonic() < until
+        refused = here("GET", "/v1/tenant", expect=429).json()
+        assert refused["type"].endswith("tenant-busy")
+        there.get("/v1/tenant")
+        told = []
+        for one_socket in sockets:  # none is waited for longer than a body may take
+            one_socket.settimeout(5)
+            told.append(one_socket.recv(100).split()[1])
+        assert set(told) == {b"429", b"504"}
+        here.get("/v1/tenant")
+
+
+def test_whoever_asks_whether_a_node_is_ready_asks_the_database_once(
+    database: TestDatabase,
+) -> None:
+    with Node(database) as node:
+        here = Caller(node.url, "none")
+        here("GET", "/readyz")
+        pool = node.service.memories.pool
+        assert pool is not None
+        before, began = pool.traffic.transactions, time.monotonic()
+        for _ in range(30):
+            here("GET", "/readyz")
+        asked = pool.traffic.transactions - before
+        assert asked <= 1 + (time.monotonic() - began) / 1.0
+
+
+def test_a_key_that_many_use_is_looked_up_once(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.service.app.OLD_KEY_SECONDS", 60.0)
+    _, key = add_tenant(database, "many")
+    asked, answered, lookups = threading.Event(), threading.Event(), []
+    real = TenantRecords.key
+
+    async def held_up(self: TenantRecords, *given: Any) -> Any:
+        lookups.append(given)
+        asked.set()
+        await asyncio.to_thread(answered.wait, 10)
+        return await real(self, *given)
+
+    with Node(database, key_cache_seconds=0.2) as node:
+        first, others = Caller(node.url, key), Caller(node.url, key)
+        first.get("/v1/tenant")
+        time.sleep(0.3)
+        monkeypatch.setattr(TenantRecords, "key", held_up)
+        waits = threading.Thread(target=first.get, args=("/v1/tenant",))
+        waits.start()
+        assert asked.wait(10)
+        for _ in range(5):
+            others.get("/v1/tenant")  # by what was known of it
+        monkeypatch.setattr("recollect.service.app.OLD_KEY_SECONDS", 0.0)
+        others("GET", "/v1/tenant", headers={"x-request-timeout": "0.2"}, expect=504)
+        assert len(lookups) == 1
+        answered.set()
+        waits.join()
+        others.get("/v1/tenant")
+
+
+def test_callers_with_short_deadlines_leave_a_node_its_slots(database: TestDatabase) -> None:
+    _, key = add_tenant(database, "hasty")
+    with Node(database) as node:
+        here = Caller(node.url, key)
+        here.get("/v1/tenant")
+        body = {"request": chat("hello " * 3_000)}
+        for _ in range(10):
+            here(
+                "POST", "/v1/spaces/x/sessions/s/prepare", expect=None,
+                json=body, headers={"x-request-timeout": "0.03"},
+            )  # fmt: skip
+        assert node.service._queue._open == node.settings.serve.concurrency

@@ -1,0 +1,94 @@
+"""Heads of requests that do not end, sent to a real server: by size and by time."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from recollect.gateway.asgi import Message, Receive, Send, http_server, read_body, send_plain
+from recollect.gateway.running import BackgroundServer
+from recollect.loopback import listen_on
+
+
+async def counting(scope: Message, receive: Receive, send: Send) -> None:
+    """Says how large the body was."""
+    if scope["type"] == "lifespan":
+        while (message := await receive())["type"] != "lifespan.shutdown":
+            await send({"type": f"{message['type']}.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    body = await read_body(receive, 10_000_000)
+    await send_plain(send, f"{len(body) if isinstance(body, bytes) else body}")
+
+
+@pytest.fixture
+def address() -> Iterator[tuple[str, int]]:
+    server = http_server(counting, feature="this", extra="gateway")
+    with BackgroundServer(server, listen_on("127.0.0.1", 0, mend="")) as running:
+        at = urlsplit(running.url)
+        yield at.hostname or "", at.port or 0
+
+
+def sent_until_cut_off(opened: socket.socket, piece: bytes, most: int) -> int:
+    """How many bytes went out before the server had enough."""
+    sent = 0
+    opened.settimeout(5)
+    try:
+        while sent < most:
+            opened.sendall(piece)
+            sent += len(piece)
+            time.sleep(0.001)
+    except OSError:
+        pass
+    return sent
+
+
+@pytest.mark.parametrize(
+    "piece", [b"x-a: " + b"a" * 8_000 + b"\r\n", b"a" * 8_000], ids=["many headers", "one"]
+)
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"GET / HTTP/1.1\r\nhost: x\r\nx-b: ",
+        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx-b: ",
+    ],
+    ids=["head", "trailer"],
+)
+def test_a_head_without_end_is_cut_off(
+    before: bytes, piece: bytes, address: tuple[str, int]
+) -> None:
+    with socket.create_connection(address) as opened:
+        opened.sendall(before)
+        time.sleep(0.05)
+        assert sent_until_cut_off(opened, piece, 20_000_000) < 10_000_000
+
+
+def test_large_bodies_and_heads_of_usual_size_are_read(address: tuple[str, int]) -> None:
+    with socket.create_connection(address) as opened:
+        for _ in range(2):  # on one connection
+            opened.sendall(
+                b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n"
+                 b"x-a: " + b"a" * 30_000 + b"\r\n\r\n" + b"b" * 2_000_000
+            )  # fmt: skip
+            opened.settimeout(10)
+            answer = b""
+            while not answer.endswith(b"2000000"):
+                got = opened.recv(1_000)
+                assert got
+                answer += got
+            assert b" 200 " in answer
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nhost: x\r\n"])
+def test_a_head_that_does_not_come_is_not_waited_for(
+    begun: bytes, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.gateway.heads.HEAD_SECONDS", 0.2)
+    with socket.create_connection(address) as opened:
+        opened.sendall(begun)
+        opened.settimeout(5)
+        assert opened.recv(100) == b""

@@ -1,0 +1,227 @@
+"""Limits of a node by themselves: what one tenant, or one caller, can take from the others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import tracemalloc
+from collections import Counter
+from uuid import UUID, uuid4
+
+import pytest
+
+from recollect.service import models as m
+from recollect.service.app import decoded, mcp_texts
+from recollect.service.limits import TOKENS_SECONDS, Budgets, FairQueue, Intake
+from recollect.service.operations import LARGE_BYTES, aside
+from recollect.service.problems import Problem, ProblemKind
+from recollect.values.tenant import BudgetName, Tenant
+
+
+class Counted:
+    """Spending as a database counts it."""
+
+    def __init__(self) -> None:
+        self.spent_so_far: Counter[tuple[UUID, BudgetName, int]] = Counter()
+        self.asked = 0
+
+    async def spend(self, tenant: UUID, budget: BudgetName, period: int, amount: int) -> int:
+        self.asked += 1
+        self.spent_so_far[tenant, budget, period] += amount
+        return self.spent_so_far[tenant, budget, period]
+
+    async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
+        self.asked += 1
+        await asyncio.sleep(0)
+        return self.spent_so_far[tenant, budget, period]
+
+
+def limited_tenant(*, requests: int | None = None, tokens: int | None = None) -> Tenant:
+    return Tenant(
+        id=uuid4(), name="x", created_at=0.0, requests_per_minute=requests, tokens_per_day=tokens
+    )
+
+
+def test_deadlines_that_callers_chose_take_no_slots_from_others() -> None:
+    async def look() -> None:
+        now = 0.0
+        queue = FairQueue(
+            16, tenant_slots=16, tenant_waiting=100, deadline_seconds=30.0, clock=lambda: now
+        )
+
+        async def cut_off(seconds: float) -> None:
+            nonlocal now
+            with pytest.raises(TimeoutError):
+                async with queue.turn(uuid4(), seconds):
+                    now += seconds
+                    raise TimeoutError
+
+        async def at_once() -> int:
+            gate = asyncio.Event()
+
+            async def ask() -> None:
+                async with queue.turn(uuid4()):
+                    await gate.wait()
+
+            tasks = [asyncio.create_task(ask()) for _ in range(20)]
+            await asyncio.sleep(0)
+            running = queue.running
+            gate.set()
+            await asyncio.gather(*tasks)
+            return running
+
+        for _ in range(30):
+            await cut_off(0.03)
+        assert await at_once() == 16
+        for _ in range(30):
+            await cut_off(29.9)
+        assert await at_once() == 2
+
+    asyncio.run(look())
+
+
+def test_slow_requests_of_one_tenant_have_no_others_refused() -> None:
+    async def look() -> None:
+        now = 0.0
+        queue = FairQueue(2, tenant_slots=1, tenant_waiting=100, clock=lambda: now)
+        slow, quick, new = uuid4(), uuid4(), uuid4()
+        for _ in range(50):
+            async with queue.turn(quick, 30.0):
+                now += 0.02
+        for _ in range(50):
+            async with queue.turn(slow, 120.0):
+                now += 40.0
+        async with queue.turn(slow, 120.0), queue.turn(quick, 30.0):
+            for tenant in (quick, new):
+                queue.refuse_late(tenant, 5.0)
+            with pytest.raises(Problem) as refused:
+                queue.refuse_late(slow, 30.0)
+            assert refused.value.kind is ProblemKind.BUSY
+
+    asyncio.run(look())
+
+
+def test_a_queue_of_many_tenants_costs_little() -> None:
+    async def look() -> float:
+        queue = FairQueue(16, tenant_waiting=64)
+        tenants = [uuid4() for _ in range(200)]
+
+        async def ask(tenant: UUID) -> None:
+            async with queue.turn(tenant):
+                await asyncio.sleep(0)
+
+        for tenant in tenants:
+            await ask(tenant)
+        began = time.process_time()
+        await asyncio.gather(*(ask(tenant) for tenant in tenants * 2))
+        assert (queue.running, queue.waiting) == (0, 0)
+        return time.process_time() - began
+
+    assert asyncio.run(look()) < 2.0  # 400 requests
+
+
+def test_a_tenant_has_a_share_of_what_is_read_and_held() -> None:
+    intake = Intake(8, max_body_bytes=100_000_000)
+    one, other = uuid4(), uuid4()
+    with intake.request(one) as first, intake.request(one) as second:
+        with pytest.raises(Problem) as refused, intake.request(one):
+            pass
+        assert refused.value.kind is ProblemKind.TENANT_BUSY
+        second.read()  # one whose body is there leaves its place
+        with intake.request(one):
+            pass
+        first.hold(150_000_000)
+        with pytest.raises(Problem) as refused:
+            second.hold(60_000_000)
+        assert refused.value.kind is ProblemKind.TENANT_BUSY
+        with intake.request(other) as others:
+            others.hold(100_000_000)
+            with intake.request(uuid4()) as third, pytest.raises(Problem) as refused:
+                third.hold(100_000_000)
+            assert refused.value.kind is ProblemKind.BUSY
+    assert (intake.under_way, intake.all_bytes_held) == (0, 0)
+    assert not intake.reading
+    assert not intake.bytes_held
+
+
+@pytest.mark.parametrize("nodes", [2, 40])
+def test_a_fleet_serves_nearly_all_of_a_budget(nodes: int) -> None:
+    async def look() -> None:
+        tenant, records, now = limited_tenant(requests=600), Counted(), 0.0
+        budgets = [Budgets(now=lambda: now) for _ in range(nodes)]
+        served = 0
+        for number in range(700):
+            now = number / 20
+            # some nodes get most of it
+            at = number % nodes if number % 3 else number % 2
+            try:
+                await budgets[at].take_request(tenant, records)
+                served += 1
+            except Problem:
+                assert served > 550
+        assert 580 <= served <= 600
+        assert records.asked < 600
+
+    asyncio.run(look())
+
+
+def test_a_busy_node_seldom_asks_for_more_of_a_budget() -> None:
+    async def look() -> None:
+        tenant, records = limited_tenant(requests=60_000), Counted()
+        budgets = Budgets(now=lambda: 30.0)
+        for _ in range(10_000):
+            await budgets.take_request(tenant, records)
+        assert records.asked < 50
+
+    asyncio.run(look())
+
+
+def test_tokens_that_another_node_spent_are_heard_of() -> None:
+    async def look() -> None:
+        tenant, records, now = limited_tenant(tokens=100), Counted(), 0.0
+        here, there = Budgets(now=lambda: now), Budgets(now=lambda: now)
+        await here.check_tokens(tenant, records)
+        await there.charge_tokens(tenant, records, 10_000)
+        asked = records.asked
+        await here.check_tokens(tenant, records)
+        assert records.asked == asked  # what was heard a moment ago
+        now += TOKENS_SECONDS + 0.1
+        checks = (here.check_tokens(tenant, records) for _ in range(20))
+        told = await asyncio.gather(*checks, return_exceptions=True)
+        assert records.asked == asked + 1  # once for all
+        assert isinstance(told[0], Problem)
+        with pytest.raises(Problem):
+            await here.check_tokens(tenant, records)
+
+    asyncio.run(look())
+
+
+def test_what_is_wrong_with_a_large_body_is_told_without_reading_all_of_it() -> None:
+    body = b'{"request":{},"messages":[],"x":[' + b"[]," * 300_000 + b"[]]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(Problem, match="put messages under `request`"):
+            decoded(body, m.PrepareBody)
+        mcp_texts(b'{"params":' + body + b"}", b'{"result":' + body + b"}")
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_a_tool_was_given_and_answered_is_found() -> None:
+    asked = b'{"params":{"arguments":{"text":"caf\\u00e9","n":3,"o":{"p":"q"}}}}'
+    told = b'{"result":{"content":[{"type":"text","text":"yes"},{"type":"image"}]}}'
+    assert mcp_texts(asked, told) == ["café", "yes"]
+    assert mcp_texts(asked, b"") == ["café"]
+    assert mcp_texts(b'{"method":"ping"}', b'{"result":{}}') == []
+    assert mcp_texts(b"[1]", told) == mcp_texts(b"{", told) == []
+
+
+def test_much_is_read_in_a_thread() -> None:
+    async def look() -> None:
+        here = threading.get_ident()
+        assert await aside(LARGE_BYTES, threading.get_ident) == here
+        assert await aside(LARGE_BYTES + 1, threading.get_ident) != here
+
+    asyncio.run(look())
