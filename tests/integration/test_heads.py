@@ -92,3 +92,21 @@ def test_a_head_that_does_not_come_is_not_waited_for(
         opened.sendall(begun)
         opened.settimeout(5)
         assert opened.recv(100) == b""
+
+
+def test_connections_that_rest_and_answers_that_take_long_are_left_alone(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.gateway.heads.HEAD_SECONDS", 0.2)
+    with socket.create_connection(address) as opened:
+        opened.settimeout(5)
+        for _ in range(2):
+            opened.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\na")
+            time.sleep(0.4)  # its body comes later
+            opened.sendall(b"b")
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n2"):
+                got = opened.recv(1_000)
+                assert got
+                answer += got
+            time.sleep(0.4)  # and then nothing

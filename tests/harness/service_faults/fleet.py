@@ -25,6 +25,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 import psutil
+from tests.harness.service_faults.load import DEADLINE_SECONDS
 from tests.integration.service.nodes import add_tenant
 
 from recollect_bench.postgres_server import APP_PASSWORD, APP_ROLE, PostgresServer, TestDatabase
@@ -37,6 +38,7 @@ SETTINGS: Final = {
     "RECOLLECT_RECALL__EMBEDDER": "hash",
     "RECOLLECT_JOBS__IN_PROCESS": "false",
     "RECOLLECT_JOBS__LEASE_SECONDS": f"{LEASE_SECONDS:g}",
+    "RECOLLECT_SERVE__DEADLINE_SECONDS": f"{DEADLINE_SECONDS:g}",
     "RECOLLECT_SECRET": "one long text for all nodes of this trial",
 }
 
