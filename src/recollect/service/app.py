@@ -657,7 +657,7 @@ def mcp_texts(request: bytes, answer: bytes) -> list[str]:
         told = msgspec.json.decode(answer or b"{}", type=_McpTold)
         parts = [*told.result.content, *told.result.contents]
         raws = [*asked.params.arguments.values(), *(one["text"] for one in parts if "text" in one)]
-        return [msgspec.json.decode(raw, type=str) for raw in raws if memoryview(raw)[:1] == b'"']
+        return [msgspec.json.decode(raw, type=str) for raw in raws if bytes(raw).startswith(b'"')]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []  # no message of the protocol, and refused as such
 
