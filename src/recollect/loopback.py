@@ -20,7 +20,15 @@ BACKLOG: Final = 2_048
 
 
 def listen_on(host: str, port: int, *, mend: str, backlog: int = BACKLOG) -> socket.socket:
-    """A socket to serve on; RecollectError, with `mend` as what to do, where the port is taken."""
+    """A socket that listens; RecollectError, with `mend` as what to do, where the port is taken."""
+    opened = bound_to(host, port, mend=mend)
+    opened.listen(backlog)
+    return opened
+
+
+def bound_to(host: str, port: int, *, mend: str) -> socket.socket:
+    """A socket that does not listen yet: who connects is refused, and does not wait, until its
+    server is ready. RecollectError, with `mend` as what to do, where the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_STREAM)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -32,7 +40,6 @@ def listen_on(host: str, port: int, *, mend: str, backlog: int = BACKLOG) -> soc
             f"port {port} of {host} cannot be used ({error.strerror}): {mend}, or stop what "
             "listens there"
         ) from error
-    opened.listen(backlog)
     return opened
 
 

@@ -8,6 +8,8 @@ its memories. A second signal ends the waiting.
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -27,8 +29,11 @@ def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
     return Service(settings, url, secret=deployment_secret(), mcp=mcp)
 
 
-def server_of(service: Service, settings: Settings) -> uvicorn.Server:
-    """The HTTP server of a node, which drains before it ends."""
+def server_of(
+    service: Service, settings: Settings, *, is_ready: Callable[[], None] = lambda: None
+) -> uvicorn.Server:
+    """The HTTP server of a node, which drains before it ends; `is_ready` is called as soon as it
+    takes connections."""
     server = http_server(service, feature="the service", extra="serve")
     server.config.timeout_graceful_shutdown = round(settings.serve.max_deadline_seconds)
 
@@ -45,5 +50,13 @@ def server_of(service: Service, settings: Settings) -> uvicorn.Server:
         service.drain()
         asyncio.get_running_loop().call_later(settings.serve.drain_seconds, end)
 
+    start = server.startup
+
+    async def tell_when_ready(sockets: list[socket.socket] | None = None) -> None:
+        await start(sockets)
+        if server.started:
+            is_ready()
+
+    server.startup = tell_when_ready  # type: ignore[method-assign]
     server.handle_exit = drain_first  # type: ignore[method-assign]
     return server

@@ -77,13 +77,13 @@ def serve(
     }
     named = {name: value for name, value in given.items() if value is not None}
     settings = load_settings(arguments=named, file=config).settings
-    from recollect.loopback import address_of, listen_on
+    from recollect.loopback import address_of, bound_to
     from recollect.wiring.stores import require_server
 
     # what can be wrong with them is told before seconds go by with imports
     require_server(settings.store.url)
     host_and_port = (settings.serve.host, settings.serve.port)
-    with listen_on(*host_and_port, mend="set another as serve.port") as opened:
+    with bound_to(*host_and_port, mend="set another as serve.port") as opened:
         _serve(settings, opened, address_of(opened))
 
 
@@ -93,16 +93,19 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
     from recollect.service.telemetry import telling, watch
 
     service = service_of(settings, mcp=_mcp())
-    server = server_of(service, settings)
     with telling(settings) as metrics:
-        if settings.telemetry.log_format is None:
+        metrics_port = None if metrics is None else metrics.port
+
+        def tell() -> None:
+            if settings.telemetry.log_format is not None:
+                fields = {"address": address, "metrics_port": metrics_port}
+                write_line(NODE, logging.INFO, "serving", fields)
+                return
             click.echo(f"Recollect serves on {address}: see /openapi.json", err=True)
-            if metrics is not None:
-                click.echo(f"Metrics: port {metrics.port}, /metrics", err=True)
-        else:
-            metrics_port = None if metrics is None else metrics.port
-            fields = {"address": address, "metrics_port": metrics_port}
-            write_line(NODE, logging.INFO, "serving", fields)
+            if metrics_port is not None:
+                click.echo(f"Metrics: port {metrics_port}, /metrics", err=True)
+
+        server = server_of(service, settings, is_ready=tell)
         if metrics is not None:
             watch(service, metrics)
         with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
