@@ -5,6 +5,10 @@ for name in PGPASSWORD RECOLLECT_SECRET ANTHROPIC_API_KEY OPENAI_API_KEY; do
   eval "file=\${${name}_FILE:-}"
   if [ -n "$file" ]; then
     value=$(cat "$file")
+    if [ -z "$value" ]; then
+      echo "$name: $file is empty; fill in deploy/.env" >&2
+      exit 1
+    fi
     export "$name=$value"
     unset "${name}_FILE"
   fi

@@ -116,15 +116,18 @@ async def require_bound(connection: Connection, role: str) -> None:
         )
 
 
-_KEEP_REWRITTEN: Final = psycopg.sql.SQL(
-    "REVOKE INSERT, UPDATE, DELETE ON recollect.rewritten FROM {}"
-)
+_KEPT_FROM_THE_ROLE: Final = {
+    "recollect.schema_versions": psycopg.sql.SQL("INSERT, UPDATE, DELETE"),
+    "recollect.rewritten": psycopg.sql.SQL("INSERT, UPDATE, DELETE"),
+    "recollect.audit_log": psycopg.sql.SQL("UPDATE, DELETE"),
+}
+"""What the application's role may not do with tables; a later migration may add one of them."""
 
 
-async def _has_rewritten(connection: Connection) -> bool:
-    """Whether the schema is one that has this table; an older one may be granted, too."""
-    found = await connection.execute("SELECT to_regclass('recollect.rewritten') IS NOT NULL")
-    return await found.fetchone() == (True,)
+async def _exists(connection: Connection, table: str) -> bool:
+    found = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,))
+    row = await found.fetchone()
+    return row is not None and bool(row[0])
 
 
 async def grant_rights(connection: Connection, role: str, password: str | None) -> None:
@@ -144,8 +147,13 @@ async def grant_rights(connection: Connection, role: str, password: str | None) 
             ) from None
     await require_bound(connection, role)
     if password is not None:
+        # Statements that change roles may be logged: what the server keeps goes there, not the
+        # password itself.
+        verifier = connection.pgconn.encrypt_password(
+            password.encode(), role.encode(), b"scram-sha-256"
+        )
         await connection.execute(
-            psycopg.sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(name, password)
+            psycopg.sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(name, verifier.decode())
         )
     with contextlib.suppress(sql_errors.InsufficientPrivilege):  # made by somebody else
         async with connection.transaction():
@@ -156,7 +164,10 @@ async def grant_rights(connection: Connection, role: str, password: str | None) 
         psycopg.sql.SQL(
             "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA recollect TO {}"
         ),
-        psycopg.sql.SQL("REVOKE INSERT, UPDATE, DELETE ON recollect.schema_versions FROM {}"),
-        *([_KEEP_REWRITTEN] if await _has_rewritten(connection) else []),
     ):
         await connection.execute(statement.format(name))
+    for table, rights in _KEPT_FROM_THE_ROLE.items():
+        if await _exists(connection, table):
+            kept = psycopg.sql.SQL("REVOKE {} ON {} FROM {}")
+            parts = psycopg.sql.Identifier(*table.split("."))
+            await connection.execute(kept.format(rights, parts, name))

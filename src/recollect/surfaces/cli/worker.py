@@ -13,7 +13,7 @@ import json
 import logging
 import signal
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
@@ -179,6 +179,7 @@ class FleetWorker:
 
 
 IDLE_SECONDS = 2.0
+MOST_TROUBLES: Final = 1_000
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -230,7 +231,7 @@ def worker(
     named = {name: value for name, value in given.items() if value is not None}
     settings = config.load_settings(arguments=named, file=file).settings
     url = url or settings.store.url
-    tally = Tally(Voice(logs=settings.telemetry.log_format is not None))
+    tally = Tally(Voice(logs=settings.telemetry.log_format is not None), by_space=as_json)
     with telling(settings) as metrics:
         if metrics is not None:
             tally.voice.tell(f"metrics on port {metrics.port}", metrics_port=metrics.port)
@@ -253,38 +254,41 @@ def worker(
 class Tally:
     """What became of the jobs, by space."""
 
-    def __init__(self, voice: Voice) -> None:
+    def __init__(self, voice: Voice, *, by_space: bool) -> None:
+        """`by_space` keeps counts of each, which grow with the spaces that were ever served."""
         self.voice = voice
+        self.total = RunResult()
+        """Of all spaces."""
+        self.found = 0
+        """Facts that were found, in all spaces."""
+        self._keeps_spaces = by_space
         self._by_space: dict[str, RunResult] = defaultdict(RunResult)
-        self._found: dict[str, FactCounts] = defaultdict(FactCounts)
+        self._found: Counter[str] = Counter()
+        self._troubles: set[str] = set()
+        """Why a model was not asked, or did not answer; each is told once."""
 
     def add(self, space: str, result: RunResult) -> None:
         """Count a result; failures are told at once."""
-        self._by_space[space] += result
+        self.total += result
+        if self._keeps_spaces:
+            self._by_space[space] += result
         self.voice.job(space, result)
 
     def read(self, space: str, note: ReadingNote) -> None:
         """Count what reading a session found; it is told at once, and so is what went wrong."""
-        counts = self._found[space]
-        notes = len(counts.notes)
-        counts.add(note)
-        if note.facts or len(counts.notes) > notes:
+        self.found += note.facts
+        if self._keeps_spaces:
+            self._found[space] += note.facts
+        is_new = note.trouble and note.trouble not in self._troubles
+        if is_new and len(self._troubles) < MOST_TROUBLES:
+            self._troubles.add(note.trouble)
+        if note.facts or is_new:
             self.voice.say(str(note), space=space)
-
-    @property
-    def found(self) -> int:
-        """Facts that were found, in all spaces."""
-        return sum(counts.facts for counts in self._found.values())
-
-    @property
-    def total(self) -> RunResult:
-        """Of all spaces."""
-        return sum(self._by_space.values(), RunResult())
 
     def as_object(self) -> dict[str, object]:
         """As `--json` prints it."""
         spaces = {
-            space: {**_counts(result), "facts_found": self._found[space].facts}
+            space: {**_counts(result), "facts_found": self._found[space]}
             for space, result in sorted(self._by_space.items())
         }
         return {**_counts(self.total), "facts_found": self.found, "spaces": spaces}
