@@ -45,6 +45,8 @@ class MemoryClient:
             import httpx2
         except ImportError:
             raise MissingExtra(feature="the client of a service", extra="remote") from None
+        if not url.startswith(("http://", "https://")):
+            raise ServiceError("the address of a service begins with http:// or https://")
         self._seconds, self._patience = seconds, patience_seconds
         self._trouble = httpx2.HTTPError
         self._http: httpx2.Client = httpx2.Client(
@@ -283,7 +285,12 @@ class MemoryClient:
         answer = self._patiently(send)
         if answer.status_code != 200:
             raise _refusal(answer)
-        return msgspec.json.decode(answer.content, type=kind)
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except msgspec.DecodeError:
+            raise ServiceError(
+                "something else than a service answered: check its address", status=200
+            ) from None
 
     def _patiently(self, send: Callable[[], httpx2.Response]) -> httpx2.Response:
         """The first answer that is final; what may pass is tried again while there is time."""
