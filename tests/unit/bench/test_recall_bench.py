@@ -533,7 +533,7 @@ def test_options_of_the_recall_bench_are_refused_elsewhere() -> None:
     assert done.exit_code == 2
     assert "--set belongs to `recollect bench live` and `recollect bench recall`" in done.output
     done = CliRunner().invoke(bench, ["recall", "--spaces", "1"])
-    assert "--spaces belongs to `recollect bench store`" in done.output
+    assert "--spaces belongs to `recollect bench scale` and `recollect bench store`" in done.output
     assert {*SETS, "own"} == set(RECALL_SETS)
     assert "none" in EMBEDDERS
 

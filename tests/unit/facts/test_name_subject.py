@@ -116,6 +116,6 @@ def test_any_text_has_an_answer(content: str) -> None:
 )
 def test_no_text_takes_long(piece: str) -> None:
     """A second is a thousand times what a statement takes: only a regex gone wild needs it."""
-    started = time.perf_counter()
+    started = time.thread_time()
     name_subject((piece * 400)[:400], "decision")
-    assert time.perf_counter() - started < 1.0
+    assert time.thread_time() - started < 1.0

@@ -505,10 +505,10 @@ def test_odd_digits_never_raise(digits: str) -> None:
 @pytest.mark.parametrize("unit", ["prompt contains ", "9,", "input token ", "413 ", "exceeds "])
 def test_a_huge_message_is_read_in_no_time(unit: str) -> None:
     message = unit * (5_000_000 // len(unit))
-    started = time.perf_counter()
+    started = time.thread_time()
     recognise_overflow(status=400, message=message, body={"error": {"message": message}})
     recognise_pairing_error(message)
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5
 
 
 class TestSilentOverflow:

@@ -171,9 +171,9 @@ def test_a_megabyte_is_counted_faster_than_a_tokenizer_could(documents):
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.thread_time()
     work()
-    return time.perf_counter() - start
+    return time.thread_time() - start
 
 
 # Calibration

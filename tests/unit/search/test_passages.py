@@ -126,9 +126,9 @@ def test_time_grows_with_the_text_and_not_faster(unit: str) -> None:
         source = "x" + unit * (chars // len(unit)) + "x"
         best = float("inf")
         for _ in range(2):
-            started = time.perf_counter()
+            started = time.thread_time()
             split_passages(source)
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.thread_time() - started)
         return best
 
     # quadratic work would take 100 times as long; 30 leaves room for a busy machine
@@ -136,7 +136,7 @@ def test_time_grows_with_the_text_and_not_faster(unit: str) -> None:
 
 
 def test_five_megabytes_in_one_line() -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     passages = split_passages("x" * 5_000_000)
     assert sum(passage.end - passage.start for passage in passages) == 5_000_000
-    assert time.perf_counter() - started < 20
+    assert time.thread_time() - started < 20
