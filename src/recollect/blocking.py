@@ -61,6 +61,14 @@ class BlockingEngine:
         """As `Engine.end`."""
         self.engine.end(session)
 
+    def abandon(self, session: SessionId) -> None:
+        """As `Engine.abandon`, in the thread of its loop."""
+
+        async def abandoned() -> None:
+            self.engine.abandon(session)
+
+        self._wait(abandoned())
+
     def prepare(
         self,
         session: Session | SessionId,

@@ -146,7 +146,7 @@ def test_claude_code_starts_goes_on_and_forks(tmp_path: Path, recollect_home: Pa
         text = newest.read_text(encoding="utf-8")
         newest.write_text(re.sub(r"20\d\d-\d\d-\d\dT", "2026-01-01T", text), encoding="utf-8")
         assert agent.ask("And some biscuits.", resume=True).status == 0
-        assert "left out of this view" in _recalled(requests(hop)[-1]), "expired: all of it"
+        assert "not in this view" in _recalled(requests(hop)[-1]), "expired: all of it"
     assert_nothing_left(recollect_home, agent.project)
 
 
