@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from recollect.compaction.cut import UndoResult
 from recollect.engine import Context, Engine, Observation, Session
-from recollect.engine.archive import Where
 from recollect.engine.hooks import Hook, HookName
-from recollect.engine.keeper import IngestCounts
+from recollect.engine.keeper import HandedOver, IngestCounts
 from recollect.ports import Spool, Store
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.fact import Fact, FactType, MadeBy
@@ -164,7 +163,9 @@ class BlockingEngine:
         """As `Engine.facts`, waited for."""
         return BlockingFactBook(self._wait(self.engine.facts(session)), self._wait)
 
-    def hand_over(self, session: Session | SessionId, seconds: float | None = None) -> Where | None:
+    def hand_over(
+        self, session: Session | SessionId, seconds: float | None = None
+    ) -> HandedOver | None:
         """As `Engine.hand_over`, waited for."""
         return self._wait(self.engine.hand_over(session, seconds))
 

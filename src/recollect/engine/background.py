@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 Used: TypeAlias = Callable[[ModelUse], None]
 Record: TypeAlias = Callable[[ModelUse, str], Awaitable[object]]
 """Keeps a count under its day; raises where it was not written."""
+
+
+METER: Final[ContextVar[Used | None]] = ContextVar("recollect_meter", default=None)
+"""Hears of every call of a model that is made on behalf of whoever set it, also of one that was cut
+off or goes on beside the turns: for who pays for it."""
 
 
 class MeteredModel:
@@ -66,6 +72,9 @@ class MeteredModel:
         finally:
             use = model_use(prompt, answer)
             self._used(use)
+            meter = METER.get()
+            if meter is not None:
+                meter(use)
             self._waiting.append((use, day_of(self._clock.now())))
             await self._write()
 

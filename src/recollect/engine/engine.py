@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 from recollect.boundary import Boundary, Failure, Part, SystemClock, attempted
 from recollect.compaction.cut import UndoResult
 from recollect.config import Settings
-from recollect.engine.archive import DurableArchive, Where
+from recollect.engine.archive import DurableArchive
 from recollect.engine.background import BackgroundNotes, MeteredModel, use_reason
 from recollect.engine.batch_moment import Durability
 from recollect.engine.compact import CompactionOrder, Compactor
 from recollect.engine.hooks import Hook, HookName, Hooks
-from recollect.engine.keeper import IngestCounts, SessionKeeper
+from recollect.engine.keeper import HandedOver, IngestCounts, SessionKeeper
 from recollect.engine.observe import Observer, overtaken
 from recollect.engine.prepare import TurnResult, begin, context_of, prepare_turn
 from recollect.engine.recaller import MemoryRecaller
@@ -197,25 +197,28 @@ class Engine:
         self._compactor.part.forget(whose=name)
 
     def abandon(self, session: SessionId) -> None:
-        """Let go of a session whose request was not answered, and cut off what is written of it:
+        """Let go of a session whose request was not answered, and cut off what is written of it and
+        the compaction that it waited for:
         another process may go on with it, and what is here would be older than what is stored."""
         handle = self._sessions.get(session)
         if handle is not None:
             self.end(handle)
+            self._compactions.cancel(handle)
             if self._keeper is not None:
                 self._keeper.abandon(handle.keeping)
 
     async def hand_over(
         self, session: Session | SessionId, seconds: float | None = None
-    ) -> Where | None:
+    ) -> HandedOver | None:
         """Let go of a session when all of it is kept, so that any process may go on with it.
 
         Waits `seconds`, else `turn.deadline_seconds`. Where it is, at worst: in the store, the
-        spool or nowhere yet; None where no memory is kept.
+        spool or nowhere yet; "stale" where another process went on with the session meanwhile, so
+        that its last turn was left out; None where no memory is kept.
         """
         handle = self._handle(session)
         async with handle.lock:
-            where: Where | None = None
+            where: HandedOver | None = None
             if self._keeper is not None:
                 where = await self._keeper.hand_over(
                     handle.id,

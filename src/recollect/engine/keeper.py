@@ -68,6 +68,9 @@ INLINE_PASSAGES: Final = 64
 """More than these at once are embedded by a job: it would hold up the event loop."""
 INLINE_SECONDS: Final = 0.5
 """One that hangs must not keep a message from the store: a job embeds it later."""
+HandedOver: TypeAlias = Where | Literal["stale"]
+"""Where a session is that was handed over; stale: another process went on with it meanwhile, so its
+last turn was left out, and is to be sent again."""
 _RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 
@@ -78,6 +81,8 @@ class ArchiveState:
     loaded: bool = False
     stale: bool = False
     """Another process went on with it: what it left counts, not ours."""
+    overtaken: bool = False
+    """The store left out what was written of it last, since another process was first."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
     waiting: set[EntryKey] = field(default_factory=set, repr=False)
     """Messages that could be kept nowhere, and wait in memory to be written."""
@@ -350,14 +355,14 @@ class SessionKeeper:
         seconds: float,
         now: float,
         learned: bool,
-    ) -> Where:
+    ) -> HandedOver:
         """Wait until all of a session is kept; with what replies taught, where they did."""
         keeping.awaited.set()
         if not await self.wait(keeping, seconds):
             return "nowhere"
         if keeping.where == "store" and learned and state.path:
             await self.keep_state(session, replace(state, turn=state.turn + 1), keeping, now=now)
-        return keeping.where
+        return "stale" if keeping.overtaken and keeping.where == "store" else keeping.where
 
     async def ingest(
         self,
@@ -448,6 +453,7 @@ class SessionKeeper:
         if kept.where == "nowhere":
             return kept
         written = kept.written
+        keeping.overtaken = written is not None and written.session_stale
         if written is not None and (written.session_stale or written.session_cleaned):
             keeping.load_again()
         elif kept.where == "spool":

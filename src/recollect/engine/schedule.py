@@ -129,6 +129,13 @@ class Compactions:
             if written is None or not (written.session_stale or written.session_cleaned):
                 return
 
+    def cancel(self, session: Session) -> None:
+        """Stop what runs beside the turns of a session; what is being committed goes on."""
+        beside = self._beside.get(session.id)
+        if beside is not None:
+            for task in (*beside.queue, *([] if beside.flush is None else [beside.flush])):
+                task.cancel()
+
     async def close(self) -> None:
         """Stop what runs; nothing is half done by that."""
         loop = asyncio.get_running_loop()

@@ -43,6 +43,9 @@ class ApiRoute:
     idempotency: Idempotency = "none"
     counted: bool = True
     """Against the tenant's budgets."""
+    to_the_end: bool = False
+    """With an Idempotency-Key it is carried out although nobody waits any more: a part of it cannot
+    be told from nothing, and twice is not once."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -80,7 +83,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ),
     ApiRoute(
         method="POST", path=f"{_SESSION}/undo", scope="write", call=operations.undo,
-        answer=m.UndoneAnswer, idempotency="kept",
+        answer=m.UndoneAnswer, idempotency="kept", to_the_end=True,
     ),
     ApiRoute(
         method="GET", path=f"{_SESSION}/receipts", scope="read", call=operations.receipts,
@@ -112,16 +115,16 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ),
     ApiRoute(
         method="POST", path="/spaces/{space}/facts", scope="write", call=operations.add_fact,
-        body=m.FactBody, answer=m.FactWrittenAnswer, idempotency="kept",
+        body=m.FactBody, answer=m.FactWrittenAnswer, idempotency="kept", to_the_end=True,
     ),
     ApiRoute(
         method="DELETE", path="/spaces/{space}/facts/{fact}", scope="forget",
         call=operations.forget_fact, query=m.FactForgetQuery, answer=m.CertificateAnswer,
-        idempotency="kept",
+        idempotency="kept", to_the_end=True,
     ),
     ApiRoute(
         method="POST", path="/spaces/{space}/forget", scope="forget", call=operations.forget,
-        body=m.ForgetBody, answer=m.ForgottenAnswer, idempotency="kept",
+        body=m.ForgetBody, answer=m.ForgottenAnswer, idempotency="kept", to_the_end=True,
     ),
     ApiRoute(
         method="GET", path="/spaces/{space}/export", scope="read", call=operations.export,
@@ -137,7 +140,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ),
     ApiRoute(
         method="DELETE", path="/spaces/{space}", scope="forget", call=operations.delete,
-        answer=m.CertificateAnswer, idempotency="kept",
+        answer=m.CertificateAnswer, idempotency="kept", to_the_end=True,
     ),
     ApiRoute(
         method="GET", path="/tenant", scope="read", call=operations.tenant, answer=m.TenantAnswer,

@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
 from uuid import UUID
 
@@ -28,6 +28,7 @@ import msgspec
 import recollect
 from recollect.boundary import Failure, attempted
 from recollect.config import Settings
+from recollect.engine.background import METER
 from recollect.gateway.asgi import NoBody, Receive, Send, read_body, unless_gone
 from recollect.service import models as m
 from recollect.service.api import PREFIX, ApiRoute, matching, openapi
@@ -35,12 +36,16 @@ from recollect.service.cursors import Cursors
 from recollect.service.keys import GivenKey, opens, read_key
 from recollect.service.limits import Budgets, FairQueue, Intake, Taking
 from recollect.service.logs import RequestRecord
-from recollect.service.memories import CLOSE_SECONDS, TenantMemories
+from recollect.service.memories import TenantMemories
 from recollect.service.operations import Call, aside
 from recollect.service.problems import Problem, ProblemKind, again, problem_of
 from recollect.telemetry import measured
+from recollect.values.model import ModelUse
 from recollect.values.tenant import ApiKey, Tenant, tenant_space
 from recollect.wiring.stores import SECRET_VARIABLE
+
+if TYPE_CHECKING:
+    from recollect.stores.postgres.tenants import TenantRecords
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Header: TypeAlias = tuple[bytes, bytes]
@@ -61,12 +66,15 @@ OLD_KEY_SECONDS: Final = 1.0
 """While a key is looked up again, others go by what was known of it, so long at most."""
 BODY_SECONDS: Final = 30.0
 """So long a body may take to come, whatever the deadline."""
-PURGE_EVERY: Final = 500
-"""After so many requests of a tenant, what has expired of its records is removed."""
+PURGE_SECONDS: Final = 3_600.0
+"""So often a node removes what has expired of all tenants' records."""
 LEAST_SECONDS: Final = 0.01
 MCP_ROUTE: Final = f"{PREFIX}/spaces/{{space}}/mcp"
 LEASE_MARGIN_SECONDS: Final = 1.0
-DRAIN_RETRY_SECONDS: Final = 1.0
+FINISH_SECONDS: Final = 15.0
+"""How long work that is carried to its end may take beyond its request's deadline."""
+KEEP_AGAIN_SECONDS: Final = (0.1, 2.0)
+"""After so long it is tried again to keep an answer; at most, after every failure twice that."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _MOST_NAME: Final = 512
 _ENCODER: Final = msgspec.json.Encoder()
@@ -96,6 +104,22 @@ class Incoming:
     began: float
     record: RequestRecord
     body: bytes = field(default=b"", repr=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Claim:
+    """A request with an Idempotency-Key that this node carries out."""
+
+    records: TenantRecords
+    tenant: UUID
+    key_hash: bytes = field(repr=False)
+    token: str = field(repr=False)
+    ends_at: float
+    """When another try may take it over, by the loop's clock."""
+    is_done: bool = False
+    """What it does is done: it is never to be done again."""
+    was_tried: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    """Set when it was tried to keep its answer."""
 
 
 class Service:
@@ -133,8 +157,7 @@ class Service:
         self._keys_waiting = 0
         self._renewing: dict[bytes, asyncio.Task[Principal | Failure | None]] = {}
         self._intake = Intake(serve.max_requests, max_body_bytes=serve.max_body_bytes)
-        self._served: dict[UUID, int] = {}
-        self._releasing: set[asyncio.Task[Failure | None]] = set()
+        self._purged_at = time.monotonic()
         self._document = _ENCODER.encode(openapi())
         self.draining = False
 
@@ -170,8 +193,6 @@ class Service:
                 self._mcp = await running.enter_async_context(mounted)
             await send({"type": "lifespan.startup.complete"})
             await receive()
-        if self._releasing:
-            await asyncio.wait(self._releasing, timeout=CLOSE_SECONDS)
         await self.memories.close()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -504,12 +525,14 @@ class Service:
             )
         records = await self.memories.records()
         key_hash = self._mark(call, b"key", key.encode())
+        lease_seconds = call.seconds + LEASE_MARGIN_SECONDS
+        lease_seconds += FINISH_SECONDS if route.to_the_end else 0.0
         claimed = await records.claim(
             call.tenant.id,
             key_hash,
             self._mark(call, b"request", incoming.method.encode(), incoming.target, incoming.body),
             now=call.now,
-            lease_seconds=call.seconds + LEASE_MARGIN_SECONDS,
+            lease_seconds=lease_seconds,
             keep_seconds=self._serve.idempotency_hours * 3_600.0,
         )
         if not claimed.same_request:
@@ -526,35 +549,112 @@ class Service:
         if claimed.status is not None:  # what it did is done: again, it changes nothing
             return await self._done(route, call)
         assert claimed.lease_token is not None
-        token = claimed.lease_token
+        claim = _Claim(
+            records=records,
+            tenant=call.tenant.id,
+            key_hash=key_hash,
+            token=claimed.lease_token,
+            ends_at=time.monotonic() + lease_seconds,
+        )
+        work = self.memories.beside(self._done_once(route, call, claim))
         try:
-            answer = await self._done(route, call)
-        except BaseException:
-            # Nobody waits for it: the answer is due, and the database may be away.
-            releasing = asyncio.create_task(
-                attempted(records.release(call.tenant.id, key_hash, token))
-            )
-            self._releasing.add(releasing)
-            releasing.add_done_callback(self._releasing.discard)
+            answer = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if not (claim.is_done or route.to_the_end):
+                work.cancel()
+                await asyncio.wait({work})
             raise
-        kept = answer[2] if route.idempotency == "kept" else b""
-        await records.keep_answer(call.tenant.id, key_hash, token, status=answer[0], answer=kept)
+        if isinstance(answer, Problem):
+            raise answer
         return answer
 
     async def _done(self, route: ApiRoute, call: Call) -> tuple[int, list[Header], bytes]:
-        answer = await attempted(_problems_kept(route.call(call)))
+        answer = await self._worked(route, call)
+        if isinstance(answer, Problem):
+            raise answer
+        await asyncio.shield(self.memories.beside(self._settle(call)))
+        return answer
+
+    async def _done_once(
+        self, route: ApiRoute, call: Call, claim: _Claim
+    ) -> tuple[int, list[Header], bytes] | Problem:
+        """Carry out a request that came with a key. The key is released only where nothing was
+        done; from then on nothing stops it, and the answer is kept before all else."""
+        try:
+            answer = await self._worked(route, call)
+        except BaseException:
+            self._release(claim)
+            raise
+        if isinstance(answer, Problem):
+            self._release(claim)
+            return answer
+        claim.is_done = True
+        kept = answer[2] if route.idempotency == "kept" else b""
+        self.memories.beside(self._keep_answer(claim, answer[0], kept))
+        await claim.was_tried.wait()  # where that failed, the caller has its answer all the same
+        await self._settle(call)
+        return answer
+
+    def _release(self, claim: _Claim) -> None:
+        """Nobody waits for it: the answer is due, and the database may be away."""
+        self.memories.beside(
+            attempted(claim.records.release(claim.tenant, claim.key_hash, claim.token))
+        )
+
+    async def _keep_answer(self, claim: _Claim, status: int, answer: bytes) -> None:
+        """Keep what was answered, however often that has to be tried while nobody else may take the
+        request over."""
+        seconds, most = KEEP_AGAIN_SECONDS
+        while True:
+            kept = await attempted(
+                claim.records.keep_answer(
+                    claim.tenant, claim.key_hash, claim.token, status=status, answer=answer
+                )
+            )
+            claim.was_tried.set()
+            if not isinstance(kept, Failure):
+                return
+            if time.monotonic() + seconds > claim.ends_at:
+                LOG.error("an answer could not be kept for its Idempotency-Key: %s", kept.said)
+                return
+            await asyncio.sleep(seconds)
+            seconds = min(2 * seconds, most)
+
+    async def _worked(
+        self, route: ApiRoute, call: Call
+    ) -> tuple[int, list[Header], bytes] | Problem:
+        """What a request comes to. What models were asked is counted whatever becomes of it."""
+
+        def asked(use: ModelUse) -> None:
+            if use.purpose == "summary":
+                call.tokens += use.input_tokens + use.output_tokens
+                if call.is_charged:  # it went on beside the request, or was cut off with it
+                    self.memories.beside(self._settle(call))
+
+        metering = METER.set(asked)
+        answer: m.ApiAnswer | Problem | Failure | None = None
+        try:
+            answer = await attempted(_problems_kept(route.call(call)))
+        finally:
+            METER.reset(metering)
+            if not isinstance(answer, m.ApiAnswer):
+                self.memories.beside(self._settle(call))
         if isinstance(answer, Failure):
             problem = problem_of(answer.error, answer.said, keyed=call.keyed)
             if issubclass(answer.error, Exception) and problem.kind is ProblemKind.INTERNAL:
                 LOG.error("%s %s failed: %s", route.method, route.path, answer.said)
-            raise problem
+            return problem
         if isinstance(answer, Problem):
-            raise answer
-        await self._charge(call.tenant, call.tokens)
-        purged = await attempted(self._purge_sometimes(call))
-        if isinstance(purged, Failure):
-            LOG.error("what has expired could not be removed: %s", purged.said)
+            return answer
         return 200, [(b"content-type", b"application/json")], _ENCODER.encode(answer)
+
+    async def _settle(self, call: Call) -> None:
+        """Count what a request took; and once in a while remove what has expired."""
+        tokens, call.tokens, call.is_charged = call.tokens, 0, True
+        if time.monotonic() - self._purged_at > PURGE_SECONDS:
+            self._purged_at = time.monotonic()
+            self.memories.beside(self._purge(call.now))
+        await self._charge(call.tenant, tokens)
 
     async def _charge(self, tenant: Tenant, tokens: int) -> None:
         """Count tokens of work that is done: where that fails, the caller has its answer."""
@@ -569,19 +669,13 @@ class Service:
         if isinstance(charged, Failure):
             LOG.error("%d tokens could not be counted: %s", tokens, charged.said)
 
-    async def _purge_sometimes(self, call: Call) -> None:
-        served = self._served.get(call.tenant.id, 0) + 1
-        self._served[call.tenant.id] = served % PURGE_EVERY
-        if served >= PURGE_EVERY:
-            records = await self.memories.records()
-            await records.purge(
-                call.tenant.id,
-                now=call.now,
-                budgets={
-                    "requests per minute": self._budgets.period("requests per minute") - 60,
-                    "tokens per day": self._budgets.period("tokens per day") - 31,
-                },
-            )
+    async def _purge(self, now: float) -> None:
+        async def purge() -> None:
+            await (await self.memories.records()).purge_all(now=now)
+
+        purged = await attempted(purge())
+        if isinstance(purged, Failure):
+            LOG.error("what has expired could not be removed: %s", purged.said)
 
     def _mark(self, call: Call, *parts: bytes) -> bytes:
         """A keyed hash, so that a database gives away neither keys nor what was asked."""

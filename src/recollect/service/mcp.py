@@ -8,6 +8,7 @@ where it has not the scope `read`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
@@ -55,9 +56,13 @@ class RequestMemory(ServedMemory):
         """That of the request's tenant and space, which is made where a tool writes to it."""
         asked = _ASKED.get()
         await self._keep_space(asked.principal, scope)
-        yield asked.engine
-        # it may have been deleted meanwhile: what was written is to be found
-        await self._keep_space(asked.principal, scope)
+        try:
+            yield asked.engine
+        finally:
+            # it may have been deleted meanwhile: what was written is to be found, also where it
+            # was cut off
+            listing = self._memories.beside(self._keep_space(asked.principal, scope))
+        await asyncio.shield(listing)
 
     async def _keep_space(self, principal: Principal, scope: KeyScope) -> None:
         if scope == "write":

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from recollect.stores.postgres import PostgresFleet
     from recollect.stores.postgres.pool import Pool
     from recollect.stores.postgres.tenants import TenantRecords
+
+T = TypeVar("T")
 
 LOG: Final = logging.getLogger("recollect")
 CLOSE_SECONDS: Final = 5.0
@@ -93,6 +95,7 @@ class TenantMemories:
         self._closing: set[asyncio.Task[None]] = set()
         self._probe: asyncio.Task[NotReady | Failure | None] | None = None
         self._probed_at = 0.0
+        self._beside: set[asyncio.Task[Any]] = set()
 
     async def fleet(self) -> PostgresFleet:
         """The database; StoreError where it cannot be opened now."""
@@ -180,6 +183,18 @@ class TenantMemories:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
+    def beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin what goes on although nobody waits for it; `close` waits a while."""
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            LOG.debug("what went on beside a request failed: %s", type(error).__name__)
+
     async def not_ready(self) -> NotReady | None:
         """Why the database cannot be used; None where it answers a question.
 
@@ -206,6 +221,8 @@ class TenantMemories:
 
     async def close(self) -> None:
         """Write what is still to be written, and close everything."""
+        if self._beside:
+            await asyncio.wait(self._beside, timeout=CLOSE_SECONDS)
         closing = [_closed(memory) for memory in self._memories.values()]
         self._memories.clear()
         await asyncio.gather(*closing, *self._closing)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,9 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from recollect.boundary import Failure, attempted
 from recollect.engine.facts.book import list_facts
+from recollect.engine.keeper import HandedOver
 from recollect.engine.ledger import NotRebuilt, rebuild_request
 from recollect.engine.session import check_session_name
 from recollect.facts.results import FactFilter
@@ -38,7 +41,7 @@ from recollect.values.fact import Fact
 from recollect.values.reason import Cause
 from recollect.values.report import Report, StageLine
 from recollect.values.segment import SegmentId, StoredSegment
-from recollect.values.tenant import PERIOD_SECONDS, ApiKey, Tenant, tenant_space
+from recollect.values.tenant import PERIOD_SECONDS, ApiKey, AuditRecord, Tenant, tenant_space
 from recollect.values.upkeep import Certificate, ForgetOrder
 
 T = TypeVar("T")
@@ -47,6 +50,10 @@ MOST_JOBS: Final = 100
 MOST_EVENTS: Final = 200_000
 LARGE_BYTES: Final = 256 * 1_024
 """What is larger is read in a thread."""
+LOG: Final = logging.getLogger("recollect")
+_BEFORE_FACTS: Final = (-1e18, "")
+"""A time and an id before those of every fact."""
+_NOTE_AGAIN_SECONDS: Final = (0.1, 0.5)
 _NO_MODEL: Final = (
     "this service has no model for summaries: views are trimmed; ask its operator (models.provider)"
 )
@@ -73,7 +80,9 @@ class Call:
     keyed: bool = False
     """An Idempotency-Key came with it."""
     tokens: int = field(default=0)
-    """What it took in, for the tenant's budget."""
+    """What it took in and what models were asked for it, for the tenant's budget."""
+    is_charged: bool = False
+    """The tokens were counted; what comes later is counted by itself."""
 
     @property
     def space(self) -> str:
@@ -106,9 +115,18 @@ class Call:
             if self.writes and not memory.is_listed:
                 await records.add_space(self.tenant.id, self.space, at=self.now)
                 memory.is_listed = True
-            yield memory
-        if self.writes:  # it may have been deleted meanwhile: what was written is to be found
-            await records.add_space(self.tenant.id, self.space, at=self.now)
+            listing: asyncio.Task[None] | None = None
+            try:
+                yield memory
+            finally:
+                # It may have been deleted meanwhile: what was written is to be found, also where
+                # it was cut off. Who was cut off does not wait for it.
+                if self.writes:
+                    listing = self.memories.beside(
+                        records.add_space(self.tenant.id, self.space, at=self.now)
+                    )
+            if listing is not None:
+                await asyncio.shield(listing)
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[Store]:
@@ -130,8 +148,15 @@ class Call:
         return (str(self.tenant.id), self.route, *self.path.values())
 
 
-def _kept(where: str | None) -> Any:
+def _kept(where: HandedOver | None) -> Any:
     """Where something is; a problem unless it is in the store, or nothing is to be kept."""
+    if where == "stale":
+        raise Problem(
+            ProblemKind.STALE,
+            "another request of the session was first: send this one again, nothing is stored "
+            "twice",
+            retry_after=1.0,
+        )
     if where is not None and where != "store":
         raise Problem(
             ProblemKind.UNAVAILABLE,
@@ -186,7 +211,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
         where = _kept(await engine.hand_over(session, call.seconds))
         if any(line.stage == "read" and line.outcome == "failed" for line in context.report.lines):
             where = None  # it goes on as it came, and there is nothing to keep
-    call.tokens = context.report.tokens_after
+    call.tokens += context.report.tokens_after
     return m.PreparedAnswer(
         wire_request=msgspec.Raw(context.request),
         turn=context.report.turn,
@@ -223,7 +248,7 @@ async def observe(call: Call) -> m.ObservedAnswer:
             raise Problem(ProblemKind.INVALID, f"turn: {unknown[0].said}")
         _kept(await engine.hand_over(session, call.seconds))
         where = _kept(learned.archived)  # None: a newer request of the session was prepared
-    call.tokens = 0 if learned.usage is None else learned.usage.output_tokens
+    call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
     told = learned.to_dict()
     return m.ObservedAnswer(
         archived=where,
@@ -257,7 +282,7 @@ async def ingest(call: Call) -> m.IngestedAnswer:
         done = await memory.engine.ingest(
             call.session, raws, format=body.format, batch=body.batch, said_at=body.said_at
         )
-    call.tokens = done.tokens
+    call.tokens += done.tokens
     return m.IngestedAnswer(
         read=done.read,
         stored=done.stored,
@@ -279,8 +304,7 @@ async def compact(call: Call) -> m.CompactedAnswer:
             format=body.format,
             window_tokens=body.window_tokens,
         )
-        await engine.hand_over(session, call.seconds)
-    call.tokens = done.spent.input_tokens + done.spent.output_tokens
+        _kept(await engine.hand_over(session, call.seconds))
     return m.CompactedAnswer(
         compacted=done.compacted,
         convergence=done.convergence,
@@ -297,7 +321,7 @@ async def undo(call: Call) -> m.UndoneAnswer:
     session = call.session
     async with call.memory() as memory, memory.session(session):
         done = await memory.engine.undo(session)
-        await memory.engine.hand_over(session, call.seconds)
+        _kept(await memory.engine.hand_over(session, call.seconds))
     return m.UndoneAnswer(undone=done.undone is not None, reason=str(done.reason))
 
 
@@ -316,7 +340,7 @@ async def search(call: Call) -> m.FoundAnswer:
             said_before=body.said_before,
         )
         weigh = memory.engine.weigher.text
-        call.tokens = sum(weigh(one.text) for one in found.passages)
+        call.tokens += sum(weigh(one.text) for one in found.passages)
         call.tokens += sum(weigh(one.text) for one in found.facts)
     return m.FoundAnswer(
         passages=[
@@ -408,20 +432,23 @@ async def replay(call: Call) -> m.ReplayAnswer:
 
 async def export(call: Call) -> m.ExportAnswer:
     """All that a space holds, page by page: messages in the order of arrival, then facts."""
-    kind, place = call.after(["segments", 0])
+    kind, *place = call.after(["segments", 0])
+    if len(place) != (1 if kind == "segments" else 2):
+        raise Problem(ProblemKind.BAD_REQUEST, "cursor: it is of an older version; begin anew")
     limit = call.query.limit
     segments: Sequence[StoredSegment] = ()
     facts: list[Fact] = []
     cursor: str | None = None
     async with call.store() as store:
         if kind == "segments":
-            segments = await store.page(after=place, limit=limit)
+            segments = await store.page(after=place[0], limit=limit)
             full = len(segments) == limit
-            cursor = call.cursor(["segments", segments[-1].sequence] if full else ["facts", 0])
+            behind = ["segments", segments[-1].sequence] if full else ["facts", *_BEFORE_FACTS]
+            cursor = call.cursor(behind)
         else:
             found = await store.facts(superseded=True)
-            facts, more = _page(list(found[place:]), limit)
-            cursor = call.cursor(["facts", place + limit]) if more else None
+            facts, more = _page([one for one in found if [one.at, one.id] > place], limit)
+            cursor = call.cursor(["facts", facts[-1].at, facts[-1].id]) if more else None
     return m.ExportAnswer(
         segments=[_segment(one) for one in segments],
         facts=[_fact(one) for one in facts],
@@ -464,12 +491,17 @@ async def facts(call: Call) -> m.FactsAnswer:
             for one in await list_facts(store, asked)
             if query.session is None or one.session in (None, query.session)
         ]
-    place = call.after(0)
-    page, more = _page(found[place:], query.limit)
+    after = call.after([False, *_BEFORE_FACTS])
+    page, more = _page([one for one in found if _fact_place(one) > after], query.limit)
     return m.FactsAnswer(
         facts=[_fact(one) for one in page],
-        next=call.cursor(place + query.limit) if more else None,
+        next=call.cursor(_fact_place(page[-1])) if more else None,
     )
+
+
+def _fact_place(one: Fact) -> list[Any]:
+    """What facts are listed by: a page begins behind the last one, whatever was forgotten."""
+    return [not one.pinned, one.at, one.id]
 
 
 async def add_fact(call: Call) -> m.FactWrittenAnswer:
@@ -480,7 +512,7 @@ async def add_fact(call: Call) -> m.FactWrittenAnswer:
     async with call.memory() as memory:
         book = await memory.engine.facts(body.session)
         done = await book.add(body.content, type=body.type, subject=body.subject)
-        call.tokens = memory.engine.weigher.text(body.content)
+        call.tokens += memory.engine.weigher.text(body.content)
     if done.fact is None:
         raise Problem(ProblemKind.INVALID, done.reason)
     return m.FactWrittenAnswer(id=done.fact.id, outcome=done.outcome)
@@ -560,8 +592,8 @@ async def delete(call: Call) -> m.CertificateAnswer:
     fleet = await call.memories.fleet()
     store = await fleet.space(tenant_space(call.tenant.id, call.space))
     call.memories.drop(call.tenant.id, call.space)
-    certificate = await delete_space(store, named=call.space, now=call.now)
-    await records.remove_space(call.tenant, call.space, actor=_actor(call), at=call.now)
+    let_go = partial(records.remove_space, call.tenant, call.space, actor=_actor(call), at=call.now)
+    certificate = await delete_space(store, named=call.space, now=call.now, let_go=let_go)
     return m.CertificateAnswer(certificate=certificate_json(certificate))
 
 
@@ -656,5 +688,16 @@ def _actor(call: Call) -> str:
 async def _note(call: Call, act: str, subject: str) -> None:
     from recollect.stores.postgres.tenants import audit_record
 
-    records = await call.memories.records()
-    await records.note(audit_record(call.tenant, _actor(call), act, subject, call.now))
+    record = audit_record(call.tenant, _actor(call), act, subject, call.now)
+    for seconds in (*_NOTE_AGAIN_SECONDS, None):
+        noted = await attempted(_noted(call.memories, record))
+        if not isinstance(noted, Failure):
+            return
+        if seconds is None:  # what was done is done: its certificate goes out all the same
+            LOG.error("%r is missing in the audit log of %s: %s", act, call.tenant.id, noted.said)
+        else:
+            await asyncio.sleep(seconds)
+
+
+async def _noted(memories: TenantMemories, record: AuditRecord) -> None:
+    await (await memories.records()).note(record)

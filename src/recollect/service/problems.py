@@ -41,7 +41,6 @@ class ProblemKind(Enum):
     TENANT_BUSY = ("tenant-busy", 429, "Too many requests of the tenant wait")
     INTERNAL = ("internal", 500, "Something failed that should not")
     BUSY = ("busy", 503, "The node is busy")
-    DRAINING = ("draining", 503, "The node is going away")
     UNAVAILABLE = ("unavailable", 503, "The store is away")
     DEADLINE = ("deadline", 504, "It was not done in time")
 

@@ -286,10 +286,24 @@ class DeletesItself(Protocol):
         """Remove everything; how many rows, by what they are."""
 
 
-async def delete_space(store: DeletesItself, *, named: str, now: float) -> Certificate:
-    """Remove a space with all that it holds, which its people call `named`."""
+async def delete_space(
+    store: DeletesItself,
+    *,
+    named: str,
+    now: float,
+    let_go: Callable[[], Awaitable[None]] | None = None,
+) -> Certificate:
+    """Remove a space with all that it holds, which its people call `named`.
+
+    `let_go` removes its name from a list of names. What was written until then is removed after
+    it: no name would lead to it. Who writes later lists the name again.
+    """
     engine = (await store.stats()).engine
-    return certify_deletion(named, await store.delete(), engine=engine, now=now)
+    counts = Counter(await store.delete())
+    if let_go is not None:
+        await let_go()
+        counts.update(await store.delete())
+    return certify_deletion(named, counts, engine=engine, now=now)
 
 
 def certify_deletion(

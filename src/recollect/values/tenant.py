@@ -17,6 +17,11 @@ PERIOD_SECONDS: Final[dict[BudgetName, int]] = {
     "requests per minute": 60,
     "tokens per day": 86_400,
 }
+PERIODS_KEPT: Final[dict[BudgetName, int]] = {
+    "requests per minute": 60,
+    "tokens per day": 7,
+}
+"""For how many periods it stays known what was spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,12 @@ ACROSS_SPACES = {
 }
 """Questions across spaces: which have work, which there are, when tables were rewritten. Row
 security lets only a worker, or the owner, see more than its own."""
-ACROSS_TENANTS = {("tenants", "_TENANT_NAMED"), ("tenants", "_TENANTS"), ("tenants", "_WHOLE_LOG")}
+ACROSS_TENANTS = {
+    ("tenants", "_TENANT_NAMED"),
+    ("tenants", "_TENANTS"),
+    ("tenants", "_WHOLE_LOG"),
+    ("tenants", "_DELETED"),
+}
 """Questions of who runs a service, which row security answers to nobody else."""
 OUTSIDE = {"schema", "citus", "database_check", "roles"}
 """Run by the owner: the catalogue and the record of versions; and what asks nodes one by one."""

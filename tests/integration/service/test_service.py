@@ -405,7 +405,7 @@ def test_budgets_hold_over_all_nodes_and_say_which(database: TestDatabase) -> No
 def test_work_that_is_done_is_answered_although_it_cannot_be_counted(
     database: TestDatabase, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.service.app.PURGE_EVERY", 1)
+    monkeypatch.setattr("recollect.service.app.PURGE_SECONDS", -1.0)
     here = Caller(node.url, add_tenant(database, "uncounted", tokens=1_000)[1])
     user = urlsplit(database.app_url).username
     with psycopg.connect(database.admin_url, autocommit=True) as owner:

@@ -118,6 +118,7 @@ class PostgresFleet:
 
     def __init__(self, pool: Pool, server: Server, *, admin_url: str | None = None) -> None:
         self._pool = pool
+        self._tenants = TenantRecords(pool)
         self.server = server
         self.admin_url = admin_url
         self.memos = candidates.SearchMemos()
@@ -207,7 +208,7 @@ class PostgresFleet:
 
     def tenants(self) -> TenantRecords:
         """Who may ask for which space, for a service."""
-        return TenantRecords(self._pool)
+        return self._tenants
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:

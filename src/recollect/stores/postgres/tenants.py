@@ -2,16 +2,20 @@
 
 Always holds: every transaction names one tenant, and row-level security keeps it to that one's
 rows; a key that is unknown, and a key of another tenant, are the same to who asks. An operator may
-read the list of tenants and the log across all of them. Each method is one transaction.
+read the list of tenants and the log across all of them. Each method is one transaction, but
+`purge_all`. Leases go by the server's clock, as every node tells it.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Final, LiteralString, cast
 from uuid import UUID, uuid4
 
 from recollect.stores.postgres.pool import Pool, Transaction
 from recollect.values.tenant import (
+    PERIOD_SECONDS,
+    PERIODS_KEPT,
     ApiKey,
     AuditRecord,
     BudgetName,
@@ -137,6 +141,9 @@ _WHOLE_LOG: Final = """
 _DELETED: Final = """
     SELECT DISTINCT tenant_id FROM recollect.audit_log WHERE act = %s AND subject = %s
 """
+_SERVER_TIME: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
+COMPARE_SECONDS: Final = 60.0
+"""So often the server's clock is compared with ours."""
 _TENANT_DELETED: Final = "tenant deleted"
 END_OF_TIME: Final = 1e18
 """A point in time behind every record."""
@@ -147,6 +154,21 @@ class TenantRecords:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self._ahead_seconds, self._compared_at = 0.0, -COMPARE_SECONDS
+
+    async def _server_ahead(self) -> float:
+        """How many seconds the server's clock is ahead of ours, as it was lately.
+
+        It is asked for by itself: Citus takes no time of its own in a statement that writes.
+        """
+        if time.monotonic() - self._compared_at >= COMPARE_SECONDS:
+            async with self._pool.tenant_transaction(None, read=True) as work:
+                sent_at = time.time()
+                row = await work.row(_SERVER_TIME, ())
+                ours = (sent_at + time.time()) / 2
+            assert row is not None
+            self._ahead_seconds, self._compared_at = float(row[0]) - ours, time.monotonic()
+        return self._ahead_seconds
 
     # Tenants
 
@@ -282,16 +304,18 @@ class TenantRecords:
         """Whether this request is to be carried out now, by whoever asks, or was already.
 
         Whoever carries it out has it for `lease_seconds`: when that time is over and no answer
-        was kept, it died, and the next to come takes it over.
+        was kept, it died, and the next to come takes it over. `now` and `running_until` are by
+        the caller's clock, what is kept by the server's.
         """
-        token = uuid4().hex
+        token, ahead = uuid4().hex, await self._server_ahead()
+        now += ahead
         lease = (token, now + lease_seconds, now + keep_seconds)
         async with self._pool.tenant_transaction(tenant) as work:
             if await work.row(_CLAIM, (tenant, key_hash, request_hash, *lease)) is not None:
                 return IdempotentAnswer(same_request=True, lease_token=token)
             row = await work.row(_CLAIMED, (tenant, key_hash))
             if row is None:  # purged in between: the next try finds nothing in its way
-                return IdempotentAnswer(same_request=True, running_until=now)
+                return IdempotentAnswer(same_request=True, running_until=now - ahead)
             known, held_by, lease_ends, ends, status, answer = row
             if ends >= now:
                 if bytes(known) != request_hash:
@@ -300,7 +324,7 @@ class TenantRecords:
                     kept = None if answer is None else bytes(answer)
                     return IdempotentAnswer(same_request=True, status=status, answer=kept)
                 if held_by is not None and lease_ends > now:
-                    return IdempotentAnswer(same_request=True, running_until=lease_ends)
+                    return IdempotentAnswer(same_request=True, running_until=lease_ends - ahead)
             await work.send(_TAKE_OVER, (request_hash, *lease, tenant, key_hash))
         return IdempotentAnswer(same_request=True, lease_token=token)
 
@@ -332,14 +356,21 @@ class TenantRecords:
             row = await work.row(_SPENT, (tenant, budget, period))
         return 0 if row is None else int(row[0])
 
-    async def purge(
-        self, tenant: UUID, *, now: float, budgets: dict[BudgetName, int] | None = None
-    ) -> None:
-        """Remove answers that are kept no longer, and budgets of periods before these."""
+    async def purge(self, tenant: UUID, *, now: float) -> None:
+        """Remove answers and budgets that are kept no longer."""
         async with self._pool.tenant_transaction(tenant) as work:
             await work.send(_PURGE_ANSWERS, (tenant, now))
-            for budget, period in (budgets or {}).items():
+            for budget, kept in PERIODS_KEPT.items():
+                period = int(now // PERIOD_SECONDS[budget]) - kept
                 await work.send(_PURGE_USAGE, (tenant, budget, period))
+
+    async def purge_all(self, *, now: float) -> None:
+        """The same for every tenant, one after the other."""
+        after = ""
+        while page := await self.tenants(after=after):
+            for tenant in page:
+                await self.purge(tenant.id, now=now)
+            after = page[-1].name
 
     # Audit log
 

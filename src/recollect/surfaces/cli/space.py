@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -72,9 +73,8 @@ async def _delete_of_tenant(fleet: PostgresFleet, tenant: str, name: str) -> Cer
             "`recollect space list` shows all, by the tenant's id"
         )
     store = await fleet.space(tenant_space(owner.id, name))
-    certificate = await delete_space(store, named=name, now=time.time())
-    await records.remove_space(owner, name, actor=actor(), at=time.time())
-    return certificate
+    let_go = partial(records.remove_space, owner, name, actor=actor(), at=time.time())
+    return await delete_space(store, named=name, now=time.time(), let_go=let_go)
 
 
 @space.command("expire")

@@ -79,6 +79,8 @@ class Voice:
 
 FLEET_IDLE_SECONDS: Final = 2.0
 JOBS_A_VISIT: Final = 20
+PURGE_SECONDS: Final = 3_600.0
+"""So often what has expired of tenants' records is removed."""
 QUIET_SECONDS: Final = 30.0
 """How long a space is left alone that had due jobs and gave none: paused, or over its budget."""
 
@@ -108,6 +110,7 @@ class FleetWorker:
         self._voice, self._due_age = voice, due_age
         self._quiet_until: dict[str, float] = {}
         self._unreached: tuple[str, ...] = ()
+        self._purged_at = -PURGE_SECONDS
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve spaces until `stop` is set; a server that is away is asked again."""
@@ -133,6 +136,12 @@ class FleetWorker:
     async def _serve(self, stop: asyncio.Event) -> int:
         """Visit the spaces that have waited longest; returns how many jobs were taken."""
         now = time.time()
+        if now - self._purged_at >= PURGE_SECONDS:
+            self._purged_at = now
+            try:
+                await self._fleet.tenants().purge_all(now=now)
+            except StoreError as error:  # the jobs go on
+                self._voice.say(f"what has expired of tenants' records is still there: {error}")
         self._quiet_until = {name: at for name, at in self._quiet_until.items() if at > now}
         limit = 4 * self._concurrency + len(self._quiet_until)
         due = await self._fleet.spaces_with_due_jobs(now, limit=limit)
