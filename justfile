@@ -39,6 +39,10 @@ schema-service *ARGS:
 service-faults *ARGS:
     python -m tests.harness.service_faults {{ARGS}}
 
+# Ten minutes of mixed load on two nodes and a worker: memory stays flat; then an idle node does not grow
+service-soak *ARGS:
+    python -m tests.harness.service_faults.soak {{ARGS}}
+
 # Processes and servers killed, stopped and taken away at full size; non-zero on any loss
 crash *ARGS:
     python -m tests.harness.crash {{ARGS}}
@@ -66,6 +70,7 @@ full:
     just crash
     just soak
     just soak-gateway
+    just service-soak
 
 # A real model at a 4,096-token window: 30,000 tokens through real overflows and compactions
 real-model *ARGS:
