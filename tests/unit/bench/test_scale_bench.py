@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.sizes import only_in_full
 
 from recollect_bench import scale
 from recollect_bench.command import bench
@@ -28,6 +29,7 @@ def committed() -> ScaleResult:
     return ScaleResult.read(json.loads((DOCS / "capacity.json").read_text(encoding="utf-8")))
 
 
+@only_in_full
 def test_a_small_run_measures_everything(tmp_path: Path) -> None:
     result = scale.run(quick=True, write=str(tmp_path))
     figures = result.figures
@@ -112,3 +114,7 @@ def test_latencies_are_those_of_the_kind_that_is_asked_for() -> None:
     assert run.milliseconds(0.99) == pytest.approx(900)
     assert run.milliseconds(0.5, "ingest") == 0
     assert run.failed == 1
+
+
+def test_the_page_tells_figures_of_a_whole_run() -> None:
+    assert scale.QUICK_NOTE not in committed().notes
