@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from recollect import open_memory
-from recollect.errors import StoreCorrupt, StoreError, StoreUnavailable
+from recollect.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreUnavailable
 from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
 from recollect.stores.postgres.schema import VERSION, migrations
 from recollect.stores.postgres.sessions import encode_chunk
@@ -164,7 +164,7 @@ def test_another_version_is_told_apart(database: TestDatabase) -> None:
         "INSERT INTO recollect.schema_versions VALUES"
         f" ({VERSION + 1}, 'pre', 'next', 0), ({VERSION + 1}, 'post', 'next', 0)"
     )
-    assert asyncio.run(change(newer)).startswith(StoreCorrupt.__name__)
+    assert asyncio.run(change(newer)).startswith(SchemaMismatch.__name__)
     older = "DELETE FROM recollect.schema_versions"
     said = asyncio.run(change(older))
     assert "recollect db migrate" in said

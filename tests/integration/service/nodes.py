@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -78,6 +79,18 @@ class Caller:
 
     def post(self, path: str, body: Any, **given: Any) -> Any:
         return self("POST", path, json=body, **given).json()
+
+
+def served_at(process: subprocess.Popen[str], told: list[str] | None = None) -> str:
+    """The address that `recollect serve` tells on its standard error once it serves; `told` takes
+    what it says before that."""
+    assert process.stderr is not None
+    told = [] if told is None else told
+    for line in process.stderr:
+        if line.startswith("Recollect serves on "):
+            return line.split()[3].rstrip(":")
+        told.append(line)
+    raise RuntimeError("".join(told))
 
 
 def add_tenant(

@@ -21,7 +21,7 @@ import psycopg
 import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
-from tests.integration.service.nodes import Node, add_key, add_tenant, chat, reply
+from tests.integration.service.nodes import Node, add_key, add_tenant, chat, reply, served_at
 from tests.sizes import at_size
 
 from recollect.client import MemoryClient
@@ -194,8 +194,7 @@ class KilledNode:
                 "RECOLLECT_JOBS__IN_PROCESS": "false",
             },
         )
-        assert self.process.stderr is not None
-        self.url = self.process.stderr.readline().split()[3].rstrip(":")
+        self.url = served_at(self.process)
         self.port = int(self.url.rsplit(":", 1)[1])
 
     def kill(self) -> None:

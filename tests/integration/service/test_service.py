@@ -32,6 +32,7 @@ from tests.integration.service.nodes import (
     chat,
     node_settings,
     reply,
+    served_at,
 )
 from tests.sizes import at_size
 
@@ -664,7 +665,8 @@ def test_a_node_drains_before_it_ends(database: TestDatabase, caller: Caller) ->
         },
     )
     assert process.stderr is not None
-    url = process.stderr.readline().split()[3].rstrip(":")
+    before = list[str]()
+    url = served_at(process, before)
     here = Caller(url, caller.key)
     assert here("GET", "/readyz").json()["status"] == "ok"
     process.send_signal(signal.SIGTERM)
@@ -676,7 +678,7 @@ def test_a_node_drains_before_it_ends(database: TestDatabase, caller: Caller) ->
     assert here.get("/v1/tenant")["name"] == "main"
     with process:
         assert process.wait(10) == 0
-        assert process.stderr.read().count("RECOLLECT_SECRET is not set") == 1
+        assert "".join([*before, process.stderr.read()]).count("RECOLLECT_SECRET is not set") == 1
 
 
 def test_the_document_names_every_route() -> None:

@@ -91,7 +91,10 @@ def _space_meant(context: click.Context, _: click.Parameter, given: str | None) 
         return given
     if context.resilient_parsing or context.params.get("url") is not None:
         return DEFAULT_SPACE
-    here = space_here(config.load_settings().settings.store.url)
+    url = config.load_settings().settings.store.url
+    if url is not None:  # a file holds one space, and a server's are not of this machine
+        return DEFAULT_SPACE
+    here = space_here(None)
     if here != DEFAULT_SPACE:
         click.echo(f"recollect: this project's memory, --space {shlex.quote(here)}", err=True)
     return here
