@@ -191,7 +191,10 @@ def test_a_client_that_goes_away_before_the_first_byte_ends_it_too() -> None:
         parts = urlsplit(running.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
         connection.request("POST", PATHS["anthropic"], body_of("anthropic", ["wait for it"]))
-        time.sleep(0.5)
+        until = time.monotonic() + 10
+        while not server.asked and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(0.2)
         connection.close()
         assert server.wait_until_hung_up(1.0)
 
