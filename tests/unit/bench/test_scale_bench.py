@@ -114,7 +114,3 @@ def test_latencies_are_those_of_the_kind_that_is_asked_for() -> None:
     assert run.milliseconds(0.99) == pytest.approx(900)
     assert run.milliseconds(0.5, "ingest") == 0
     assert run.failed == 1
-
-
-def test_the_page_tells_figures_of_a_whole_run() -> None:
-    assert scale.QUICK_NOTE not in committed().notes
