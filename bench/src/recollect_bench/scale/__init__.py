@@ -28,7 +28,13 @@ from recollect_bench.gateway.processes import ServerProcess
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 from recollect_bench.result import BenchResult, figure_text
 from recollect_bench.scale import fleet
-from recollect_bench.scale.capacity import ScaleResult, capacity_figures, page, write_docs
+from recollect_bench.scale.capacity import (
+    QUICK_NOTE,
+    ScaleResult,
+    capacity_figures,
+    page,
+    write_docs,
+)
 from recollect_bench.scale.fleet import BenchTenant
 from recollect_bench.scale.load import (
     MIX,
@@ -119,7 +125,6 @@ QUICK: Final = Sizes(
     repeats=1,
     idle_seconds=0.5,
 )
-QUICK_NOTE: Final = "a quick run: small sizes; its figures are not to be quoted"
 
 
 def run(

@@ -277,6 +277,9 @@ def page(result: ScaleResult, assumed: Assumptions | None = None) -> str:
     )
 
 
+QUICK_NOTE: Final = "a quick run: small sizes; its figures are not to be quoted"
+
+
 def _head(result: ScaleResult) -> Iterator[str]:
     figures = result.figures
     yield "# Capacity: what a fleet needs"
@@ -286,6 +289,9 @@ def _head(result: ScaleResult) -> Iterator[str]:
     yield "all of it shared by PostgreSQL 18, one node of `recollect serve` and the load generator."
     yield "Requests came over HTTP when they came (open model)."
     yield ""
+    if QUICK_NOTE in result.notes:  # before the tables, where nobody misses it
+        yield f"**This is {QUICK_NOTE}.** `just scale` measures at the stated sizes."
+        yield ""
     yield f"![Latency against rate]({_PICTURES[0]})"
     yield ""
     yield f"![Latency against the number of spaces]({_PICTURES[1]})"
