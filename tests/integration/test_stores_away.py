@@ -390,11 +390,12 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
                 await talk.exchange(memory)
             assert await memory.settle() == 0
             disk.fill()
-            over, told, since, slowest = 0, 0, time.monotonic(), 0.0
+            over, told, since = 0, 0, time.monotonic()
+            took: list[float] = []
             while (full := time.monotonic() - since) < 2 * patience:
                 begun = time.monotonic()
                 context = await talk.exchange(memory)
-                slowest = max(slowest, time.monotonic() - begun)
+                took.append(time.monotonic() - begun)
                 over += context.report.over_limit
                 failed = [
                     said for outcome, said in lines_of(context, "ingest") if outcome == "failed"
@@ -410,7 +411,9 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
                 await asyncio.sleep(0.05)
             assert told
             assert over, "what is durable nowhere stayed in the view at first"
-            assert slowest < 0.6
+            *others, finds_out = sorted(took)
+            assert others[-1] < 0.6
+            assert finds_out < 2.0
             assert await memory.settle(0) > 0, "what is kept nowhere is counted"
             disk.free()
             assert await memory.settle(10) == 0

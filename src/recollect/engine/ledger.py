@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, TypeVar, cast
@@ -37,7 +37,7 @@ from recollect.values.batch import (
     SessionWrite,
     TurnRecord,
 )
-from recollect.values.edit import Carried, Cut, Edit, Insert, Shorten
+from recollect.values.edit import Carried, Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, Row, SessionId, SessionState, newest_cut
 from recollect.values.message import EntryKey, MessageId, ToolResult
 from recollect.values.model import FormatName, Request
@@ -254,8 +254,24 @@ def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
 
 
 def _edits_body(report: Report) -> bytes:
+    """Which edits began and ended, and why. What they show stands in the rows of this turn and of
+    those before: to keep it here again would double what a turn with a recalled block takes."""
+
     def written(edit: Edit) -> dict[str, object]:
-        return {"kind": type(edit).__name__, **asdict(edit), "reason": edit.reason.to_dict()}
+        told: dict[str, object] = {
+            "kind": type(edit).__name__,
+            "stage": edit.stage,
+            "anchor": edit.anchor,
+            "turn": edit.turn,
+            "reason": edit.reason.to_dict(),
+        }
+        if isinstance(edit, LeaveOut | Shorten):
+            told["part"] = edit.part
+        if isinstance(edit, Insert):
+            told |= {"placement": edit.placement, "recalled": edit.recalled}
+        if isinstance(edit, Cut):
+            told |= {"number": edit.number, "covers": len(edit.covers)}
+        return told
 
     return encode(
         {

@@ -11,17 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from urllib.parse import parse_qsl, unquote_to_bytes
-from uuid import UUID
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -29,97 +24,49 @@ import recollect
 from recollect.boundary import Failure, attempted
 from recollect.config import Settings
 from recollect.engine.background import METER
-from recollect.gateway.asgi import NoBody, Receive, Send, read_body, unless_gone
+from recollect.gateway.asgi import NoBody, Receive, Send, read_body
 from recollect.service import models as m
 from recollect.service.api import PREFIX, ApiRoute, matching, openapi
 from recollect.service.cursors import Cursors
-from recollect.service.keys import GivenKey, opens, read_key
-from recollect.service.limits import Budgets, FairQueue, Intake, Taking
+from recollect.service.idempotency import Claim, IdempotencyKeys
+from recollect.service.limits import Budgets, Intake, Taking
 from recollect.service.logs import RequestRecord
 from recollect.service.memories import TenantMemories
 from recollect.service.operations import Call, aside
+from recollect.service.principals import Principal, Principals
 from recollect.service.problems import Problem, ProblemKind, again, problem_of
+from recollect.service.queue import FairQueue
+from recollect.service.requests import (
+    Answer,
+    Header,
+    Incoming,
+    Scope,
+    decoded,
+    mcp_texts,
+    read_query,
+    read_request,
+    replaying,
+    traceparent,
+    unless_gone_after,
+)
 from recollect.telemetry import measured
 from recollect.values.model import ModelUse
-from recollect.values.tenant import ApiKey, Tenant, tenant_space
+from recollect.values.tenant import Tenant, tenant_space
 from recollect.wiring.stores import SECRET_VARIABLE
 
-if TYPE_CHECKING:
-    from recollect.stores.postgres.tenants import TenantRecords
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Header: TypeAlias = tuple[bytes, bytes]
-MountedApp: TypeAlias = Callable[[Scope, Receive, Send, "Principal"], Awaitable[None]]
+MountedApp: TypeAlias = Callable[[Scope, Receive, Send, Principal], Awaitable[None]]
 """An application beside the API, for a request whose key and space are known."""
 MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextManager[MountedApp]]
 """Opens it for the memories of a node and the deployment's secret."""
 
 LOG: Final = logging.getLogger("recollect")
-MOST_KEYS: Final = 10_000
-MOST_REFUSED_KEYS: Final = 1_000
-"""Keys that open nothing are remembered apart, so that inventing them forgets no good one."""
-KEYS_LOOKED_UP: Final = 2
-"""So many keys that a node has not seen are asked of the database at once."""
-KEYS_WAITING: Final = 200
-"""So many more wait for that; others are told to come again."""
-OLD_KEY_SECONDS: Final = 1.0
-"""While a key is looked up again, others go by what was known of it, so long at most."""
 BODY_SECONDS: Final = 30.0
 """So long a body may take to come, whatever the deadline."""
 PURGE_SECONDS: Final = 3_600.0
 """So often a node removes what has expired of all tenants' records."""
 LEAST_SECONDS: Final = 0.01
 MCP_ROUTE: Final = f"{PREFIX}/spaces/{{space}}/mcp"
-LEASE_MARGIN_SECONDS: Final = 1.0
-FINISH_SECONDS: Final = 15.0
-"""How long work that is carried to its end may take beyond its request's deadline."""
-KEEP_AGAIN_SECONDS: Final = (0.1, 2.0)
-"""After so long it is tried again to keep an answer; at most, after every failure twice that."""
-_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,255}")
-_MOST_NAME: Final = 512
 _ENCODER: Final = msgspec.json.Encoder()
-_OF_REQUESTS: Final = frozenset({"messages", "model", "input", "system", "tools", "max_tokens"})
-"""What is taken for a part of a provider's request."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
-    """Who asks: one tenant, by one of its keys."""
-
-    tenant: Tenant
-    key: ApiKey
-    space: str = ""
-    """The space that the path names, for mounted applications."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Incoming:
-    """A request before it is known what it wants."""
-
-    method: str
-    parts: tuple[str, ...]
-    query: str
-    headers: dict[str, str]
-    target: bytes
-    began: float
-    record: RequestRecord
-    body: bytes = field(default=b"", repr=False)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Claim:
-    """A request with an Idempotency-Key that this node carries out."""
-
-    records: TenantRecords
-    tenant: UUID
-    key_hash: bytes = field(repr=False)
-    token: str = field(repr=False)
-    ends_at: float
-    """When another try may take it over, by the loop's clock."""
-    is_done: bool = False
-    """What it does is done: it is never to be done again."""
-    was_tried: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-    """Set when it was tried to keep its answer."""
 
 
 class Service:
@@ -139,7 +86,6 @@ class Service:
         serve = settings.serve
         self._serve = serve
         self.memories = memories or TenantMemories(settings, url)
-        self._secret = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
         self._cursors = Cursors(secret)
         self._budgets = Budgets()
         self._queue = FairQueue(
@@ -151,11 +97,10 @@ class Service:
         self._mount_mcp = mcp
         self._mcp: MountedApp | None = None
         self._deployment_secret = secret
-        self._keys: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
-        self._refused_keys: OrderedDict[bytes, float] = OrderedDict()
-        self._key_lookups = asyncio.Semaphore(KEYS_LOOKED_UP)
-        self._keys_waiting = 0
-        self._renewing: dict[bytes, asyncio.Task[Principal | Failure | None]] = {}
+        self._principals = Principals(serve, self.memories)
+        self._idempotency = IdempotencyKeys(
+            self.memories, secret, keep_seconds=serve.idempotency_hours * 3_600.0
+        )
         self._intake = Intake(serve.max_requests, max_body_bytes=serve.max_body_bytes)
         self._purged_at = time.monotonic()
         self._document = _ENCODER.encode(openapi())
@@ -203,7 +148,7 @@ class Service:
     async def _serve_one(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = RequestRecord(method=scope["method"])
         began = time.perf_counter()
-        with measured("request", record.operation, parent=_traceparent(scope)) as heard:
+        with measured("request", record.operation, parent=traceparent(scope)) as heard:
             try:
                 await self._answer(scope, receive, send, record)
             finally:
@@ -235,7 +180,7 @@ class Service:
 
     async def _answered(
         self, scope: Scope, receive: Receive, send: Send, record: RequestRecord
-    ) -> tuple[int, list[Header], bytes] | Problem | None:
+    ) -> Answer | Problem | None:
         try:
             incoming = read_request(scope, record)
             if (page := await self._open_page(incoming)) is not None:
@@ -244,7 +189,7 @@ class Service:
         except Problem as problem:
             return problem
 
-    async def _open_page(self, incoming: Incoming) -> tuple[int, list[Header], bytes] | None:
+    async def _open_page(self, incoming: Incoming) -> Answer | None:
         """What is answered to everybody."""
         if incoming.parts == ("openapi.json",) and incoming.method == "GET":
             incoming.record.operation = "openapi"
@@ -269,11 +214,11 @@ class Service:
 
     async def _for_tenant(
         self, scope: Scope, incoming: Incoming, receive: Receive, send: Send
-    ) -> tuple[int, list[Header], bytes] | None:
+    ) -> Answer | None:
         seconds = self._seconds(incoming)
         try:
             async with asyncio.timeout(seconds):
-                principal = await self._principal(incoming.headers.get("authorization", ""))
+                principal = await self._principals.of(incoming.headers.get("authorization", ""))
                 record = incoming.record
                 record.tenant = principal.tenant.id
                 if self._is_mcp(incoming.parts):
@@ -364,74 +309,6 @@ class Service:
             raise Problem(ProblemKind.METHOD, "see /openapi.json", allow=", ".join(sorted(found)))
         return found[incoming.method]
 
-    async def _principal(self, header: str) -> Principal:
-        """Who asks; a key that is unknown, has ended or was revoked is none."""
-        scheme, _, text = header.partition(" ")
-        given = read_key(text.strip()) if scheme.lower() == "bearer" else None
-        found = None if given is None else await self._known(given)
-        if found is None or given is None or not opens(given, found.key, now=time.time()):
-            raise Problem(
-                ProblemKind.UNAUTHORIZED, "bring a valid key as `Authorization: Bearer rk_…`"
-            )
-        return found
-
-    async def _known(self, given: GivenKey) -> Principal | None:
-        """Whose key it is, asked of the database where that was not done lately."""
-        now = time.monotonic()
-        since = now - self._serve.key_cache_seconds
-        if self._refused_keys.get(given.hash, since) > since:
-            return None
-        known = self._keys.get(given.hash)
-        if known is None:
-            return await self._looked_up_in_turn(given)
-        self._keys.move_to_end(given.hash)
-        if known[0] > since:
-            return known[1]
-        renewing = self._renewing.get(given.hash)
-        if renewing is not None and known[0] > since - OLD_KEY_SECONDS:
-            return known[1]
-        return await self._renewed(given, renewing)
-
-    async def _renewed(
-        self, given: GivenKey, renewing: asyncio.Task[Principal | Failure | None] | None
-    ) -> Principal | None:
-        """What the database says of a known key now: all who wait for that ask once."""
-        if renewing is None:
-            work = asyncio.wait_for(self._looked_up(given), self._serve.max_deadline_seconds)
-            renewing = self._renewing[given.hash] = asyncio.create_task(attempted(work))
-            renewing.add_done_callback(lambda _: self._renewing.pop(given.hash, None))
-        found = await asyncio.shield(renewing)  # whoever asked first may hang up
-        if isinstance(found, Failure):
-            raise problem_of(found.error, found.said)
-        return found
-
-    async def _looked_up_in_turn(self, given: GivenKey) -> Principal | None:
-        """A key that may be invented: few at once, so that the others' requests do not wait."""
-        if self._keys_waiting >= KEYS_WAITING:
-            raise Problem(ProblemKind.BUSY, "too many unknown keys: come again", retry_after=1.0)
-        self._keys_waiting += 1
-        try:
-            async with self._key_lookups:
-                known = self._keys.get(given.hash)  # somebody else asked meanwhile
-                return await self._looked_up(given) if known is None else known[1]
-        finally:
-            self._keys_waiting -= 1
-
-    async def _looked_up(self, given: GivenKey) -> Principal | None:
-        now = time.monotonic()
-        records = await self.memories.records()
-        found = await records.key(given.tenant, given.id)
-        if found is None or not opens(given, found[0], now=time.time()):
-            self._keys.pop(given.hash, None)
-            self._refused_keys[given.hash] = now
-            while len(self._refused_keys) > MOST_REFUSED_KEYS:
-                self._refused_keys.popitem(last=False)
-            return None
-        self._keys[given.hash] = (now, Principal(key=found[0], tenant=found[1]))
-        while len(self._keys) > MOST_KEYS:
-            self._keys.popitem(last=False)
-        return self._keys[given.hash][1]
-
     async def _take(self, tenant: Tenant) -> None:
         """Count a request of a tenant; Problem where a budget is spent."""
         if tenant.requests_per_minute is None and tenant.tokens_per_day is None:
@@ -513,116 +390,27 @@ class Service:
             keyed=route.idempotency != "none" and "idempotency-key" in incoming.headers,
         )
 
-    async def _carried_out(
-        self, route: ApiRoute, call: Call, incoming: Incoming
-    ) -> tuple[int, list[Header], bytes]:
+    async def _carried_out(self, route: ApiRoute, call: Call, incoming: Incoming) -> Answer:
         key = incoming.headers.get("idempotency-key")
         if key is None or route.idempotency == "none":
             return await self._done(route, call)
-        if _TOKEN.fullmatch(key) is None:
-            raise Problem(
-                ProblemKind.BAD_REQUEST, "Idempotency-Key: up to 255 visible ASCII characters"
-            )
-        records = await self.memories.records()
-        key_hash = self._mark(call, b"key", key.encode())
-        lease_seconds = call.seconds + LEASE_MARGIN_SECONDS
-        lease_seconds += FINISH_SECONDS if route.to_the_end else 0.0
-        claimed = await records.claim(
-            call.tenant.id,
-            key_hash,
-            self._mark(call, b"request", incoming.method.encode(), incoming.target, incoming.body),
-            now=call.now,
-            lease_seconds=lease_seconds,
-            keep_seconds=self._serve.idempotency_hours * 3_600.0,
-        )
-        if not claimed.same_request:
-            raise Problem(ProblemKind.KEY_REUSED, "take a new Idempotency-Key for another request")
-        if claimed.running_until is not None:
-            raise Problem(
-                ProblemKind.IN_PROGRESS,
-                "it is under way, perhaps on a node that died: try again",
-                retry_after=max(0.0, claimed.running_until - call.now),
-            )
-        if claimed.status is not None and route.idempotency == "kept":
-            again = [(b"content-type", b"application/json"), (b"idempotency-replayed", b"true")]
-            return claimed.status, again, claimed.answer or b"{}"
-        if claimed.status is not None:  # what it did is done: again, it changes nothing
+        claim = await self._idempotency.claim(key, route, call, incoming)
+        if claim is None:
             return await self._done(route, call)
-        assert claimed.lease_token is not None
-        claim = _Claim(
-            records=records,
-            tenant=call.tenant.id,
-            key_hash=key_hash,
-            token=claimed.lease_token,
-            ends_at=time.monotonic() + lease_seconds,
+        if not isinstance(claim, Claim):
+            return claim
+        return await self._idempotency.carry_out(
+            claim, partial(self._worked, route, call), partial(self._settle, call)
         )
-        work = self.memories.beside(self._done_once(route, call, claim))
-        try:
-            answer = await asyncio.shield(work)
-        except asyncio.CancelledError:
-            if not (claim.is_done or route.to_the_end):
-                work.cancel()
-                await asyncio.wait({work})
-            raise
-        if isinstance(answer, Problem):
-            raise answer
-        return answer
 
-    async def _done(self, route: ApiRoute, call: Call) -> tuple[int, list[Header], bytes]:
+    async def _done(self, route: ApiRoute, call: Call) -> Answer:
         answer = await self._worked(route, call)
         if isinstance(answer, Problem):
             raise answer
         await asyncio.shield(self.memories.beside(self._settle(call)))
         return answer
 
-    async def _done_once(
-        self, route: ApiRoute, call: Call, claim: _Claim
-    ) -> tuple[int, list[Header], bytes] | Problem:
-        """Carry out a request that came with a key. The key is released only where nothing was
-        done; from then on nothing stops it, and the answer is kept before all else."""
-        try:
-            answer = await self._worked(route, call)
-        except BaseException:
-            self._release(claim)
-            raise
-        if isinstance(answer, Problem):
-            self._release(claim)
-            return answer
-        claim.is_done = True
-        kept = answer[2] if route.idempotency == "kept" else b""
-        self.memories.beside(self._keep_answer(claim, answer[0], kept))
-        await claim.was_tried.wait()  # where that failed, the caller has its answer all the same
-        await self._settle(call)
-        return answer
-
-    def _release(self, claim: _Claim) -> None:
-        """Nobody waits for it: the answer is due, and the database may be away."""
-        self.memories.beside(
-            attempted(claim.records.release(claim.tenant, claim.key_hash, claim.token))
-        )
-
-    async def _keep_answer(self, claim: _Claim, status: int, answer: bytes) -> None:
-        """Keep what was answered, however often that has to be tried while nobody else may take the
-        request over."""
-        seconds, most = KEEP_AGAIN_SECONDS
-        while True:
-            kept = await attempted(
-                claim.records.keep_answer(
-                    claim.tenant, claim.key_hash, claim.token, status=status, answer=answer
-                )
-            )
-            claim.was_tried.set()
-            if not isinstance(kept, Failure):
-                return
-            if time.monotonic() + seconds > claim.ends_at:
-                LOG.error("an answer could not be kept for its Idempotency-Key: %s", kept.said)
-                return
-            await asyncio.sleep(seconds)
-            seconds = min(2 * seconds, most)
-
-    async def _worked(
-        self, route: ApiRoute, call: Call
-    ) -> tuple[int, list[Header], bytes] | Problem:
+    async def _worked(self, route: ApiRoute, call: Call) -> Answer | Problem:
         """What a request comes to. What models were asked is counted whatever becomes of it."""
 
         def asked(use: ModelUse) -> None:
@@ -677,13 +465,6 @@ class Service:
         if isinstance(purged, Failure):
             LOG.error("what has expired could not be removed: %s", purged.said)
 
-    def _mark(self, call: Call, *parts: bytes) -> bytes:
-        """A keyed hash, so that a database gives away neither keys nor what was asked."""
-        made = blake2b(call.tenant.id.bytes, key=self._secret, digest_size=32)
-        for part in parts:
-            made.update(len(part).to_bytes(8, "big") + part)
-        return made.digest()
-
 
 async def _problems_kept(work: Awaitable[m.ApiAnswer]) -> m.ApiAnswer | Problem:
     """A problem is an answer, not a failure."""
@@ -691,146 +472,6 @@ async def _problems_kept(work: Awaitable[m.ApiAnswer]) -> m.ApiAnswer | Problem:
         return await work
     except Problem as problem:
         return problem
-
-
-async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
-    """Do it, and stop when the client is gone once its whole request has come."""
-    whole = asyncio.Event()
-
-    async def noting() -> MutableMapping[str, Any]:
-        message = await receive()
-        if message["type"] == "http.disconnect" or not message.get("more_body"):
-            whole.set()
-        return message
-
-    async def watching() -> MutableMapping[str, Any]:
-        await whole.wait()
-        return await receive()
-
-    await unless_gone(watching, work(noting))
-
-
-def replaying(body: bytes, receive: Receive) -> Receive:
-    """A body that has been read, to be read again; behind it, what comes from the client."""
-    left = [body]
-
-    async def replayed() -> MutableMapping[str, Any]:
-        if left:
-            return {"type": "http.request", "body": left.pop(), "more_body": False}
-        return await receive()
-
-    return replayed
-
-
-class _McpAsked(msgspec.Struct):
-    """What is looked at of a message to a tool."""
-
-    class Params(msgspec.Struct):
-        arguments: dict[str, msgspec.Raw] = {}
-
-    params: Params = msgspec.field(default_factory=Params)
-
-
-class _McpTold(msgspec.Struct):
-    """What is looked at of the answer."""
-
-    class Result(msgspec.Struct):
-        content: list[dict[str, msgspec.Raw]] = []
-        contents: list[dict[str, msgspec.Raw]] = []
-
-    result: Result = msgspec.field(default_factory=Result)
-
-
-def mcp_texts(request: bytes, answer: bytes) -> list[str]:
-    """What a tool was given and what it, or a resource, answered; nothing of other messages.
-
-    All else is passed over unread: what somebody made large costs little.
-    """
-    try:
-        asked = msgspec.json.decode(request, type=_McpAsked)
-        told = msgspec.json.decode(answer or b"{}", type=_McpTold)
-        parts = [*told.result.content, *told.result.contents]
-        raws = [*asked.params.arguments.values(), *(one["text"] for one in parts if "text" in one)]
-        return [msgspec.json.decode(raw, type=str) for raw in raws if bytes(raw).startswith(b'"')]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []  # no message of the protocol, and refused as such
-
-
-def _traceparent(scope: Scope) -> str:
-    """The caller's span, as W3C writes it; empty where there is none."""
-    found = (value for name, value in scope["headers"] if name.lower() == b"traceparent")
-    return bytes(next(found, b"")).decode("latin-1")
-
-
-def read_request(scope: Scope, record: RequestRecord) -> Incoming:
-    """A request's line and headers; Problem where they cannot be read."""
-    raw = bytes(scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape"))
-    raw = raw.partition(b"?")[0]
-    try:
-        parts = tuple(unquote_to_bytes(part).decode() for part in raw.split(b"/")[1:])
-        query = bytes(scope.get("query_string") or b"").decode("ascii")
-    except UnicodeDecodeError:
-        raise Problem(ProblemKind.BAD_REQUEST, "the path is not UTF-8") from None
-    for part in parts:
-        if part in {"", ".", ".."} or len(part) > _MOST_NAME or not part.strip():
-            raise Problem(
-                ProblemKind.NOT_FOUND,
-                "a name in the path is empty or too long: see /openapi.json for what there is",
-            )
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key = name.decode("latin-1").lower()
-        if key in headers and key in {"authorization", "idempotency-key", "x-request-timeout"}:
-            raise Problem(ProblemKind.BAD_REQUEST, f"{key} stands twice")
-        headers[key] = value.decode("latin-1")
-    return Incoming(
-        method=scope["method"],
-        parts=parts,
-        query=query,
-        headers=headers,
-        target=raw + b"?" + query.encode(),
-        began=time.monotonic(),
-        record=record,
-    )
-
-
-def read_query(text: str, kind: type[m.ApiBody]) -> m.ApiBody:
-    """The parameters of a request; Problem where they are not as they must be."""
-    try:
-        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict")
-        if len({name for name, _ in pairs}) != len(pairs):
-            raise Problem(ProblemKind.BAD_REQUEST, "a parameter stands twice")
-        return msgspec.convert(dict(pairs), kind, strict=False)
-    except msgspec.ValidationError as error:
-        takes = ", ".join(kind.__struct_encode_fields__) or "no parameters"
-        raise Problem(ProblemKind.INVALID, f"{error}; this takes {takes}") from None
-    except ValueError:
-        raise Problem(ProblemKind.BAD_REQUEST, "the query cannot be read") from None
-
-
-def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
-    """The body of a request; Problem where it is not as it must be."""
-    try:
-        body.decode()  # what is passed on unread has to be text, too
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        raise Problem(ProblemKind.INVALID, f"{error}; {_expected(body, kind)}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Problem(ProblemKind.BAD_REQUEST, "the body is not JSON") from None
-
-
-def _expected(body: bytes, kind: type[m.ApiBody]) -> str:
-    """What a body takes; and where to put what came beside the `request` it belongs into."""
-    fields = kind.__struct_encode_fields__
-    takes = f"this body takes {', '.join(fields)}"
-    try:
-        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])  # names alone cost little
-    except (msgspec.DecodeError, RecursionError):  # what came first was wrong already
-        given = {}
-    beside = _OF_REQUESTS & given.keys()
-    if beside and "request" in fields:
-        takes += f": put {', '.join(sorted(beside))} under `request`"
-    return takes
 
 
 async def _send(send: Send, status: int, headers: list[Header], body: bytes) -> None:

@@ -25,8 +25,10 @@ from recollect.gateway.asgi import Receive, Send
 from recollect.mcp import MemoryOrder
 from recollect.mcp.memory import ServedMemory
 from recollect.mcp.server import server_over
-from recollect.service.app import MountedApp, Principal, Scope
+from recollect.service.app import MountedApp
 from recollect.service.memories import TenantMemories
+from recollect.service.principals import Principal
+from recollect.service.requests import Scope
 
 if TYPE_CHECKING:
     from recollect.engine.engine import Engine

@@ -35,9 +35,9 @@ GRACE_SECONDS = 0.5
 """What an absent store may add to a turn, in every turn but those that have to find out."""
 HANG_GRACE_SECONDS = 0.8
 """The same for one that hangs."""
-FINDING_OUT_TURNS = (1, 2)
+FINDING_OUT_TURNS = (1, 3)
 """How many turns may: one as the store goes; as it comes back one that asks while the server
-still recovers, and one that opens its connections anew."""
+still recovers, one that opens its connections anew, and one beside the spool's way into it."""
 FINDING_OUT_SECONDS = 2.5
 """What a turn may take in which the store goes away under a question, or comes back."""
 DRAIN_SECONDS = 60.0

@@ -6,27 +6,35 @@ import asyncio
 import json
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.integration.jobs.test_worker_command import command
 from tests.integration.jobs.work_bench import NOON
 
 from recollect.stores.postgres import PostgresFleet
+from recollect.stores.postgres.store import space_uuid
 from recollect.values.batch import Batch, NewJob
-from recollect_bench.postgres_server import PostgresServer
+from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 SPACES = [f"space {number}" for number in range(6)]
 
 
 @pytest.fixture(scope="module")
-def url(server: PostgresServer) -> str:
-    return asyncio.run(server.migrated_database()).app_url
+def database(server: PostgresServer) -> TestDatabase:
+    return asyncio.run(server.migrated_database())
 
 
-async def fill(url: str, *, pause: str | None = None) -> None:
+@pytest.fixture
+def url(database: TestDatabase) -> str:
+    return database.app_url
+
+
+async def fill(url: str, *names: str, pause: str | None = None) -> None:
     fleet = await PostgresFleet.open(url)
-    for name in SPACES:
+    for name in names or SPACES:
         store = await fleet.space(name)
         jobs = tuple(NewJob(kind=kind, key="daily", run_at=NOON) for kind in ("evict", "expire"))
         await store.write(Batch(at=NOON, jobs=jobs))
@@ -80,3 +88,36 @@ def test_it_serves_until_it_is_told_to_stop(url: str, tmp_path: Path) -> None:
             run.kill()
     assert run.returncode == 0
     assert err == f"recollect worker: {2 * len(SPACES)} jobs done\n"
+
+
+def test_a_space_that_takes_long_keeps_none_of_the_others_waiting(
+    database: TestDatabase, tmp_path: Path
+) -> None:
+    url, (slow, later) = database.app_url, SPACES[:2]
+    asyncio.run(fill(url, slow))
+    with psycopg.connect(database.admin_url) as owner:
+        lock = "SELECT 1 FROM recollect.counters WHERE space_id = %s FOR UPDATE"
+        owner.execute(lock, [space_uuid(slow)])
+        run = command("--store", url, "--concurrency", "2", home=tmp_path)
+        try:
+            blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            until(lambda: owner.execute(blocked).fetchone() != (0,))
+            asyncio.run(fill(url, later))
+            until(lambda: asyncio.run(waiting(url))[later] == 0)
+            assert asyncio.run(waiting(url))[slow] == 2
+            owner.rollback()
+            until(lambda: asyncio.run(waiting(url))[slow] == 0)
+            run.send_signal(signal.SIGTERM)
+            _, err = run.communicate(timeout=30)
+        finally:
+            if run.poll() is None:
+                run.kill()
+    assert run.returncode == 0, err
+    assert err == "recollect worker: 4 jobs done\n"
+
+
+def until(met: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 20
+    while not met():
+        assert time.monotonic() < ends
+        time.sleep(0.05)

@@ -71,7 +71,7 @@ def test_whoever_asks_whether_a_node_is_ready_asks_the_database_once(
 def test_a_key_that_many_use_is_looked_up_once(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.service.app.OLD_KEY_SECONDS", 60.0)
+    monkeypatch.setattr("recollect.service.principals.OLD_KEY_SECONDS", 60.0)
     _, key = add_tenant(database, "many")
     asked, answered, lookups = threading.Event(), threading.Event(), []
     real = TenantRecords.key
@@ -92,7 +92,7 @@ def test_a_key_that_many_use_is_looked_up_once(
         assert asked.wait(10)
         for _ in range(5):
             others.get("/v1/tenant")  # by what was known of it
-        monkeypatch.setattr("recollect.service.app.OLD_KEY_SECONDS", 0.0)
+        monkeypatch.setattr("recollect.service.principals.OLD_KEY_SECONDS", 0.0)
         others("GET", "/v1/tenant", headers={"x-request-timeout": "0.2"}, expect=504)
         assert len(lookups) == 1
         answered.set()

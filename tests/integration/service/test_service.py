@@ -40,8 +40,8 @@ from recollect.client import MemoryClient
 from recollect.errors import ServiceError
 from recollect.service.api import ROUTES, openapi
 from recollect.service.keys import make_key, read_key
-from recollect.service.limits import FairQueue
 from recollect.service.problems import Problem
+from recollect.service.queue import FairQueue
 from recollect.surfaces.cli import main
 from recollect.upkeep.certificates import is_intact, read_certificate
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
@@ -630,8 +630,8 @@ def test_invented_keys_push_out_no_good_one(
     database: TestDatabase, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are remembered apart, and few are looked up at once, within their deadline."""
-    monkeypatch.setattr("recollect.service.app.MOST_KEYS", 2)
-    monkeypatch.setattr("recollect.service.app.MOST_REFUSED_KEYS", 3)
+    monkeypatch.setattr("recollect.service.principals.MOST_KEYS", 2)
+    monkeypatch.setattr("recollect.service.principals.MOST_REFUSED_KEYS", 3)
     tenant = read_key(caller.key)
     assert tenant is not None
     with Node(database, key_cache_seconds=600) as fresh:
@@ -640,9 +640,11 @@ def test_invented_keys_push_out_no_good_one(
         invented = [make_key(uuid4(), name="", scopes=["read"], now=0.0).text for _ in range(5)]
         for key in invented:
             Caller(fresh.url, key)("GET", "/v1/tenant", expect=401)
-        assert [*fresh.service._keys] == [tenant.hash]
-        assert len(fresh.service._refused_keys) == 3
-        fresh.service._key_lookups = asyncio.Semaphore(0)  # as if the database answered nobody
+        assert [*fresh.service._principals._keys] == [tenant.hash]
+        assert len(fresh.service._principals._refused_keys) == 3
+        fresh.service._principals._lookups = asyncio.Semaphore(
+            0
+        )  # as if the database answered nobody
         waits = {"x-request-timeout": "0.2"}
         Caller(fresh.url, invented[0])("GET", "/v1/tenant", headers=waits, expect=504)
         good.get("/v1/tenant", headers=waits)

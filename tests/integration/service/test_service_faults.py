@@ -27,8 +27,8 @@ from tests.sizes import only_in_full
 
 from recollect.client import MemoryClient
 from recollect.errors import ServiceError
-from recollect.service.limits import LEAST_SLOTS, FairQueue
 from recollect.service.problems import Problem, ProblemKind
+from recollect.service.queue import LEAST_SLOTS, FairQueue
 from recollect.stores.postgres.pool import connect
 from recollect.stores.postgres.store import space_uuid
 from recollect.values.tenant import tenant_space

@@ -22,6 +22,40 @@ OPAQUE = "t9K" + "".join(_RNG.choices(_ALNUM, k=29))
 PASSWORD = "Tr0ub4dor3"
 
 
+_PROSE = " ".join(
+    _RNG.choices(["the", "relay", "was", "moved", "to", "port", "nine", "again"], k=900)
+)
+"""Of a string so long, only the ends are judged together with what stands beside it."""
+
+
+@pytest.mark.parametrize(
+    ("raw", "secret"),
+    [
+        (json.dumps({"text": f"{_PROSE} use {TOKEN} now {_PROSE}"}), TOKEN),
+        (json.dumps({"text": f"{_PROSE} password: {PASSWORD}"}), PASSWORD),
+        (json.dumps({"password": f"{PASSWORD} {_PROSE}"}), PASSWORD),
+        (json.dumps([f"{_PROSE} the api_key is", OPAQUE, _PROSE]), OPAQUE),
+        (json.dumps({"text": _PROSE, "api_key": OPAQUE, "more": _PROSE}), OPAQUE),
+        (json.dumps({"text": f'{_PROSE} {{"api_key": "{OPAQUE}"}} {_PROSE}'}), OPAQUE),
+        (json.dumps([f"{_PROSE} {OPAQUE} {_PROSE}", f"{_PROSE} api_key={OPAQUE}"]), OPAQUE),
+    ],
+)
+def test_long_strings_hide_no_secret(raw: str, secret: str) -> None:
+    masked, exact = redact_json(raw.encode())
+    assert not exact
+    assert secret.encode() not in masked
+    assert len(json.loads(masked)) == len(json.loads(raw))
+    kept = raw.encode().replace(secret.encode(), b"")
+    assert redact_json(kept)[0].count(b"relay") == raw.count("relay"), "the prose stays"
+
+
+def test_a_secret_that_was_masked_elsewhere_is_found_in_a_long_string() -> None:
+    raw = json.dumps({"text": f"{_PROSE} {OPAQUE} {_PROSE}"}).encode()
+    assert redact_json(raw) == (raw, True)
+    masked, _ = redact_json(raw, known=(OPAQUE,))
+    assert OPAQUE.encode() not in masked
+
+
 @pytest.mark.parametrize(
     ("raw", "masked"),
     [

@@ -12,10 +12,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from recollect.service import models as m
-from recollect.service.app import decoded, mcp_texts
-from recollect.service.limits import TOKENS_SECONDS, Budgets, FairQueue, Intake
+from recollect.service.limits import TOKENS_SECONDS, Budgets, Intake
 from recollect.service.operations import LARGE_BYTES, aside
 from recollect.service.problems import Problem, ProblemKind
+from recollect.service.queue import FairQueue
+from recollect.service.requests import decoded, mcp_texts
 from recollect.values.tenant import BudgetName, Tenant
 
 

@@ -443,7 +443,7 @@ async def _flatness(bench: _Bench, nodes: dict[int, ServerProcess]) -> None:
     """The same prepares in databases of few and of many spaces."""
     sizes, most = bench.sizes, max(nodes)
     bench.progress("prepare beside few and beside many spaces")
-    taken = await prepare_in_turn(
+    taken, failed = await prepare_in_turn(
         {count: one.port for count, one in nodes.items()},
         bench.tenant,
         names={
@@ -456,6 +456,7 @@ async def _flatness(bench: _Bench, nodes: dict[int, ServerProcess]) -> None:
     for count, values in taken.items():
         for share in (50, 99):
             bench.figures[f"flat_p{share}_ms_{count}"] = values[share]
+    bench.figures["flat_failed"] = float(failed)
     least = min(taken)
     bench.figures["flatness"] = taken[most][50] / taken[least][50]
     bench.figures["flatness_p99"] = taken[most][99] / taken[least][99]

@@ -13,7 +13,7 @@ import json
 import logging
 import signal
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
@@ -112,29 +112,53 @@ class FleetWorker:
         self._unreached: tuple[str, ...] = ()
         self._purged_at = -PURGE_SECONDS
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve spaces until `stop` is set; a server that is away is asked again."""
-        while not stop.is_set():
-            try:
-                taken = await self._serve(stop)
-            except StoreError as error:
-                self._voice.say(str(error))
-                taken = 0
-            if not taken:
-                await until(stop, FLEET_IDLE_SECONDS)
+    async def run(self, stop: asyncio.Event, *, once: bool = False) -> None:
+        """Serve spaces until `stop` is set, or `once` until none has anything due.
+
+        A space that takes long keeps none of the others waiting: whenever a visit ends, the next
+        space is visited. A server that is away is asked again.
+        """
+        visits: dict[asyncio.Task[int], str] = {}
+        names: deque[str] = deque()
+        try:
+            while not stop.is_set():
+                if not names:
+                    names.extend(await self._due_beside(set(visits.values()), once=once))
+                while names and len(visits) < self._concurrency:
+                    name = names.popleft()
+                    visits[asyncio.create_task(self._visit(name, stop))] = name
+                if not visits:
+                    if once:
+                        return
+                    await until(stop, FLEET_IDLE_SECONDS)
+                    continue
+                ended, _ = await asyncio.wait(
+                    visits, timeout=FLEET_IDLE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                for visit in ended:
+                    name = visits.pop(visit)
+                    if not visit.result():
+                        self._quiet_until[name] = time.time() + QUIET_SECONDS
+        finally:
+            if visits:
+                await asyncio.wait(visits)
 
     async def close(self) -> None:
         """Give back the model's connections."""
         if self._reader is not None:
             await self._reader.close()
 
-    async def run_due(self, stop: asyncio.Event) -> None:
-        """Serve spaces until none has anything due."""
-        while not stop.is_set() and await self._serve(stop):
-            pass
+    async def _due_beside(self, visited: set[str], *, once: bool) -> list[str]:
+        """Spaces that have work and are not visited now, the one that waits longest first."""
+        try:
+            return [name for name in await self._due(len(visited)) if name not in visited]
+        except StoreError as error:
+            if once:
+                raise
+            self._voice.say(str(error))
+            return []
 
-    async def _serve(self, stop: asyncio.Event) -> int:
-        """Visit the spaces that have waited longest; returns how many jobs were taken."""
+    async def _due(self, visited: int) -> list[str]:
         now = time.time()
         if now - self._purged_at >= PURGE_SECONDS:
             self._purged_at = now
@@ -143,7 +167,7 @@ class FleetWorker:
             except StoreError as error:  # the jobs go on
                 self._voice.say(f"what has expired of tenants' records is still there: {error}")
         self._quiet_until = {name: at for name, at in self._quiet_until.items() if at > now}
-        limit = 4 * self._concurrency + len(self._quiet_until)
+        limit = 4 * self._concurrency + visited + len(self._quiet_until)
         due = await self._fleet.spaces_with_due_jobs(now, limit=limit)
         if due.unreached != self._unreached:
             away = ", ".join(due.unreached)
@@ -151,40 +175,29 @@ class FleetWorker:
             self._voice.say(told)
             self._unreached = due.unreached
         self._due_age(0.0 if due.oldest_due_at is None else max(0.0, now - due.oldest_due_at))
-        names = iter([name for name in due.names if name not in self._quiet_until])
-
-        async def visits() -> int:
-            taken = 0
-            for name in names:  # shared: each space is visited by one of us
-                if stop.is_set():
-                    break
-                taken += await self._visit(name, stop)
-            return taken
-
-        return sum(await asyncio.gather(*(visits() for _ in range(self._concurrency))))
+        return [name for name in due.names if name not in self._quiet_until]
 
     async def _visit(self, name: str, stop: asyncio.Event) -> int:
-        store = await self._fleet.space(name)
-        taken = 0
+        """Do some jobs of a space; how many were taken."""
         try:
-            runner = runner_of(
-                store,
-                self._of_tenants if is_tenant_space(name) else self._settings,
-                embedders=self._embedders,
-                model=self._reader,
-                notify=lambda note: self._read(name, note),
-            )
-            result = await runner.run_due(
-                stop=stop, told=lambda each: self._told(name, each), most=JOBS_A_VISIT
-            )
-            taken = result.taken
+            store = await self._fleet.space(name)
+            try:
+                runner = runner_of(
+                    store,
+                    self._of_tenants if is_tenant_space(name) else self._settings,
+                    embedders=self._embedders,
+                    model=self._reader,
+                    notify=lambda note: self._read(name, note),
+                )
+                result = await runner.run_due(
+                    stop=stop, told=lambda each: self._told(name, each), most=JOBS_A_VISIT
+                )
+                return result.taken
+            finally:
+                await store.close()
         except StoreError as error:  # of this space: the others go on
             self._voice.say(str(error), space=name)
-        finally:
-            await store.close()
-        if not taken:
-            self._quiet_until[name] = time.time() + QUIET_SECONDS
-        return taken
+            return 0
 
 
 IDLE_SECONDS = 2.0
@@ -345,7 +358,7 @@ async def _fleet(
             due_age=(lambda _: None) if metrics is None else metrics.jobs_due_age.set,
         )
         try:
-            await _until_stopped(worker_.run_due if once else worker_.run)
+            await _until_stopped(partial(worker_.run, once=once))
         finally:
             await worker_.close()
     finally:
