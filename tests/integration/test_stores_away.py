@@ -411,9 +411,9 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
                 await asyncio.sleep(0.05)
             assert told
             assert over, "what is durable nowhere stayed in the view at first"
-            *others, finds_out = sorted(took)
+            *others, slowest = sorted(took)
             assert others[-1] < 0.6
-            assert finds_out < 2.0
+            assert slowest < 1.0  # one may meet a machine that is busy with something else
             assert await memory.settle(0) > 0, "what is kept nowhere is counted"
             disk.free()
             assert await memory.settle(10) == 0

@@ -675,6 +675,9 @@ class ServeSettings(Validated):
     open_spaces: Positive = setting(
         512, "Memories open at once on a node; beyond it those unused for longest are closed"
     )
+    jobs: bool = setting(
+        False, "Do jobs in the nodes, which slows requests down; off: `recollect worker` does"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

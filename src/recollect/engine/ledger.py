@@ -37,7 +37,7 @@ from recollect.values.batch import (
     SessionWrite,
     TurnRecord,
 )
-from recollect.values.edit import Carried, Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.values.edit import Carried, Cut, Edit, Insert, Shorten
 from recollect.values.history import Entry, Row, SessionId, SessionState, newest_cut
 from recollect.values.message import EntryKey, MessageId, ToolResult
 from recollect.values.model import FormatName, Request
@@ -165,7 +165,6 @@ def record_turn(
     about = _whose(report)
     added = tuple([named("row", row.raw, about(row)) for row in rows[kept:]])
     changed = bool(report.new_edits or report.ended_edits)
-    edits = report.new_edits + report.ended_edits
     record = TurnRecord(
         session=report.session,
         number=report.turn,
@@ -175,7 +174,7 @@ def record_turn(
         system=None if request.system is None else named("system", request.system),
         tools=None if request.tools is None else named("tools", request.tools),
         rest=named("rest", frame, exact=_gives_it_back(frame, request, as_it_came=as_it_came)),
-        edits=named("edits", _edits_body(report), quoted_by(edits)) if changed else None,
+        edits=named("edits", _edits_body(report)) if changed else None,
         report=named("report", _report_body(report, with_fates=changed)),
         kept_rows=kept,
         rows=added,
@@ -255,23 +254,16 @@ def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
 
 def _edits_body(report: Report) -> bytes:
     """Which edits began and ended, and why. What they show stands in the rows of this turn and of
-    those before: to keep it here again would double what a turn with a recalled block takes."""
+    those before: kept here again, it would double what a turn with a recalled block takes."""
 
     def written(edit: Edit) -> dict[str, object]:
-        told: dict[str, object] = {
+        return {
             "kind": type(edit).__name__,
             "stage": edit.stage,
             "anchor": edit.anchor,
             "turn": edit.turn,
             "reason": edit.reason.to_dict(),
         }
-        if isinstance(edit, LeaveOut | Shorten):
-            told["part"] = edit.part
-        if isinstance(edit, Insert):
-            told |= {"placement": edit.placement, "recalled": edit.recalled}
-        if isinstance(edit, Cut):
-            told |= {"number": edit.number, "covers": len(edit.covers)}
-        return told
 
     return encode(
         {

@@ -35,8 +35,6 @@ _BESIDE = re.compile(r"[\s=:]")  # between a secret and what gives it away
 _BY_NAME = "assigned-"
 _LEAST_STRING_CHARS = 4  # of a password whose name says so; by itself a secret has eight
 _MOST_PASSES = 4
-_END_CHARS = 1_000
-"""So far into a long string, and no further, what stands beside it can say what is a secret."""
 _SPACE_ESCAPES = re.compile(r"(\\+)([nrt])")
 """Line ends and tabs as JSON writes them, also in JSON that a string of JSON holds."""
 _VALID = msgspec.json.Decoder(msgspec.Raw)
@@ -90,8 +88,6 @@ class _String:
     start: int
     end: int
     written: str
-    is_data: bool
-    """An image or a file: it is not judged by itself."""
 
 
 def _as_space(escape: re.Match[str]) -> str:
@@ -101,57 +97,32 @@ def _as_space(escape: re.Match[str]) -> str:
 
 def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[RedactedSpan]:
     """What to mask in the text, each span inside one string and between its escapes."""
-    strings = list(_strings(text))
-    read: dict[str, Sequence[RedactedSpan]] = {}  # a report says the same of many messages
-    for string in strings:
-        if string.written not in read and not string.is_data:
-            read[string.written] = _decoded_spans(string.written, pii=pii)
-    if not any(read.values()) and not any(secret in text for secret in known):
-        ends = _without_middles(text, strings)
-        if ends is not None and not _in_place(ends, pii=pii, known=()):
-            return []
-    in_place = _in_place(text, pii=pii, known=known)
-    ends_at = [span.end for span in in_place]
+    in_place = redact(_SPACE_ESCAPES.sub(_as_space, text), pii=pii, known=known).spans
+    ends = [span.end for span in in_place]
     spans: list[RedactedSpan] = []
-    for string in strings:
-        beside = bisect_right(ends_at, string.start)
+    read: dict[str, Sequence[RedactedSpan]] = {}  # a report says the same of many messages
+    for string in _strings(text):
+        beside = bisect_right(ends, string.start)
         own: list[RedactedSpan] = []
+        is_data = _BASE64.fullmatch(string.written) is not None
         while beside < len(in_place) and in_place[beside].start < string.end:
-            if not string.is_data or in_place[beside].rule.startswith(_BY_NAME):
+            if not is_data or in_place[beside].rule.startswith(_BY_NAME):
                 own.append(_within(in_place[beside], string))
             beside += 1
-        at = string.start
-        decoded = () if string.is_data else read[string.written]
-        own += [_moved(span, span.start + at, span.end + at) for span in decoded]
+        if not is_data:
+            if string.written not in read:
+                read[string.written] = _decoded_spans(string.written, pii=pii)
+            at = string.start
+            own += [_moved(span, span.start + at, span.end + at) for span in read[string.written]]
         spans += _merged(own)
     return spans
-
-
-def _in_place(text: str, *, pii: bool, known: Collection[str]) -> Sequence[RedactedSpan]:
-    return redact(_SPACE_ESCAPES.sub(_as_space, text), pii=pii, known=known).spans
-
-
-def _without_middles(text: str, strings: Sequence[_String]) -> str | None:
-    """The text with only the ends of its long strings: what stands beside them reaches no further.
-    None where that leaves out little."""
-    long = [string for string in strings if string.end - string.start > 3 * _END_CHARS]
-    if 2 * sum(string.end - string.start for string in long) < len(text):
-        return None
-    pieces: list[str] = []
-    done = 0
-    for string in long:
-        pieces += (text[done : string.start + _END_CHARS], "\n")
-        done = string.end - _END_CHARS
-    pieces.append(text[done:])
-    return "".join(pieces)
 
 
 def _strings(text: str) -> Iterator[_String]:
     for match in _STRING.finditer(text):
         start, end = match.span()
         if end - start - 2 >= _LEAST_STRING_CHARS:
-            written = match[0][1:-1]
-            yield _String(start + 1, end - 1, written, _BASE64.fullmatch(written) is not None)
+            yield _String(start + 1, end - 1, match[0][1:-1])
 
 
 def _within(span: RedactedSpan, string: _String) -> RedactedSpan:

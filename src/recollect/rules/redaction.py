@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import OrderedDict
 from dataclasses import dataclass
-from hashlib import blake2b
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from recollect.rules.secret_commands import find_by_grammar
@@ -92,10 +89,6 @@ _LEAD_CHARS = 64
 _ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
 _ASCII_WORD = re.compile("[a-z]+")
 _LETTERS_ALONE = {code: " " for code in range(128) if not chr(code).islower()}
-_REMEMBERED_CHARS = 200
-_MOST_CLEAN = 8_192
-_CLEAN: OrderedDict[bytes, None] = OrderedDict()
-_CLEAN_LOCK = Lock()
 _DOTTED_CAPITAL_I = "\u0130"  # the one character whose lower case is longer than itself
 
 
@@ -124,7 +117,7 @@ def redact(text: str, *, pii: bool = False, known: Collection[str] = ()) -> Reda
     """
     if len(text) < _LEAST_SECRET_CHARS:
         return Redacted(text=text)
-    matches = _matches(text, pii=pii)
+    matches = [candidate for candidate in _find(text, pii=pii) if candidate.end > candidate.start]
     if MASK_OPENING in text:
         matches = _away_from_masks(text, matches)
     if matches or known:
@@ -137,26 +130,6 @@ def redact(text: str, *, pii: bool = False, known: Collection[str] = ()) -> Reda
         return Redacted(text=text)
     spans = tuple(_merge(matches))
     return Redacted(text=spliced(text, spans), spans=spans)
-
-
-def _matches(text: str, *, pii: bool) -> list[SecretMatch]:
-    """What the rules find. Of long texts in which they found nothing a digest is remembered: a
-    turn judges the same ones several times, as a message, as a row and within an edit."""
-    mark = b""
-    if len(text) >= _REMEMBERED_CHARS:
-        raw = text.encode("utf-8", "surrogatepass")
-        mark = blake2b(raw, digest_size=16, person=b"pii" if pii else b"").digest()
-        with _CLEAN_LOCK:
-            if mark in _CLEAN:
-                _CLEAN.move_to_end(mark)
-                return []
-    matches = [candidate for candidate in _find(text, pii=pii) if candidate.end > candidate.start]
-    if mark and not matches:
-        with _CLEAN_LOCK:
-            _CLEAN[mark] = None
-            if len(_CLEAN) > _MOST_CLEAN:
-                _CLEAN.popitem(last=False)
-    return matches
 
 
 def told_apart(secrets: Iterable[str]) -> dict[str, None]:

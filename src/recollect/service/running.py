@@ -8,7 +8,6 @@ its memories. A second signal ends the waiting.
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -55,10 +54,6 @@ def server_of(
 
     async def tell_when_ready(sockets: list[socket.socket] | None = None) -> None:
         await start(sockets)
-        # What stands now stands for good: to look through all of it again and again for what may
-        # go held up requests for a tenth of a second.
-        gc.collect()
-        gc.freeze()
         if server.started:
             is_ready()
 

@@ -77,7 +77,8 @@ def test_the_arithmetic_adds_up() -> None:
     figures = {
         "passages": 200.0,
         "bytes_space_200": 500_000.0,
-        "mix_cpu_ms_node": 10.0,
+        "mix_cpu_ms_node": 8.0,
+        "mix_cpu_ms_worker": 2.0,
         "mix_cpu_ms_database": 20.0,
         "ingest_peak_mb": 250.0,
         "stored_bytes_per_turn": 5_000.0,

@@ -59,7 +59,8 @@ Progress: TypeAlias = Callable[[str], None]
 
 TENANT: Final = "scale"
 NOTES: Final = (
-    "PostgreSQL, one node of `recollect serve`, and the generator share the machine's cores",
+    "PostgreSQL, a node of `recollect serve`, a `recollect worker` and the generator share the",
+    "  machine's cores",
     "requests come over HTTP in a Poisson schedule; a latency counts from when a request was due",
     "mix: 45% prepare, 45% observe, 5% search, 5% ingest of two messages; conversations of 6 turns",
     "X_rate_held: requests a second at which p99 stays under 250 ms and none fails; all are of one",
@@ -267,6 +268,8 @@ async def _filled_and_measured(bench: _Bench) -> None:
     ]
     async with AsyncExitStack() as opened:
         node = await _entered(opened, bench.node(bench.database, "main"))
+        worker = await _entered(opened, fleet.worker(bench.database, bench.folder))
+        meter = Meter(bench.server.pid, node, worker)
         flats = await _fill(bench, node, tenants)
         figures |= {
             "spaces": float(sizes.spaces),
@@ -282,7 +285,7 @@ async def _filled_and_measured(bench: _Bench) -> None:
         await quiet(idle, seconds=60 * sizes.idle_seconds)
         begun = time.monotonic()
         resting = IdleGrowth(idle)
-        await _rates(bench, node)
+        await _rates(bench, node, meter)
         bench.progress("the same statements sent straight")
         compared = await compare(
             bench.database,
@@ -292,7 +295,7 @@ async def _filled_and_measured(bench: _Bench) -> None:
             passages=sizes.passages,
         )
         figures |= compared.figures()
-        await _fairness(bench, node, tenants)
+        await _fairness(bench, node, tenants, meter)
         await bench.copy("template", bench.names(sizes.spaces, sizes.flat[-1]), to=bench.tenant)
         await asyncio.to_thread(fleet.settle, bench.database, bench.progress)
         await asyncio.sleep(max(0.0, sizes.idle_seconds - (time.monotonic() - begun)))
@@ -301,6 +304,8 @@ async def _filled_and_measured(bench: _Bench) -> None:
         for count, database in flats[1:]:
             nodes[count] = await _entered(opened, bench.node(database, f"flat-{count}"))
         await _flatness(bench, nodes)
+    figures["failed"] = sum(value for name, value in figures.items() if name.endswith("_failed"))
+    figures["failed"] += figures["others_failed_flooded"]
 
 
 async def _entered(opened: AsyncExitStack, process: ServerProcess) -> ServerProcess:
@@ -321,7 +326,9 @@ async def _fill(
         ("template", sizes.passages),
         *([(bench.large[0], sizes.large_passages)] if bench.large else []),
     ):
-        await asyncio.to_thread(fleet.fill_by_api, node, bench.tenant, name, passages, progress)
+        await asyncio.to_thread(
+            fleet.fill_by_api, bench.database, node, bench.tenant, name, passages, progress
+        )
     sent = sizes.passages * 3 // 2 + (sizes.large_passages if bench.large else 0)
     figures["filled_passages_per_second"] = sent / (time.monotonic() - begun)
     flats: list[tuple[int, TestDatabase]] = []
@@ -365,10 +372,9 @@ async def _check(bench: _Bench) -> None:
     bench.figures["checked_spaces"] = float(len(some))
 
 
-async def _rates(bench: _Bench, node: ServerProcess) -> None:
+async def _rates(bench: _Bench, node: ServerProcess, meter: Meter) -> None:
     """What rates are held, and what a prepare takes well below them."""
     sizes = bench.sizes
-    meter = Meter(bench.server.pid, [node])
     connections = Connections(node.port)
     everywhere = bench.names(0, sizes.spaces)
     traffic = Traffic([bench.tenant], everywhere, seed=1, passages=sizes.passages)
@@ -423,7 +429,9 @@ def _written(database: TestDatabase) -> tuple[int, int]:
     return int(wal), fleet.bytes_of_spaces(database)
 
 
-async def _fairness(bench: _Bench, node: ServerProcess, tenants: Sequence[BenchTenant]) -> None:
+async def _fairness(
+    bench: _Bench, node: ServerProcess, tenants: Sequence[BenchTenant], meter: Meter
+) -> None:
     bench.progress("one tenant floods the node")
     *others, flooding = tenants
     bench.figures |= await beside_a_flood(
@@ -435,7 +443,7 @@ async def _fairness(bench: _Bench, node: ServerProcess, tenants: Sequence[BenchT
         seconds=bench.sizes.seconds,
         pairs=bench.sizes.repeats,
         passages=bench.sizes.passages,
-        meter=Meter(bench.server.pid, [node]),
+        meter=meter,
     )
 
 

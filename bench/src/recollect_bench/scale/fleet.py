@@ -48,7 +48,7 @@ INGEST_MESSAGES: Final = 400
 COPY_STEP: Final = 250
 CHECKED: Final = 5
 """So many copies are held against the store's own check."""
-QUIET_SECONDS: Final = 120.0
+QUIET_SECONDS: Final = 300.0
 _TABLES: Final = """
     SELECT table_name, array_agg(column_name::text ORDER BY ordinal_position)
     FROM information_schema.columns WHERE table_schema = 'recollect'
@@ -127,6 +127,20 @@ def node(database: TestDatabase, folder: Path, *, name: str) -> ServerProcess:
     )
 
 
+def worker(database: TestDatabase, folder: Path) -> ServerProcess:
+    """`recollect worker` itself: it listens for its metrics only."""
+    port = free_port()
+    command = [sys.executable, "-m", "recollect", "worker", "--metrics-port", str(port)]
+    home = folder / "home-worker"
+    home.mkdir(exist_ok=True)
+    return ServerProcess(
+        [*command, "--store", database.app_url],
+        port,
+        log=folder / "worker.log",
+        environment={"RECOLLECT_HOME": str(home), "RECOLLECT_SECRET": "of the scale bench"},
+    )
+
+
 @contextmanager
 def caller(process: ServerProcess, tenant: BenchTenant) -> Iterator[httpx2.Client]:
     """A plain client of a node, for what is not measured."""
@@ -140,9 +154,16 @@ def caller(process: ServerProcess, tenant: BenchTenant) -> Iterator[httpx2.Clien
 
 
 def fill_by_api(
-    process: ServerProcess, tenant: BenchTenant, space: str, passages: int, progress: Progress
+    database: TestDatabase,
+    process: ServerProcess,
+    tenant: BenchTenant,
+    space: str,
+    passages: int,
+    progress: Progress,
 ) -> None:
-    """A space with so many passages, sent to a node; returns when its background work is done."""
+    """A space with so many passages, said yesterday and sent to a node; returns when a worker has
+    done all its jobs: what waited would be copied, and be done a thousand times at once."""
+    said_at = time.time() - 86_400
     roles = ("user", "assistant")
     with caller(process, tenant) as client:
         for start in range(0, passages, INGEST_MESSAGES):
@@ -150,6 +171,7 @@ def fill_by_api(
             texts = messages(min(INGEST_MESSAGES, passages - start), first=start)
             body = {
                 "batch": f"batch-{start}",
+                "said_at": said_at,
                 "messages": [
                     {"role": roles[at % 2], "content": text} for at, text in enumerate(texts)
                 ],
@@ -158,6 +180,8 @@ def fill_by_api(
             answer = client.post(path, json=body)
             if answer.status_code != httpx2.codes.OK:
                 raise RecollectError(f"ingest answered {answer.status_code}: {answer.text[:300]}")
+        progress(f"the jobs of {space}")
+        _make_due(database, tenant.space_id(space))
         until = time.monotonic() + QUIET_SECONDS
         while time.monotonic() < until:
             waiting = client.get(f"/v1/spaces/{space}/jobs").json()
@@ -167,9 +191,21 @@ def fill_by_api(
     raise RecollectError(f"the background work of {space} did not end")
 
 
+def _make_due(database: TestDatabase, space_id: UUID) -> None:
+    """What would be done when its sessions are idle, now."""
+    with psycopg.connect(database.admin_url, autocommit=True) as connection:
+        connection.execute(
+            "UPDATE recollect.jobs SET run_at = 0 WHERE space_id = %s AND state = 'waiting'",
+            [space_id],
+        )
+        connection.execute(
+            "UPDATE recollect.spaces SET jobs_due_at = 0 WHERE space_id = %s", [space_id]
+        )
+
+
 def _due(answer: dict[str, Any]) -> bool:
-    """Whether jobs wait that are due about now; those of a later day do not count."""
-    return any(job["run_at"] < time.time() + 60 for job in answer["jobs"])
+    """Whether jobs wait that are due within the hour; those of a later day do not count."""
+    return any(job["run_at"] < time.time() + 3_600 for job in answer["jobs"])
 
 
 def copy_spaces(

@@ -202,7 +202,7 @@ class Offered:
     answers: Sequence[Answered] = field(repr=False)
     wall_seconds: float
     cores: Mapping[str, float]
-    """Cores that each part was busy on: database, node, generator."""
+    """Cores that each part was busy on: database, node, worker, generator."""
     given_up: bool
     """So many were outstanding that the rest was not sent."""
 
@@ -218,17 +218,19 @@ class Offered:
 
 
 class Meter:
-    """Processor time of the database, the node and this process, as the system counts it."""
+    """Processor time of the database, the node, the worker and this process, as the system counts
+    it."""
 
-    def __init__(self, database_pid: int, nodes: Sequence[ServerProcess]) -> None:
-        self._database, self._nodes = database_pid, nodes
+    def __init__(self, database_pid: int, node: ServerProcess, worker: ServerProcess) -> None:
+        self._database, self._node, self._worker = database_pid, node, worker
 
     def seconds(self) -> dict[str, float]:
         """Used so far."""
         own = time.process_time()
         return {
             "database": _family_seconds(self._database),
-            "node": sum(node.processor_seconds() for node in self._nodes),
+            "node": self._node.processor_seconds(),
+            "worker": self._worker.processor_seconds(),
             "generator": own,
         }
 

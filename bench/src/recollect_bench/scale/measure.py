@@ -358,7 +358,7 @@ async def prepare_in_turn(
                 status, body = await connections[name].ask(request)
                 seconds = time.perf_counter() - begun
                 traffic[name].answered(talk, 0, observed=False)
-                if number >= warm:
+                if number >= warm and status == _OK:
                     taken[name].append(seconds * 1_000)
                 failed += status != _OK
                 if failed > MOST_FAILED_SHARE * rounds:

@@ -39,6 +39,7 @@ TURNS: Final = 4
 """That each copy is asked, one after the other in one conversation."""
 WARM: Final = 2
 """Copies that are asked first and not counted: connections open, caches fill."""
+MOST_FAILED: Final = 5
 _OK: Final = 200
 Trip: TypeAlias = list[Statement]
 
@@ -237,11 +238,16 @@ async def compare(
                 path = f"/v1/spaces/{names['h']}/sessions/{talk.session}/prepare"
                 body = request.partition(b"\r\n\r\n")[2]
                 began = time.perf_counter()
-                status, _ = await node.ask(http_post(path, tenant.key, body))
+                status, answer = await node.ask(http_post(path, tenant.key, body))
                 by_http = time.perf_counter() - began
                 traffic.answered(talk, turn, observed=False)
                 if status != _OK:
                     compared.failed += 1
+                    if compared.failed > MOST_FAILED:
+                        raise RecollectError(
+                            f"{compared.failed} prepares failed: the last, in {names['h']}, was "
+                            f"answered {status} after {by_http:.1f} s: {answer[:300]!r}"
+                        )
                 elif number >= min(WARM, copies - 1):
                     compared.whole.append(whole)
                     compared.store.append(sum(one.seconds for one in sent))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from contextlib import suppress
@@ -59,6 +60,7 @@ def serve(
     recollect tenant create acme        a tenant
     recollect key create acme           its key
     recollect serve                     a node
+    recollect worker                    does the jobs of all nodes
 
     The store's URL may stand in recollect.toml (store.url) or --store instead. Its password is
     taken from PGPASSWORD or ~/.pgpass, too. Nodes keep nothing, so any of them answers any request.
@@ -97,11 +99,15 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
         metrics_port = None if metrics is None else metrics.port
 
         def tell() -> None:
+            gc.collect()
+            gc.freeze()  # what stands by now stays: looking it through takes a tenth of a second
             if settings.telemetry.log_format is not None:
                 fields = {"address": address, "metrics_port": metrics_port}
                 write_line(NODE, logging.INFO, "serving", fields)
                 return
             click.echo(f"Recollect serves on {address}: see /openapi.json", err=True)
+            if not settings.serve.jobs:
+                click.echo("Jobs (facts, retention): run `recollect worker` beside it", err=True)
             if metrics_port is not None:
                 click.echo(f"Metrics: port {metrics_port}, /metrics", err=True)
 

@@ -78,6 +78,8 @@ class Voice:
 
 
 FLEET_IDLE_SECONDS: Final = 2.0
+FLEET_VISITS: Final = 4
+"""Spaces served at once: most of a job is waiting for the database or a model."""
 JOBS_A_VISIT: Final = 20
 PURGE_SECONDS: Final = 3_600.0
 """So often what has expired of tenants' records is removed."""
@@ -115,16 +117,18 @@ class FleetWorker:
     async def run(self, stop: asyncio.Event, *, once: bool = False) -> None:
         """Serve spaces until `stop` is set, or `once` until none has anything due.
 
-        A space that takes long keeps none of the others waiting: whenever a visit ends, the next
-        space is visited. A server that is away is asked again.
+        Whenever a visit ends, the next space is visited: one that takes long takes one of the
+        visits that are made at once. A server that is away is asked again.
         """
         visits: dict[asyncio.Task[int], str] = {}
         names: deque[str] = deque()
+        asked_at = 0.0
         try:
             while not stop.is_set():
-                if not names:
-                    names.extend(await self._due_beside(set(visits.values()), once=once))
-                while names and len(visits) < self._concurrency:
+                if not names or time.monotonic() - asked_at > FLEET_IDLE_SECONDS:
+                    names = deque(await self._due_beside(set(visits.values()), once=once))
+                    asked_at = time.monotonic()
+                while names and len(visits) < self._concurrency and not stop.is_set():
                     name = names.popleft()
                     visits[asyncio.create_task(self._visit(name, stop))] = name
                 if not visits:
@@ -139,6 +143,10 @@ class FleetWorker:
                     name = visits.pop(visit)
                     if not visit.result():
                         self._quiet_until[name] = time.time() + QUIET_SECONDS
+        except BaseException:
+            for visit in visits:
+                visit.cancel()  # what they were lent is given back
+            raise
         finally:
             if visits:
                 await asyncio.wait(visits)
@@ -216,7 +224,11 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
     "of the data folder.",
 )
 @click.option("--once", is_flag=True, help="Do what is due now, then end; 1 if a job failed.")
-@click.option("--concurrency", type=click.IntRange(1, 256), default=1, show_default=True)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 256),
+    help="Spaces of a server served at once [4], or jobs of each file [1].",
+)
 @click.option(
     "--config",
     "file",
@@ -239,7 +251,7 @@ def worker(
     url: str | None,
     spaces: tuple[str, ...],
     once: bool,
-    concurrency: int,
+    concurrency: int | None,
     file: Path | None,
     metrics_port: int | None,
     log_format: str | None,
@@ -259,11 +271,12 @@ def worker(
             tally.voice.tell(f"metrics on port {metrics.port}", metrics_port=metrics.port)
         if _is_server(url) and not spaces:
             assert url is not None
-            work = _fleet(url, settings, tally, metrics, once=once, concurrency=concurrency)
+            at_once = concurrency or FLEET_VISITS
+            work = _fleet(url, settings, tally, metrics, once=once, concurrency=at_once)
         elif url is None and not spaces:
             work = _data_folder(settings, tally, once=once)
         else:
-            work = _spaces(url, settings, spaces, tally, once=once, concurrency=concurrency)
+            work = _spaces(url, settings, spaces, tally, once=once, concurrency=concurrency or 1)
         asyncio.run(work)
         total = tally.total
         tally.voice.tell(_total_line(total, tally.found))
@@ -344,7 +357,9 @@ async def _fleet(
     once: bool,
     concurrency: int,
 ) -> None:
-    fleet = await wiring.open_fleet(url, pool_size=settings.store.pool_size)
+    # one more than visits, so that what is due can always be asked for
+    pool_size = max(settings.store.pool_size, concurrency + 1)
+    fleet = await wiring.open_fleet(url, pool_size=pool_size)
     if metrics is not None:
         metrics.watch(lambda: fleet.pool)
     try:
