@@ -15,6 +15,7 @@ from recollect_bench.command import bench
 from recollect_bench.scale.capacity import (
     ASSUMED,
     FLEETS,
+    QUICK_NOTE,
     Assumptions,
     ScaleResult,
     generated,
@@ -62,6 +63,14 @@ def test_the_page_and_its_pictures_follow_from_the_committed_figures() -> None:
         assert (DOCS / name).read_text(encoding="utf-8") == text, (
             f"{name} is generated: recollect bench scale --capacity docs/capacity.json --write docs"
         )
+
+
+def test_the_committed_page_is_of_a_run_at_its_full_size() -> None:
+    told, full = committed(), scale.Sizes()
+    assert QUICK_NOTE not in told.notes
+    assert told.figures["spaces"] == full.spaces
+    assert told.figures["passages"] == full.passages
+    assert told.figures["large_passages"] == full.large_passages
 
 
 def test_the_page_can_be_printed_and_its_figures_as_json() -> None:
