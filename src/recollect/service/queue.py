@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -82,7 +82,8 @@ class FairQueue:
     A tenant alone has its whole share, and more of it the longer the others were quiet. While they
     are there, one that took much more than they did gets a slot only when none of theirs is at
     work, one at a time, with a rest in between, and at the latest `HEAVY_SECONDS` after its last
-    one: others then find the node nearly as if it were not there.
+    one; and it gives way between its stages to what comes meanwhile: others then find the node
+    nearly as if it were not there.
     """
 
     def __init__(
@@ -113,6 +114,8 @@ class FairQueue:
         self._typical_seconds = 0.02
         """Half of the requests take longer: what one tenant does slowly hardly moves it."""
         self._usual_of: OrderedDict[UUID, _Usual] = OrderedDict()
+        self._ended = asyncio.Event()
+        """Set when a request ends, and another one from then on."""
         self._open = float(slots)
         """How many of the slots are given out, as requests are done in time or not."""
 
@@ -171,6 +174,8 @@ class FairQueue:
         self._count_use(tenant, taken - self._usual_seconds)
         if begun is not None:
             self._count_usual(tenant, taken)
+        self._ended.set()  # of those who wait for it each looks again
+        self._ended = asyncio.Event()
         self._hand_on()
         if self._waiting:  # who has to rest is looked at again
             loop = asyncio.get_running_loop()
@@ -209,15 +214,9 @@ class FairQueue:
         if self._under_way >= int(self._open) or self._running[tenant] >= self._tenant_slots:
             return False
         now = self._clock()
-        self._forget_absent(now)
-        use = self._uses.get(tenant)
-        others = len(self._uses) - 1
-        if use is None or not others:
+        if not self._is_heavy(tenant, now):
             return True
-        used = use.now(now)
-        fair = (self._all_use.now(now) - used) / others
-        if used <= max(HEAVY_RATIO * fair + self._usual_seconds, HEAVY_USE_SECONDS):
-            return True
+        use = self._uses[tenant]
         if (quiet := self._others_quiet_for(tenant, now)) > HEAVY_SECONDS:
             slots = int(self._open)
             reserved = max(1, slots // RESERVED_PART)
@@ -228,6 +227,39 @@ class FairQueue:
         rests = now - max(use.at, waits_since)
         rested = now - use.at >= self._usual_seconds
         return (self._under_way == 0 and rested) or rests >= HEAVY_SECONDS
+
+    def _is_heavy(self, tenant: UUID, now: float) -> bool:
+        """Whether a tenant lately took much more than the others that are there."""
+        self._forget_absent(now)
+        use = self._uses.get(tenant)
+        others = len(self._uses) - 1
+        if use is None or not others:
+            return False
+        used = use.now(now)
+        fair = (self._all_use.now(now) - used) / others
+        return used > max(HEAVY_RATIO * fair + self._usual_seconds, HEAVY_USE_SECONDS)
+
+    def giving_way(self, tenant: UUID) -> Callable[[], Awaitable[float]]:
+        """What a request of a tenant waits for between its stages: where the tenant is heavy, that
+        nothing of others is at work, in all at most `HEAVY_SECONDS`. So one of the others that
+        comes while it is worked on waits for a stage of it, not for all of it."""
+        left = HEAVY_SECONDS
+
+        async def wait() -> float:
+            nonlocal left
+            begun = self._clock()
+            until = begun + left
+            while self._under_way > self._running[tenant] and self._is_heavy(tenant, begun):
+                try:
+                    async with asyncio.timeout(until - self._clock()):
+                        await self._ended.wait()
+                except TimeoutError:
+                    break
+            waited = self._clock() - begun
+            left = max(0.0, left - waited)
+            return waited
+
+        return wait
 
     def _others_quiet_for(self, tenant: UUID, now: float) -> float:
         """Seconds since another tenant was here; 0 where something of theirs is at work or waits.

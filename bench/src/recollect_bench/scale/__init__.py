@@ -75,7 +75,7 @@ NOTES: Final = (
     "  connection, one after the other; _application: the whole request without HTTP; _http: with",
     "flat_pNN_ms_N: prepare in 100 spaces of a database of N, turn and turn about",
     "fairness: p99 of eight tenants beside a ninth that always has 48 requests waiting, against",
-    "  p99 without it, the median of pairs",
+    "  p99 without it, each over all of the runs, which take turns",
     "ingest_peak_mb: most resident memory of a node while 50 requests of 400 messages come at once",
 )
 

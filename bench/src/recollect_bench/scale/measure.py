@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from statistics import median
 from typing import Final, TypeAlias
 
 from recollect.errors import RecollectError
@@ -174,44 +173,42 @@ async def beside_a_flood(
 ) -> dict[str, float]:
     """p99 of some tenants with and without another that asks for all it can get."""
     connections, flooded = Connections(node.port), Connections(node.port)
-    ratios: list[float] = []
-    alone_ms: list[float] = []
-    flooded_ms: list[float] = []
+    taken: dict[bool, list[float]] = {False: [], True: []}
     served = failed = 0.0
     try:
         traffic = Traffic(others, spaces, seed=11, passages=passages)
         for number in range(-1 if pairs > 1 else 0, pairs):  # the first pair warms up
-            runs: dict[bool, Offered] = {}
             for with_flood in (number % 2 == 0, number % 2 != 0):
                 flood = asyncio.create_task(
                     _flood(flooded, flooding, spaces, passages=passages, seed=number)
                 )
                 if not with_flood:
                     flood.cancel()
-                runs[with_flood] = await offer(
+                run = await offer(
                     connections, traffic, rate=rate, seconds=3 * seconds, mix=MIX, meter=meter,
                     seed=number + 50,
                 )  # fmt: skip
                 flood.cancel()
                 done = await asyncio.gather(flood, return_exceptions=True)
-                if with_flood and number >= 0 and isinstance(done[0], int):
-                    served += done[0]
                 await asyncio.sleep(SETTLE_SECONDS)
-            if number < 0:
-                continue
-            alone_ms.append(runs[False].milliseconds(0.99))
-            flooded_ms.append(runs[True].milliseconds(0.99))
-            ratios.append(flooded_ms[-1] / alone_ms[-1])
-            failed += runs[True].failed
+                if number < 0:
+                    continue
+                taken[with_flood] += [answer.seconds * 1_000 for answer in run.answers]
+                if with_flood:
+                    failed += run.failed
+                    served += done[0] if isinstance(done[0], int) else 0
     finally:
         await connections.close()
         await flooded.close()
+    alone_ms, flooded_ms = quantile(taken[False], 0.99), quantile(taken[True], 0.99)
     return {
-        "fairness": median(ratios),
-        "others_p99_ms_alone": median(alone_ms),
-        "others_p99_ms_flooded": median(flooded_ms),
+        "fairness": flooded_ms / alone_ms,
+        "fairness_p50": quantile(taken[True], 0.5) / quantile(taken[False], 0.5),
+        "others_p99_ms_alone": alone_ms,
+        "others_p99_ms_flooded": flooded_ms,
+        "others_asked_flooded": float(len(taken[True])),
         "others_failed_flooded": failed,
-        "flood_served_per_second": served / (len(ratios) * 3 * seconds),
+        "flood_served_per_second": served / (pairs * 3 * seconds),
     }
 
 
