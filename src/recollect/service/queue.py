@@ -239,6 +239,12 @@ class FairQueue:
         fair = (self._all_use.now(now) - used) / others
         return used > max(HEAVY_RATIO * fair + self._usual_seconds, HEAVY_USE_SECONDS)
 
+    def _others_at_work(self, tenant: UUID, now: float) -> bool:
+        """Whether something of another tenant is at work that is not heavy itself."""
+        if self._under_way == self._running[tenant]:
+            return False
+        return any(one != tenant and not self._is_heavy(one, now) for one in self._running)
+
     def giving_way(self, tenant: UUID) -> Callable[[], Awaitable[float]]:
         """What a request of a tenant waits for between its stages: where the tenant is heavy, that
         nothing of others is at work, in all at most `HEAVY_SECONDS`. So one of the others that
@@ -249,7 +255,7 @@ class FairQueue:
             nonlocal left
             begun = self._clock()
             until = begun + left
-            while self._under_way > self._running[tenant] and self._is_heavy(tenant, begun):
+            while self._is_heavy(tenant, begun) and self._others_at_work(tenant, begun):
                 try:
                     async with asyncio.timeout(until - self._clock()):
                         await self._ended.wait()

@@ -103,6 +103,42 @@ def test_slow_requests_of_one_tenant_have_no_others_refused() -> None:
     asyncio.run(look())
 
 
+def test_who_floods_gives_way_between_stages_for_a_while() -> None:
+    async def look() -> None:
+        queue = FairQueue(8, tenant_slots=4, tenant_waiting=100)
+        flooding, other = uuid4(), uuid4()
+        async with queue.turn(other):
+            pass
+        async with queue.turn(flooding):
+            give_way = queue.giving_way(flooding)
+            assert await give_way() < 0.1, "nobody else is at work"
+            async with queue.turn(other):
+                assert await give_way() < 0.1, "it had no more than the other one yet"
+            await asyncio.sleep(0.4)
+        async with queue.turn(flooding):
+            give_way = queue.giving_way(flooding)
+            gate = asyncio.Event()
+
+            async def ask() -> None:
+                async with queue.turn(other):
+                    await gate.wait()
+
+            asking = asyncio.create_task(ask())
+            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_later(0.1, gate.set)
+            assert 0.05 < await give_way() < 0.45, "until the other one is done"
+            gate.clear()
+            await asking
+            asking = asyncio.create_task(ask())
+            await asyncio.sleep(0)
+            assert 0.05 < await give_way() < 0.6, "and not for ever"
+            assert await give_way() < 0.05
+            gate.set()
+            await asking
+
+    asyncio.run(look())
+
+
 def test_a_queue_of_many_tenants_costs_little() -> None:
     async def look() -> float:
         queue = FairQueue(16, tenant_waiting=64)
