@@ -28,7 +28,7 @@ from recollect.gateway.asgi import NoBody, Receive, Send, read_body
 from recollect.service import models as m
 from recollect.service.api import PREFIX, ApiRoute, matching, openapi
 from recollect.service.cursors import Cursors
-from recollect.service.idempotency import Claim, IdempotencyKeys
+from recollect.service.idempotency import IdempotencyKeys, KeyClaim
 from recollect.service.limits import Budgets, Intake, Taking
 from recollect.service.logs import RequestRecord
 from recollect.service.memories import TenantMemories
@@ -401,7 +401,7 @@ class Service:
         claim = await self._idempotency.claim(key, route, call, incoming)
         if claim is None:
             return await self._done(route, call)
-        if not isinstance(claim, Claim):
+        if not isinstance(claim, KeyClaim):
             return claim
         return await self._idempotency.carry_out(
             claim, partial(self._worked, route, call), partial(self._settle, call)

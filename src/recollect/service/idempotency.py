@@ -37,7 +37,7 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 @dataclass(slots=True, kw_only=True)
-class Claim:
+class KeyClaim:
     """A request with an Idempotency-Key that this node carries out."""
 
     records: TenantRecords
@@ -66,7 +66,7 @@ class IdempotencyKeys:
 
     async def claim(
         self, key: str, route: ApiRoute, call: Call, incoming: Incoming
-    ) -> Claim | Answer | None:
+    ) -> KeyClaim | Answer | None:
         """The right to carry a request out, or what it was answered before; None where it was
         carried out before and doing it again changes nothing."""
         if _TOKEN.fullmatch(key) is None:
@@ -99,7 +99,7 @@ class IdempotencyKeys:
             again = [(b"content-type", b"application/json"), (b"idempotency-replayed", b"true")]
             return claimed.status, again, claimed.answer or b"{}"
         assert claimed.lease_token is not None
-        return Claim(
+        return KeyClaim(
             records=records,
             tenant=call.tenant.id,
             key_hash=key_hash,
@@ -111,7 +111,7 @@ class IdempotencyKeys:
 
     async def carry_out(
         self,
-        claim: Claim,
+        claim: KeyClaim,
         work: Callable[[], Awaitable[Answer | Problem]],
         settle: Callable[[], Awaitable[None]],
     ) -> Answer:
@@ -130,7 +130,7 @@ class IdempotencyKeys:
 
     async def _done_once(
         self,
-        claim: Claim,
+        claim: KeyClaim,
         work: Callable[[], Awaitable[Answer | Problem]],
         settle: Callable[[], Awaitable[None]],
     ) -> Answer | Problem:
@@ -149,13 +149,13 @@ class IdempotencyKeys:
         await settle()
         return answer
 
-    def _release(self, claim: Claim) -> None:
+    def _release(self, claim: KeyClaim) -> None:
         """Nobody waits for it: the answer is due, and the database may be away."""
         self._memories.beside(
             attempted(claim.records.release(claim.tenant, claim.key_hash, claim.token))
         )
 
-    async def _keep_answer(self, claim: Claim, status: int, answer: bytes) -> None:
+    async def _keep_answer(self, claim: KeyClaim, status: int, answer: bytes) -> None:
         """Keep what was answered, however often that has to be tried while nobody else may take the
         request over."""
         seconds, most = KEEP_AGAIN_SECONDS

@@ -97,7 +97,7 @@ def test_the_arithmetic_adds_up() -> None:
     assert lines["turns a day"] == 2_000_000
     assert lines["turns a second at the peak"] == pytest.approx(69.4, rel=0.01)
     assert lines["requests a second at the peak"] == pytest.approx(154.3, rel=0.01)
-    assert lines["processors for nodes"] == pytest.approx(2.57, rel=0.01)
+    assert lines["processors for nodes and workers"] == pytest.approx(2.57, rel=0.01)
     assert lines["nodes"] == 3
     assert lines["data, GB"] == 500
     assert lines["ledger, GB"] == 300
