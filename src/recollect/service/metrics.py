@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextvars import Context
+from math import nan
 from typing import TYPE_CHECKING, Final
 from wsgiref.simple_server import WSGIServer
 
@@ -110,6 +111,7 @@ class Metrics:
             "recollect_jobs_due_age_seconds", "How long the job that is due for longest has waited",
             registry=made,
         )  # fmt: skip
+        self.jobs_due_age.set(nan)  # a node does not ask, and 0 would say that all is done
         self._model_seconds = _histogram(
             "recollect_model_duration_seconds", "Questions to models", "model", registry=made
         )

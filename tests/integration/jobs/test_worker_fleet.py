@@ -14,10 +14,15 @@ import pytest
 from tests.integration.jobs.test_worker_command import command
 from tests.integration.jobs.work_bench import NOON
 
-from recollect.stores.postgres import PostgresFleet
+from recollect.stores.postgres import PostgresFleet, migrate
 from recollect.stores.postgres.store import space_uuid
 from recollect.values.batch import Batch, NewJob
-from recollect_bench.postgres_server import PostgresServer, TestDatabase
+from recollect_bench.postgres_server import (
+    APP_PASSWORD,
+    APP_ROLE,
+    PostgresServer,
+    TestDatabase,
+)
 
 SPACES = [f"space {number}" for number in range(6)]
 
@@ -87,7 +92,7 @@ def test_it_serves_until_it_is_told_to_stop(url: str, tmp_path: Path) -> None:
         if run.poll() is None:
             run.kill()
     assert run.returncode == 0
-    assert err == f"recollect worker: {2 * len(SPACES)} jobs done\n"
+    assert err.splitlines()[-1] == f"recollect worker: {2 * len(SPACES)} jobs done"
 
 
 def test_a_space_that_takes_long_keeps_none_of_the_others_waiting(
@@ -113,7 +118,28 @@ def test_a_space_that_takes_long_keeps_none_of_the_others_waiting(
             if run.poll() is None:
                 run.kill()
     assert run.returncode == 0, err
-    assert err == "recollect worker: 4 jobs done\n"
+    assert err.splitlines()[-1] == "recollect worker: 4 jobs done"
+
+
+def test_a_server_that_is_away_is_waited_for(server: PostgresServer, tmp_path: Path) -> None:
+    database = server.new_database()  # without a schema
+    run = command("--store", database.app_url, home=tmp_path)
+    try:
+        assert run.stderr is not None
+        assert "it is tried again" in run.stderr.readline()
+        asyncio.run(migrate(database.admin_url, app_role=APP_ROLE, app_password=APP_PASSWORD))
+        assert run.stderr.readline().startswith("recollect worker: serves every space")
+        asyncio.run(fill(database.app_url, SPACES[0]))
+        until(lambda: asyncio.run(waiting(database.app_url))[SPACES[0]] == 0)
+        run.send_signal(signal.SIGTERM)
+        run.communicate(timeout=30)
+        assert run.returncode == 0
+    finally:
+        if run.poll() is None:
+            run.kill()
+    once = command("--store", server.new_database().app_url, "--once", home=tmp_path)
+    once.communicate(timeout=60)
+    assert once.returncode == 2
 
 
 def until(met: Callable[[], bool]) -> None:

@@ -55,7 +55,7 @@ def serve(
     """Serve memory to the tenants of a service over HTTP; run as many nodes as you like.
 
     \b
-    recollect db migrate postgresql://OWNER@HOST/DATABASE --app-password-file FILE
+    recollect db init postgresql://OWNER@HOST/DATABASE --app-password-file FILE
     export RECOLLECT_STORE__URL=postgresql://recollect_app@HOST/DATABASE
     recollect tenant create acme        a tenant
     recollect key create acme           its key
@@ -102,7 +102,8 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
             gc.collect()
             gc.freeze()  # what stands by now stays: looking it through takes a tenth of a second
             if settings.telemetry.log_format is not None:
-                fields = {"address": address, "metrics_port": metrics_port}
+                jobs = "node" if settings.serve.jobs else "worker"
+                fields = {"address": address, "metrics_port": metrics_port, "jobs": jobs}
                 write_line(NODE, logging.INFO, "serving", fields)
                 return
             click.echo(f"Recollect serves on {address}: see /openapi.json", err=True)

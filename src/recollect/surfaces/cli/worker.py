@@ -47,13 +47,15 @@ class Voice:
     def __init__(self, *, logs: bool) -> None:
         self._logs = logs
 
-    def say(self, text: str, *, space: str = "") -> None:
-        """Something that somebody should know."""
+    def say(self, text: str, *, space: str = "", level: int = logging.WARNING) -> None:
+        """Something that somebody should know, of a space where one is named: by its name, but
+        those of tenants by a mark."""
+        marked = space_mark(space, wiring.deployment_secret()) if space else None
         if self._logs:
-            marked = space_mark(space, wiring.deployment_secret()) if space else None
-            write_line(JOBS, logging.WARNING, text, {"space": marked})
-        else:
-            click.echo(plain_line(f"{space or 'recollect worker'}: {text}"), err=True)
+            write_line(JOBS, level, text, {"space": marked})
+            return
+        named = marked if is_tenant_space(space) else space
+        click.echo(plain_line(f"{named or 'recollect worker'}: {text}"), err=True)
 
     def tell(self, text: str, **fields: object) -> None:
         """Something that is as it should be."""
@@ -111,6 +113,8 @@ class FleetWorker:
         self._concurrency = concurrency
         self._voice, self._due_age = voice, due_age
         self._quiet_until: dict[str, float] = {}
+        self._is_away = False
+        """Whether the server did not answer when it was asked last: that is said once."""
         self._unreached: tuple[str, ...] = ()
         self._purged_at = -PURGE_SECONDS
 
@@ -159,12 +163,18 @@ class FleetWorker:
     async def _due_beside(self, visited: set[str], *, once: bool) -> list[str]:
         """Spaces that have work and are not visited now, the one that waits longest first."""
         try:
-            return [name for name in await self._due(len(visited)) if name not in visited]
+            due = await self._due(len(visited))
         except StoreError as error:
             if once:
                 raise
-            self._voice.say(str(error))
+            if not self._is_away:
+                self._voice.say(str(error))
+            self._is_away = True
             return []
+        if self._is_away:
+            self._voice.tell("the server answers again")
+        self._is_away = False
+        return [name for name in due if name not in visited]
 
     async def _due(self, visited: int) -> list[str]:
         now = time.time()
@@ -318,7 +328,8 @@ class Tally:
         if is_new and len(self._troubles) < MOST_TROUBLES:
             self._troubles.add(note.trouble)
         if note.facts or is_new:
-            self.voice.say(str(note), space=space)
+            level = logging.WARNING if is_new else logging.INFO
+            self.voice.say(str(note), space=space, level=level)
 
     def as_object(self) -> dict[str, object]:
         """As `--json` prints it."""
@@ -357,12 +368,16 @@ async def _fleet(
     once: bool,
     concurrency: int,
 ) -> None:
-    # one more than visits, so that what is due can always be asked for
-    pool_size = max(settings.store.pool_size, concurrency + 1)
-    fleet = await wiring.open_fleet(url, pool_size=pool_size)
-    if metrics is not None:
-        metrics.watch(lambda: fleet.pool)
-    try:
+    async def work(stop: asyncio.Event) -> None:
+        # one more than visits, so that what is due can always be asked for
+        pool_size = max(settings.store.pool_size, concurrency + 1)
+        fleet = await _opened(url, pool_size, tally.voice, None if once else stop)
+        if fleet is None:
+            return
+        if not once:
+            tally.voice.tell(f"serves every space of the server, {concurrency} at once")
+        if metrics is not None:
+            metrics.watch(lambda: fleet.pool)
         worker_ = FleetWorker(
             fleet,
             settings,
@@ -373,11 +388,31 @@ async def _fleet(
             due_age=(lambda _: None) if metrics is None else metrics.jobs_due_age.set,
         )
         try:
-            await _until_stopped(partial(worker_.run, once=once))
+            await worker_.run(stop, once=once)
         finally:
             await worker_.close()
-    finally:
-        await fleet.close()
+            await fleet.close()
+
+    await _until_stopped(work)
+
+
+async def _opened(
+    url: str, pool_size: int, voice: Voice, stop: asyncio.Event | None
+) -> PostgresFleet | None:
+    """The server's spaces; with `stop` one that is away is waited for, until that is set."""
+    told = ""
+    while True:
+        try:
+            return await wiring.open_fleet(url, pool_size=pool_size)
+        except StoreError as error:
+            if stop is None:
+                raise
+            if str(error) != told:
+                voice.say(f"{error}; it is tried again")
+            told = str(error)
+        await until(stop, FLEET_IDLE_SECONDS)
+        if stop.is_set():
+            return None
 
 
 async def _data_folder(settings: config.Settings, tally: Tally, *, once: bool) -> None:
