@@ -20,7 +20,7 @@ from tests.harness.crash.places import Place, engine_home
 from tests.harness.crash.spoken import reply_of, request_of, session_of_turn
 from tests.harness.crash.talker_kills import TALKER, verify_spoken, waiting_in_spool
 
-from recollect.boundary import ANSWERS
+from recollect.boundary import ANSWERS, PATIENCE
 from recollect.engine import Engine
 from recollect.wiring import open_memory
 from recollect_bench.postgres_server import PostgresServer
@@ -40,6 +40,8 @@ FINDING_OUT_TURNS = (1, 3)
 still recovers, one that opens its connections anew, and one beside the spool's way into it."""
 FINDING_OUT_SECONDS = 2.5
 """What a turn may take in which the store goes away under a question, or comes back."""
+SECOND_LOOK_SECONDS = 1.5
+"""What it may take beyond the patience with a store that does not answer: it is asked twice."""
 DRAIN_SECONDS = 60.0
 """How long the spool may take to drain once the server is back."""
 
@@ -171,7 +173,10 @@ def judge(
     meanwhile = Phase(prepared=sorted(away.prepared)[:-going] + sorted(after.prepared)[:-coming])
     grace = HANG_GRACE_SECONDS if outcome.scenario == "hang" else GRACE_SECONDS
     worst = meanwhile.quantile(1.0)
-    if slowest > normal + FINDING_OUT_SECONDS:
+    allowed = normal + FINDING_OUT_SECONDS
+    if outcome.scenario == "hang":  # it is given so many times what the slowest before it took
+        allowed = max(allowed, PATIENCE * before.quantile(1.0) + SECOND_LOOK_SECONDS)
+    if slowest > allowed:
         outcome.problems.append(f"a prepare took {slowest * 1000:.0f} ms to find out")
     if worst > normal + grace:
         outcome.problems.append(
