@@ -52,7 +52,7 @@ CALLERS_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLERS_SPAN = "00f067aa0ba902b7"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def exporter() -> InMemorySpanExporter:
     """OpenTelemetry's own SDK, whose provider a process has one of."""
     kept, provider = InMemorySpanExporter(), TracerProvider()
