@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 import recollect
-from recollect.boundary import GIVE_WAY, Failure, attempted
+from recollect.boundary import Failure, attempted
 from recollect.config import Settings
 from recollect.engine.background import METER
 from recollect.gateway.asgi import NoBody, Receive, Send, read_body
@@ -244,11 +244,7 @@ class Service:
                     call = await self._call(route, path, incoming, principal, seconds)
                     left = seconds - (time.monotonic() - incoming.began)
                     async with self._queue.turn(principal.tenant.id, left):
-                        giving = GIVE_WAY.set(self._queue.giving_way(principal.tenant.id))
-                        try:
-                            return await self._carried_out(route, call, incoming)
-                        finally:
-                            GIVE_WAY.reset(giving)
+                        return await self._carried_out(route, call, incoming)
         except TimeoutError:
             raise Problem(
                 ProblemKind.DEADLINE,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from recollect.boundary import GIVE_WAY
 from recollect.service.problems import Problem, ProblemKind
 from recollect.telemetry import measured
 
@@ -148,10 +149,12 @@ class FairQueue:
                 raise _too_late(usual)
         begun = self._clock()
         done = False
+        giving = GIVE_WAY.set(self.giving_way(tenant))
         try:
             yield
             done = True
         finally:
+            GIVE_WAY.reset(giving)
             if seconds is not None and seconds >= self._learns_from_seconds:
                 left = seconds - (begun - waits_since)
                 self._learn(self._clock() - begun, left, done=done)

@@ -642,9 +642,8 @@ def test_invented_keys_push_out_no_good_one(
             Caller(fresh.url, key)("GET", "/v1/tenant", expect=401)
         assert [*fresh.service._principals._keys] == [tenant.hash]
         assert len(fresh.service._principals._refused_keys) == 3
-        fresh.service._principals._lookups = asyncio.Semaphore(
-            0
-        )  # as if the database answered nobody
+        # as if the database answered nobody
+        fresh.service._principals._lookups = asyncio.Semaphore(0)
         waits = {"x-request-timeout": "0.2"}
         Caller(fresh.url, invented[0])("GET", "/v1/tenant", headers=waits, expect=504)
         good.get("/v1/tenant", headers=waits)

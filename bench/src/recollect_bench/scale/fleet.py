@@ -111,12 +111,25 @@ async def add_tenant(database: TestDatabase, name: str) -> BenchTenant:
 
 def node(database: TestDatabase, folder: Path, *, name: str) -> ServerProcess:
     """`recollect serve` itself, as it is by default."""
+    return _process(database, folder, name, "serve", "--port")
+
+
+def worker(database: TestDatabase, folder: Path) -> ServerProcess:
+    """`recollect worker` itself, as it is by default: it listens for its metrics only."""
+    return _process(database, folder, "worker", "worker", "--metrics-port")
+
+
+def _process(
+    database: TestDatabase, folder: Path, name: str, command: str, port_option: str
+) -> ServerProcess:
     port = free_port()
-    command = [sys.executable, "-m", "recollect", "serve", "--port", str(port)]
     home = folder / f"home-{name}"
     home.mkdir(exist_ok=True)
     return ServerProcess(
-        [*command, "--store", database.app_url],
+        [
+            *(sys.executable, "-m", "recollect", command),
+            *(port_option, str(port), "--store", database.app_url),
+        ],
         port,
         log=folder / f"{name}.log",
         environment={
@@ -124,20 +137,6 @@ def node(database: TestDatabase, folder: Path, *, name: str) -> ServerProcess:
             "RECOLLECT_SECRET": "of the scale bench",
             "RECOLLECT_SERVE__DRAIN_SECONDS": "0.1",
         },
-    )
-
-
-def worker(database: TestDatabase, folder: Path) -> ServerProcess:
-    """`recollect worker` itself: it listens for its metrics only."""
-    port = free_port()
-    command = [sys.executable, "-m", "recollect", "worker", "--metrics-port", str(port)]
-    home = folder / "home-worker"
-    home.mkdir(exist_ok=True)
-    return ServerProcess(
-        [*command, "--store", database.app_url],
-        port,
-        log=folder / "worker.log",
-        environment={"RECOLLECT_HOME": str(home), "RECOLLECT_SECRET": "of the scale bench"},
     )
 
 
