@@ -32,6 +32,8 @@ from recollect_bench.llama_server import LlamaMissingError, LlamaServer, find_gg
 ROOT = Path(__file__).parents[2]
 CI_WINDOW = 2_816
 CI_TOKENS = 3_300
+THREADS = at_size(1, 2)
+"""Beside other tests two would wait for each other, and spin while they do."""
 """`just real-model` fills 4,096 many times over."""
 CI_SETTINGS = {
     "recall.block_tokens": 200,  # room for the questions without a second compaction
@@ -61,7 +63,7 @@ def weights() -> Path:
 
 @pytest.fixture
 def server(weights: Path) -> Iterator[LlamaServer]:
-    with LlamaServer(weights, window_tokens=CI_WINDOW) as running:
+    with LlamaServer(weights, window_tokens=CI_WINDOW, threads=THREADS) as running:
         yield running
 
 
@@ -89,7 +91,8 @@ def test_a_conversation_through_the_gateway_stays_within_a_real_window(
 ) -> None:
     """The official client, which knows a base URL only; `just real-model --gateway` says more."""
     pytest.importorskip("openai")
-    with LlamaServer(weights, window_tokens=at_size(768, 4_096)) as server:
+    window_tokens = at_size(768, 4_096)
+    with LlamaServer(weights, window_tokens=window_tokens, threads=THREADS) as server:
         talk = converse_through_gateway(
             server,
             tmp_path,
@@ -103,17 +106,18 @@ def test_a_chat_in_a_terminal_tells_what_a_real_model_was_sent(
     weights: Path, tmp_path: Path
 ) -> None:
     """Each turn typed, and `/status` and `/context` behind it; `just real-model --chat`: 60."""
-    with LlamaServer(weights) as server:
+    turns = at_size(6, 60)
+    with LlamaServer(weights, threads=THREADS) as server:
         talk = converse_in_terminal(
             server,
             tmp_path,
-            turns=at_size(10, 60),
+            turns=turns,
             turn_tokens=at_size(60, 160),
             reply_tokens=24,
             compacting=FULL,
         )
     assert talk.faults == [], talk
-    assert talk.turns == at_size(10, 60)
+    assert talk.turns == turns
 
 
 def test_the_server_ends_with_whoever_started_it(weights: Path) -> None:
