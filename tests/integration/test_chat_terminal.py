@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -163,6 +165,40 @@ def test_ctrl_c_stops_a_command_that_runs(tmp_path: Path, monkeypatch: pytest.Mo
         chat.terminal.process.send_signal(signal.SIGHUP)
         assert chat.terminal.wait_until_ended() == 128 + signal.SIGHUP
         assert chat.terminal.is_cooked()
+
+
+TYPED_EARLY = """
+import sys, threading, time
+from importlib.abc import MetaPathFinder
+import recollect.surfaces.chat.terminal as terminal
+
+begun, imported_here = threading.Event(), []
+
+class Slowly(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("recollect."):
+            begun.set()
+            time.sleep(0.005)
+            if threading.current_thread() is threading.main_thread():
+                imported_here.append(name)
+
+sys.meta_path.insert(0, Slowly())
+importing = threading.Thread(target=terminal._import_drawing)
+importing.start()
+begun.wait()
+terminal.MaskedHistory("default").store_string("typed at once")
+importing.join()
+print(imported_here)
+"""
+
+
+def test_a_line_that_is_typed_while_the_agent_is_imported_waits_for_that() -> None:
+    """Two threads that import one package find modules half loaded: the chat ended by that."""
+    done = subprocess.run(
+        [sys.executable, "-c", TYPED_EARLY], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+    assert "+typed at once" in chat_history_file("default").read_text()
 
 
 def test_ctrl_c_stops_a_compaction(tmp_path: Path) -> None:

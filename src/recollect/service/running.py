@@ -30,10 +30,14 @@ def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
 
 
 def server_of(
-    service: Service, settings: Settings, *, is_ready: Callable[[], None] = lambda: None
+    service: Service,
+    settings: Settings,
+    *,
+    is_ready: Callable[[], None] = lambda: None,
+    is_draining: Callable[[], None] = lambda: None,
 ) -> uvicorn.Server:
     """The HTTP server of a node, which drains before it ends; `is_ready` is called as soon as it
-    takes connections."""
+    takes connections, `is_draining` as it begins to end."""
     server = http_server(service, feature="the service", extra="serve")
     server.config.timeout_graceful_shutdown = round(settings.serve.max_deadline_seconds)
 
@@ -48,6 +52,7 @@ def server_of(
             end()
             return
         service.drain()
+        is_draining()
         asyncio.get_running_loop().call_later(settings.serve.drain_seconds, end)
 
     start = server.startup

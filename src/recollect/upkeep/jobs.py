@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -80,6 +80,10 @@ class RunResult:
     """Their lease was lost, or the store went away before it could take the answer."""
     reason: str = ""
     """Why the last one failed, or why there was nothing to do."""
+    kind: str = field(default="", compare=False)
+    """What the last one was."""
+    seconds: float = field(default=0.0, compare=False)
+    """How long they took together."""
 
     @property
     def taken(self) -> int:
@@ -93,6 +97,8 @@ class RunResult:
             dead=self.dead + other.dead,
             lost=self.lost + other.lost,
             reason=other.reason if other.taken and other.reason else self.reason,
+            kind=other.kind or self.kind,
+            seconds=self.seconds + other.seconds,
         )
 
 
@@ -139,10 +145,13 @@ class JobRunner:
         )
         if not leases:
             return NOTHING
+        began = time.monotonic()
         with measured("job", leases[0].kind) as heard:
             outcome, reason = await self._do(leases[0])
             heard.ended(outcome)
-        return RunResult(**{outcome: 1}, reason=reason)
+        counts: dict[str, Any] = {outcome: 1}
+        seconds = time.monotonic() - began
+        return RunResult(**counts, reason=reason, kind=leases[0].kind, seconds=seconds)
 
     async def run_due(
         self,

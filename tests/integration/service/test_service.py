@@ -679,7 +679,10 @@ def test_a_node_drains_before_it_ends(database: TestDatabase, caller: Caller) ->
     assert here.get("/v1/tenant")["name"] == "main"
     with process:
         assert process.wait(10) == 0
-        assert "".join([*before, process.stderr.read()]).count("RECOLLECT_SECRET is not set") == 1
+        told = "".join([*before, process.stderr.read()])
+    assert told.count("RECOLLECT_SECRET is not set") == 1
+    assert "/readyz says so, and it goes on for 1 s" in told
+    assert told.endswith("Ended\n")
 
 
 def test_the_document_names_every_route() -> None:

@@ -403,7 +403,7 @@ def test_a_worker_counts_its_jobs_and_names_no_space(database: TestDatabase) -> 
     assert re.search(r'recollect_jobs_total\{kind="\w+",outcome="done"\} \d', page)
     assert age is not None
     assert float(age.group(1)) >= 0
-    assert '"event":"job"' in lines
+    assert re.search(r'"event":"job","kind":"\w+","outcome":"done","ms":\d', lines)
     assert WORDS[0] not in lines + page
     assert "example.com" not in lines + page
 

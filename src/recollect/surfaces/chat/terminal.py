@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 FRAME_SECONDS: Final = 0.1
 """The live region is drawn at most so often."""
 PROMPT: Final = "› "
+_IMPORTING: Final = threading.Lock()
+"""Two threads that import modules of one package may find one of them half loaded: the agent is
+imported in a thread while somebody types, and a line that was typed early ended the chat."""
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _ANSWERS: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
@@ -87,9 +91,10 @@ class MaskedHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         """Add one to the file."""
-        from recollect.agent.commands import Command, read_command, recordable
-        from recollect.rules.redaction import redact
-        from recollect.session.files import open_for_one, private_folder
+        with _IMPORTING:
+            from recollect.agent.commands import Command, read_command, recordable
+            from recollect.rules.redaction import redact
+            from recollect.session.files import open_for_one, private_folder
 
         command = read_command(string)
         if isinstance(command, Command) and recordable(command) != command.argument:
@@ -127,7 +132,8 @@ def command_names() -> tuple[str, ...]:
     """Every command that a chat knows."""
     from typing import get_args
 
-    from recollect.agent.commands import CommandName, TerminalCommand
+    with _IMPORTING:
+        from recollect.agent.commands import CommandName, TerminalCommand
 
     return tuple(sorted({*get_args(CommandName), *get_args(TerminalCommand)}))
 
@@ -474,8 +480,9 @@ async def _keep_drawing(screen: Screen) -> None:
 
 def _import_drawing() -> None:
     """What takes long to load, in a thread beside the first prompt."""
-    import rich.markdown
-    import rich.syntax  # noqa: F401
+    with _IMPORTING:
+        import rich.markdown
+        import rich.syntax  # noqa: F401
 
-    import recollect.agent.opening
-    import recollect.surfaces.chat.screen  # noqa: F401
+        import recollect.agent.opening
+        import recollect.surfaces.chat.screen  # noqa: F401

@@ -98,25 +98,35 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
     with telling(settings) as metrics:
         metrics_port = None if metrics is None else metrics.port
 
-        def tell() -> None:
+        def tell(event: str, line: str, **fields: object) -> None:
+            if settings.telemetry.log_format is None:
+                click.echo(line, err=True)
+            else:
+                write_line(NODE, logging.INFO, event, fields)
+
+        def is_ready() -> None:
             gc.collect()
             gc.freeze()  # what stands by now stays: looking it through takes a tenth of a second
-            if settings.telemetry.log_format is not None:
-                jobs = "node" if settings.serve.jobs else "worker"
-                fields = {"address": address, "metrics_port": metrics_port, "jobs": jobs}
-                write_line(NODE, logging.INFO, "serving", fields)
-                return
-            click.echo(f"Recollect serves on {address}: see /openapi.json", err=True)
+            lines = [f"Recollect serves on {address}: see /openapi.json"]
             if not settings.serve.jobs:
-                click.echo("Jobs (facts, retention): run `recollect worker` beside it", err=True)
+                lines.append("Jobs (facts, retention): run `recollect worker` beside it")
             if metrics_port is not None:
-                click.echo(f"Metrics: port {metrics_port}, /metrics", err=True)
+                lines.append(f"Metrics: port {metrics_port}, /metrics")
+            jobs = "node" if settings.serve.jobs else "worker"
+            tell("serving", "\n".join(lines), address=address, metrics_port=metrics_port, jobs=jobs)
 
-        server = server_of(service, settings, is_ready=tell)
+        def is_draining() -> None:
+            seconds = settings.serve.drain_seconds
+            line = f"Told to end: /readyz says so, and it goes on for {seconds:.3g} s"
+            tell("draining", f"{line}; a second signal ends that", seconds=seconds)
+
+        server = server_of(service, settings, is_ready=is_ready, is_draining=is_draining)
         if metrics is not None:
             watch(service, metrics)
         with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
             server.run(sockets=[opened])
+        if service.draining:
+            tell("ended", "Ended")
 
 
 def _mcp() -> MountMcp | None:

@@ -69,11 +69,17 @@ class Voice:
         became = next(one for one in ("dead", "failed", "lost", "done") if getattr(result, one))
         if self._logs:
             marked = space_mark(space, wiring.deployment_secret())
-            fields = {"outcome": became, "space": marked, "reason": result.reason or None}
+            fields = {
+                "kind": result.kind,
+                "outcome": became,
+                "ms": round(result.seconds * 1000, 1),
+                "space": marked,
+                "reason": result.reason or None,
+            }
             write_line(JOBS, logging.INFO, "job", fields)
         elif became in ("dead", "failed"):
             then = "set aside" if became == "dead" else "to be tried again"
-            self.say(f"a job failed, {then}: {result.reason}", space=space)
+            self.say(f"a job failed ({result.kind}), {then}: {result.reason}", space=space)
 
 
 # The jobs of many spaces, a few at a time
