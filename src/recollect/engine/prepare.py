@@ -32,7 +32,7 @@ from recollect.values.edit import Edit, Insert
 from recollect.values.history import SessionState, View, behind_cut
 from recollect.values.message import Text, ToolResult
 from recollect.values.reason import NOT_RUN, Cause, Reason
-from recollect.values.recall import Recalled, RecalledFact, passage_name
+from recollect.values.recall import Recalled, RecalledFact, RecallReads, passage_name
 from recollect.values.report import BatchMoment, Report
 
 DORMANT_TURNS: Final = 50
@@ -93,7 +93,8 @@ async def prepare_turn(
     if freed.moment is not None or not given.state.requests or standing.lacks_standing_block():
         standing = await _with_standing_block(standing, recaller, boundary)
         freed = replace(freed, draft=standing)
-    recall = await _recall(standing, asked, freed.moment, recaller, boundary)
+    reads = RecallReads()
+    recall = await _recall(standing, asked, freed.moment, recaller, boundary, reads)
     if recall is not None and not recall.found.empty:
         trimmed, quoted = standing.trims(), standing.quoted()
         freed = await _make_room(freed, asked, recall, boundary, durability)
@@ -101,7 +102,7 @@ async def prepare_turn(
             return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
         final = freed.draft
         if not quoted <= final.quoted():  # what blocks quoted that went may be what is asked
-            again = await _recall(final, asked, freed.moment, recaller, boundary)
+            again = await _recall(final, asked, freed.moment, recaller, boundary, reads)
             if again is not None:
                 recall = replace(again, found=recall.found) if again.found.empty else again
         if final.trims() != trimmed:
@@ -378,6 +379,7 @@ async def _recall(
     moment: BatchMoment | None,
     recaller: Recaller | None,
     boundary: Boundary,
+    reads: RecallReads,
 ) -> RecallResult | None:
     """What memory has for this turn; None where it is not asked."""
     given, settings = draft.given, draft.given.settings
@@ -406,6 +408,7 @@ async def _recall(
         now=given.now,
         budget_tokens=given.block_tokens,
         count_tokens=given.weigher.text,
+        reads=reads,
     )
     recalled = await boundary.wait(
         "recall",

@@ -295,9 +295,11 @@ class MemoryRecaller:
         notes: tuple[Reason, ...] = ()
         if self._upkeep is not None:
             among, notes = (*among, *self._upkeep.meanwhile), self._upkeep.notes
-        texts: Mapping[EmbedderKind, str] = {}
-        if among:
-            texts = await self._looked(
+        phrased = {} if request.reads is None else request.reads.phrased
+        question = question_text(request)
+        texts = phrased.get(question, {})
+        if any(embedder.kind not in texts for embedder in among):
+            texts = phrased[question] = await self._looked(
                 lambda store: self._vectors.phrased(request, store, among=among)
             )
         vectors, missing = await self._vectors.embedded(texts, among=among)

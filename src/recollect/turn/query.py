@@ -25,7 +25,13 @@ from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.history import Entry, SessionId, SpaceId
 from recollect.values.message import EntryKey, Message, Text, ToolCall, ToolResult
 from recollect.values.reason import Cause, Reason
-from recollect.values.recall import Asks, CandidateQuery, RecallRequest, RecallScope
+from recollect.values.recall import (
+    Asks,
+    CandidateQuery,
+    RecallReads,
+    RecallRequest,
+    RecallScope,
+)
 
 OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
 """Text that begins so is ours (or a compaction's), not what the user asks."""
@@ -139,6 +145,7 @@ def ask(
     now: float,
     budget_tokens: WantedTokens,
     count_tokens: Callable[[str], int],
+    reads: RecallReads | None = None,
 ) -> RecallRequest:
     """The request to memory of a turn whose view shows these entries under these edits.
 
@@ -183,6 +190,7 @@ def ask(
         budget_tokens=budget_tokens(asks, uses_tools=tools),
         count_tokens=count_tokens,
         gated=not settings.every_turn,
+        reads=reads,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -52,6 +52,7 @@ from recollect.values.recall import (
     Recalled,
     RecalledFact,
     RecalledPassage,
+    RecallReads,
     RecallRequest,
     Surroundings,
 )
@@ -110,7 +111,8 @@ async def recall(
     asked = _asked(request, question, vectors, settings)
     if not question.words and not asked.vectors and not types:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
-    search = _MemorySearch(archive, request, question, asked, settings)
+    reads = RecallReads() if request.reads is None else request.reads
+    search = _MemorySearch(archive, request, question, asked, settings, reads)
     judged = await search.judged()
     if request.on_purpose:
         asked_for = replace(
@@ -126,6 +128,7 @@ async def recall(
         vectors=asked.vectors,
         types=types,
         common=_common(judged.found),
+        read=reads.facts,
     )
     if not verdict.open:
         if known.opens is None:
@@ -166,14 +169,19 @@ class _Judged:
 
 @dataclass(frozen=True, slots=True)
 class _MemorySearch:
-    """One question to the archive, and the segments that were read for it."""
+    """One question to the archive, and what was read for it."""
 
     archive: Archive
     request: RecallRequest
     question: Question
     asked: CandidateQuery
     settings: RecallSettings
-    segments: dict[SegmentId, Segment] = field(default_factory=dict)
+    reads: RecallReads
+
+    @property
+    def segments(self) -> dict[SegmentId, Segment]:
+        """Those that were read."""
+        return self.reads.segments
 
     async def judged(self) -> _Judged:
         """Ask the store, and the gate; earlier askings answer nothing. Where it stays shut, but
@@ -220,10 +228,10 @@ class _MemorySearch:
         does."""
         request, asked = self.request, self.asked
         if not request.gated or not asked.leave_out:
-            candidates = await self.archive.candidates(asked)
+            candidates = await self._candidates(asked)
             return replace(candidates, passages=_unquoted(candidates.passages, request)), ()
         itself = () if request.asking is None else (_known_id(request.session, request.asking),)
-        candidates = await self.archive.candidates(replace(asked, leave_out=frozenset(itself)))
+        candidates = await self._candidates(replace(asked, leave_out=frozenset(itself)))
         hidden = tuple(
             candidate
             for candidate in _unquoted(candidates.passages, request)
@@ -236,9 +244,20 @@ class _MemorySearch:
             or request.quotes(candidate.segment, candidate.ordinal)
         )
         if 2 * len(shown) > len(candidates.passages):  # what the view shows has crowded others out
-            candidates = await self.archive.candidates(asked)
+            candidates = await self._candidates(asked)
             hidden = _unquoted(candidates.passages, request)
         return replace(candidates, passages=hidden), shown
+
+    async def _candidates(self, query: CandidateQuery) -> Candidates:
+        """What the store finds; what it found a moment ago within limits as wide will do."""
+        read = self.reads.candidates
+        for earlier, found in read.items():
+            if earlier.vector_limit >= query.vector_limit and query == replace(
+                earlier, lexical_limit=query.lexical_limit, vector_limit=query.vector_limit
+            ):
+                return found
+        read[query] = await self.archive.candidates(query)
+        return read[query]
 
     async def _without_itself(self, candidates: Candidates) -> Candidates:
         """The statistics without the message that asks, where it is stored already.
@@ -248,7 +267,10 @@ class _MemorySearch:
         if self.request.asking is None:
             return candidates
         itself = _known_id(self.request.session, self.request.asking)
-        if itself not in await self.archive.known([itself]):
+        known = self.reads.known
+        if itself not in known:
+            known[itself] = itself in await self.archive.known([itself])
+        if not known[itself]:
             return candidates
         own = set(self.question.words)
         frequencies = {
@@ -284,9 +306,7 @@ class _MemorySearch:
 
     async def _asking(self, nearest: Sequence[Candidate]) -> set[SegmentId]:
         """The messages in which the user only asked, of the first that are short enough."""
-        short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
-            :_QUESTIONS_READ
-        ]
+        short = _short(nearest)
         await self._read(short)
         return {
             segment_id
@@ -302,6 +322,9 @@ class _MemorySearch:
         if request.gated:
             # among what stands around are echoes and askings, too: the best of them is no measure
             ranking = ranking.without(lambda candidate: is_echo(question, candidate))
+            places = _first(ranking, request.budget_tokens, printed)
+            packed = [candidate.segment for candidate in ranking.passages[:places]]
+            await self._read([*_short(ranking.passages), *packed])  # at once: both are wanted
             asking = await self._asking(ranking.passages)
             ranking = ranking.without(lambda candidate: candidate.segment in asking)
             if request.on_purpose:  # who asks judges by himself what is far from the best
@@ -559,6 +582,12 @@ def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Ca
         for candidate in passages
         if not request.quotes(candidate.segment, candidate.ordinal)
     )
+
+
+def _short(nearest: Sequence[Candidate]) -> list[SegmentId]:
+    """The first messages that may only ask."""
+    short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)]
+    return short[:_QUESTIONS_READ]
 
 
 def _may_only_ask(candidate: Candidate) -> bool:

@@ -25,6 +25,7 @@ from recollect.values.reason import Cause, Reason
 from recollect.values.recall import (
     AskedVector,
     CandidateQuery,
+    FactCandidates,
     FactQuery,
     GateVerdict,
     RecalledFact,
@@ -75,15 +76,17 @@ async def recall_facts(
     vectors: Sequence[AskedVector],
     types: tuple[FactType, ...] = (),
     common: Container[str] = frozenset(),
+    read: dict[FactQuery, FactCandidates] | None = None,
 ) -> FoundFacts:
     """What is known that bears on the question and stands nowhere in the view.
 
     `types` are those of which all facts are asked for (`types_asked`), `common` words that much of
-    memory holds: by them alone nothing is asked for.
+    memory holds: by them alone nothing is asked for. What is in `read` is not asked again.
     """
+    read = {} if read is None else read
     ranked = [
         ranked_fact
-        for ranked_fact in await _ranked(request, question, types, verdict, archive, vectors)
+        for ranked_fact in await _ranked(request, question, types, verdict, archive, vectors, read)
         if fact_name(ranked_fact.fact.id) not in request.quoted
         and _in_time(ranked_fact.fact, request)
         and not _of_others(ranked_fact.fact, request)
@@ -159,6 +162,7 @@ async def _ranked(
     verdict: GateVerdict,
     archive: Archive,
     vectors: Sequence[AskedVector],
+    read: dict[FactQuery, FactCandidates],
 ) -> tuple[RankedFact, ...]:
     words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
     asked = FactQuery(
@@ -168,7 +172,9 @@ async def _ranked(
         limit=MOST_LISTED if types else _CANDIDATES,
         session=request.session if request.scope == "session" else None,
     )
-    candidates = await archive.fact_candidates(asked)
+    if asked not in read:
+        read[asked] = await archive.fact_candidates(asked)
+    candidates = read[asked]
     ranked = rank_facts(words, candidates, vectors)
     if types:
         known = {ranked_fact.fact.id for ranked_fact in ranked}

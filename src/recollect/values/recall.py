@@ -16,7 +16,7 @@ from recollect.values.fact import Fact, FactId, FactType
 from recollect.values.history import SessionId, SpaceId
 from recollect.values.message import EntryKey, MessageId, Role
 from recollect.values.reason import Reason
-from recollect.values.segment import SegmentId, Trust
+from recollect.values.segment import Segment, SegmentId, Trust
 
 FILE_SESSIONS: Final = "file:"
 """How the sessions of memory files begin: one a file, named by its path."""
@@ -326,6 +326,19 @@ without memory; work for which it refers to what is agreed ("our definition", "a
 of these."""
 
 
+@dataclass(slots=True, kw_only=True)
+class RecallReads:
+    """What was read of memory in a turn. Where blocks had to go for a new one, the same question is
+    asked again for a view without them; what the store said a moment ago is not asked again."""
+
+    phrased: dict[str, Mapping[EmbedderKind, str]] = field(default_factory=dict)
+    """By question: what each kind of embedder was asked with."""
+    candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict)
+    facts: dict[FactQuery, FactCandidates] = field(default_factory=dict)
+    segments: dict[SegmentId, Segment] = field(default_factory=dict)
+    known: dict[SegmentId, bool] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest:
     """What a turn asks of memory."""
@@ -375,6 +388,8 @@ class RecallRequest:
     """Also look through what went cold; slower."""
     most_hits: int = 50
     """How many of the ranking are handed on, explained."""
+    reads: RecallReads | None = field(default=None, repr=False, compare=False)
+    """What was read for the same turn before, to which recall adds; None: nothing is kept."""
 
     @property
     def quoted_whole(self) -> frozenset[SegmentId]:

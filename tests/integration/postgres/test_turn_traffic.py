@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from recollect.config import load_settings
 from recollect.embedders.hash import HashEmbedder
 from recollect.engine import Engine
 from recollect.stores.postgres import store as postgres_store
@@ -73,6 +74,46 @@ def test_a_turn_costs_little(database: TestDatabase) -> None:
         assert path.round_trips <= 8, path
         assert whole.transactions <= 3, whole
         assert whole.round_trips <= 15, whole
+
+
+async def replace_blocks(url: str) -> list[Traffic]:
+    """What `prepare` cost in turns whose recalled block had to take the place of earlier ones."""
+    costs: list[Traffic] = []
+    told = [
+        f"The {thing} of ship {ship} is painted {thing}-{ship * 37}. " * 6
+        for ship in range(20)
+        for thing in ("hull", "crane", "anchor", "funnel")
+    ]
+    settings = load_settings(arguments={"recall.scope": "space"}).settings
+    messages: list[dict[str, Any]] = []
+    async with open_memory(
+        space="blocks", store=url, embedders=[HashEmbedder()], settings=settings
+    ) as engine:
+        for text in told:
+            await engine.ingest("old", [json.dumps({"role": "user", "content": text}).encode()])
+        for ship in range(12):
+            asked = f"How is the crane of ship {ship} painted, and how are its hull and anchor?"
+            messages.append({"role": "user", "content": asked})
+            before = traffic_of(engine) if ship else Traffic()
+            context = await engine.prepare("s", request(messages), window_tokens=16_000)
+            moment = context.report.moment
+            if ship and moment is not None and moment.kind == "room":
+                assert context.report.recalled
+                costs.append(traffic_of(engine).since(before))
+            reply = {"role": "assistant", "content": f"As it was told of ship {ship}."}
+            await engine.observe("s", reply)
+            messages.append(reply)
+            await quiet(engine)
+    return costs
+
+
+def test_a_turn_that_replaces_its_blocks_reads_little_twice(database: TestDatabase) -> None:
+    """It writes what leaves the view, and asks the same question again for the view without it."""
+    costs = asyncio.run(replace_blocks(database.app_url))
+    assert costs
+    for path in costs:
+        assert path.transactions <= 3, path
+        assert path.round_trips <= 17, path
 
 
 def test_vectors_that_come_with_a_message_stand_in_half_the_room(database: TestDatabase) -> None:

@@ -32,7 +32,7 @@ from recollect.values.batch import Batch
 from recollect.values.edit import Insert
 from recollect.values.fact import Fact, FactId
 from recollect.values.reason import Cause
-from recollect.values.recall import BLOCK_CLOSING, AskedVector, Recalled
+from recollect.values.recall import BLOCK_CLOSING, AskedVector, Recalled, RecallReads
 
 CRANE = "the green crane stands at the north quay"
 ASKS = "which crane stands at the north quay?"
@@ -311,6 +311,26 @@ class TestBlocksThatStand:
             assert set(block.recalled) == {one.segment for one in found.passages}
             again = await held.answer(held.asks(view, edits=[block]))
             assert CRANE not in texts(again)
+
+        run(tmp_path, work)
+
+    @pytest.mark.parametrize("gated", [True, False])
+    def test_asked_again_without_blocks_it_finds_what_it_would_have_found_anew(
+        self, tmp_path: Path, gated: bool
+    ) -> None:
+        """What was read a moment ago serves again, but for another view."""
+
+        async def work(held: Memory) -> None:
+            await held.remember([NOTES, "noted, all of it", *TALK])
+            block = self.standing(await self.asked(held, "indexer"))
+            view = entries([user("which port has the indexer?")], name="again")
+            reads = RecallReads()
+            asks = replace(held.asks(view, edits=[block], every_turn=not gated), reads=reads)
+            beside = await held.answer(asks)
+            bare = replace(held.asks(view, every_turn=not gated), reads=reads)
+            again = await held.answer(bare)
+            assert again == await held.answer(replace(bare, reads=None))
+            assert set(texts(again)) - set(texts(beside)), "the block hid nothing"
 
         run(tmp_path, work)
 
