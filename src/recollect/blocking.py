@@ -172,7 +172,7 @@ class BlockingEngine:
     def ingest(
         self,
         session: SessionId,
-        messages: Sequence[bytes],
+        messages: Sequence[bytes | Mapping[str, Any]],
         *,
         format: FormatName | None = None,  # noqa: A002
         batch: str | None = None,

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from recollect import Engine, open_memory
 from recollect.config import build
 from recollect.engine.archive import DurableArchive
@@ -40,6 +42,24 @@ async def kept(file: Path) -> list[tuple[str, str]]:
     assert (await store.check()).problems == ()
     await store.close()
     return [(one.segment.role, one.segment.text) for one in held]
+
+
+def test_messages_outside_of_a_turn_are_given_as_mappings_or_bytes(tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = [
+        {"role": "user", "content": "The crane is at the north quay."},
+        {"role": "assistant", "content": "Noted."},
+    ]
+
+    async def run() -> None:
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            assert (await memory.ingest("s", said)).stored == 2
+            raws = [json.dumps(message).encode() for message in said]
+            assert (await memory.ingest("s", raws)).known == 2
+            with pytest.raises(TypeError, match="a mapping of a provider's wire format"):
+                await memory.ingest("s", ["The crane is at the north quay."])  # type: ignore[list-item]
+        assert len(await kept(tmp_path / "m.db")) == 2
+
+    asyncio.run(run())
 
 
 def test_every_message_and_reply_is_kept_once(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from recollect.engine.session import (
     check_reply,
     check_session_name,
     check_space_name,
+    checked_message,
     checked_request,
     load,
 )
@@ -235,13 +236,13 @@ class Engine:
     async def ingest(
         self,
         session: SessionId,
-        messages: Sequence[bytes],
+        messages: Sequence[bytes | Mapping[str, Any]],
         *,
         format: FormatName | None = None,  # noqa: A002
         batch: str | None = None,
         said_at: float | None = None,
     ) -> IngestCounts:
-        """Keep messages that come outside of a turn, each as the bytes of a wire format.
+        """Keep messages that come outside of a turn, each as a provider's wire format has it.
 
         Without `batch` they are the session's history from its beginning, as a request would hold
         it: sent again, or longer, only what is new is stored. With one they are a piece of their
@@ -252,12 +253,13 @@ class Engine:
         if self._keeper is None:
             raise StoreError("nothing is kept here: set ingest.enabled = true")
         check_session_name(session)
-        codec = CODECS[format or format_of(messages)]
+        raws = [checked_message(message) for message in messages]
+        codec = CODECS[format or format_of(raws)]
 
         def entered() -> list[Entry]:
             key = ROOT if batch is None else batch_root(batch, self._secret)
             entries = []
-            for reading in read(messages, codec, self._secret, self.weigher, LastRequest()).fresh:
+            for reading in read(raws, codec, self._secret, self.weigher, LastRequest()).fresh:
                 key = chain(key, reading.id)
                 entries.append(enter(reading, key))
             return entries

@@ -11,6 +11,7 @@ from typing import Any
 from recollect.boundary import Boundary
 from recollect.engine.archive import Where
 from recollect.engine.keeper import ArchiveState, SessionKeeper
+from recollect.formats.json_text import encode
 from recollect.formats.replies import StreamedReply, may_be_reply
 from recollect.turn.align import LastRequest
 from recollect.turn.draft import Draft
@@ -187,6 +188,18 @@ def checked_request(given: Any) -> bytes | Mapping[str, Any]:
             f"not a {type(given).__name__}"
         )
     return given
+
+
+def checked_message(given: Any) -> bytes:
+    """A message as the bytes of its wire format; TypeError for what is none."""
+    if isinstance(given, Mapping):
+        return encode(given)
+    if not isinstance(given, bytes | bytearray | memoryview):
+        raise TypeError(
+            "a message is a mapping of a provider's wire format, or its JSON as bytes, "
+            f"not a {type(given).__name__}"
+        )
+    return bytes(given)
 
 
 def check_reply(given: Any) -> None:
