@@ -55,8 +55,10 @@ def test_messages_outside_of_a_turn_are_given_as_mappings_or_bytes(tmp_path: Pat
             assert (await memory.ingest("s", said)).stored == 2
             raws = [json.dumps(message).encode() for message in said]
             assert (await memory.ingest("s", raws)).known == 2
-            with pytest.raises(TypeError, match="a mapping of a provider's wire format"):
-                await memory.ingest("s", ["The crane is at the north quay."])  # type: ignore[list-item]
+            wrong: Any
+            for wrong in (["The crane is at the north quay."], said[0], raws[0], "a crane", [7]):
+                with pytest.raises(TypeError, match="each a mapping of a provider's wire format"):
+                    await memory.ingest("s", wrong)
         assert len(await kept(tmp_path / "m.db")) == 2
 
     asyncio.run(run())

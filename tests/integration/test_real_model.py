@@ -32,9 +32,9 @@ from recollect_bench.llama_server import LlamaMissingError, LlamaServer, find_gg
 ROOT = Path(__file__).parents[2]
 CI_WINDOW = 2_816
 CI_TOKENS = 3_300
+"""`just real-model` fills 4,096 many times over."""
 THREADS = at_size(1, 2)
 """Beside other tests two would wait for each other, and spin while they do."""
-"""`just real-model` fills 4,096 many times over."""
 CI_SETTINGS = {
     "recall.block_tokens": 200,  # room for the questions without a second compaction
     "facts.enabled": False,  # one server answers one at a time: reading would double its minutes
@@ -106,7 +106,7 @@ def test_a_chat_in_a_terminal_tells_what_a_real_model_was_sent(
     weights: Path, tmp_path: Path
 ) -> None:
     """Each turn typed, and `/status` and `/context` behind it; `just real-model --chat`: 60."""
-    turns = at_size(6, 60)
+    turns = at_size(6, 60)  # each takes four seconds of a processor
     with LlamaServer(weights, threads=THREADS) as server:
         talk = converse_in_terminal(
             server,

@@ -31,10 +31,10 @@ from recollect.engine.session import (
     Context,
     Observation,
     Session,
+    check_messages,
     check_reply,
     check_session_name,
     check_space_name,
-    checked_message,
     checked_request,
     load,
 )
@@ -42,6 +42,7 @@ from recollect.engine.told_answers import ToldAnswers
 from recollect.engine.watch import Watching, watched
 from recollect.errors import StaleSession, StoreError
 from recollect.formats.codec import CODECS, format_of
+from recollect.formats.json_text import encode
 from recollect.formats.replies import StreamedReply
 from recollect.formats.request import split_request
 from recollect.ports import Clock, Embedder, Model, Recaller, RecogniseOverflow, Store, TokenCounter
@@ -242,7 +243,8 @@ class Engine:
         batch: str | None = None,
         said_at: float | None = None,
     ) -> IngestCounts:
-        """Keep messages that come outside of a turn, each as a provider's wire format has it.
+        """Keep messages that come outside of a turn, each a mapping of a provider's wire format or
+        its JSON as bytes.
 
         Without `batch` they are the session's history from its beginning, as a request would hold
         it: sent again, or longer, only what is new is stored. With one they are a piece of their
@@ -253,10 +255,11 @@ class Engine:
         if self._keeper is None:
             raise StoreError("nothing is kept here: set ingest.enabled = true")
         check_session_name(session)
-        raws = [checked_message(message) for message in messages]
-        codec = CODECS[format or format_of(raws)]
+        check_messages(messages)
 
         def entered() -> list[Entry]:
+            raws = [one if isinstance(one, bytes) else encode(one) for one in messages]
+            codec = CODECS[format or format_of(raws)]
             key = ROOT if batch is None else batch_root(batch, self._secret)
             entries = []
             for reading in read(raws, codec, self._secret, self.weigher, LastRequest()).fresh:

@@ -102,6 +102,8 @@ async def prepare_turn(
             return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
         final = freed.draft
         if not quoted <= final.quoted():  # what blocks quoted that went may be what is asked
+            if without_blocks(final.edits) != without_blocks(standing.edits):
+                reads = RecallReads()  # what left with them is to be found: it was stored just now
             again = await _recall(final, asked, freed.moment, recaller, boundary, reads)
             if again is not None:
                 recall = replace(again, found=recall.found) if again.found.empty else again

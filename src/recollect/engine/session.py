@@ -11,7 +11,6 @@ from typing import Any
 from recollect.boundary import Boundary
 from recollect.engine.archive import Where
 from recollect.engine.keeper import ArchiveState, SessionKeeper
-from recollect.formats.json_text import encode
 from recollect.formats.replies import StreamedReply, may_be_reply
 from recollect.turn.align import LastRequest
 from recollect.turn.draft import Draft
@@ -190,16 +189,16 @@ def checked_request(given: Any) -> bytes | Mapping[str, Any]:
     return given
 
 
-def checked_message(given: Any) -> bytes:
-    """A message as the bytes of its wire format; TypeError for what is none."""
-    if isinstance(given, Mapping):
-        return encode(given)
-    if not isinstance(given, bytes | bytearray | memoryview):
+def check_messages(given: Any) -> None:
+    """TypeError for what is no list of messages, saying what to give."""
+    alone = isinstance(given, Mapping | str | bytes | bytearray | memoryview)
+    wrong = [each for each in (() if alone else given) if not isinstance(each, Mapping | bytes)]
+    if alone or wrong:
+        name = type(given if alone else wrong[0]).__name__
         raise TypeError(
-            "a message is a mapping of a provider's wire format, or its JSON as bytes, "
-            f"not a {type(given).__name__}"
+            "messages are a list, each a mapping of a provider's wire format or its JSON as bytes, "
+            f"not a {name}"
         )
-    return bytes(given)
 
 
 def check_reply(given: Any) -> None:

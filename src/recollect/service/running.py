@@ -33,11 +33,11 @@ def server_of(
     service: Service,
     settings: Settings,
     *,
-    is_ready: Callable[[], None] = lambda: None,
-    is_draining: Callable[[], None] = lambda: None,
+    on_ready: Callable[[], None] = lambda: None,
+    on_draining: Callable[[], None] = lambda: None,
 ) -> uvicorn.Server:
-    """The HTTP server of a node, which drains before it ends; `is_ready` is called as soon as it
-    takes connections, `is_draining` as it begins to end."""
+    """The HTTP server of a node, which drains before it ends; `on_ready` is called as soon as it
+    takes connections, `on_draining` as it begins to end."""
     server = http_server(service, feature="the service", extra="serve")
     server.config.timeout_graceful_shutdown = round(settings.serve.max_deadline_seconds)
 
@@ -52,15 +52,16 @@ def server_of(
             end()
             return
         service.drain()
-        is_draining()
-        asyncio.get_running_loop().call_later(settings.serve.drain_seconds, end)
+        loop = asyncio.get_running_loop()
+        loop.call_later(settings.serve.drain_seconds, end)
+        loop.call_soon(on_draining)  # not in a signal's handler, and ending does not wait for it
 
     start = server.startup
 
     async def tell_when_ready(sockets: list[socket.socket] | None = None) -> None:
         await start(sockets)
         if server.started:
-            is_ready()
+            on_ready()
 
     server.startup = tell_when_ready  # type: ignore[method-assign]
     server.handle_exit = drain_first  # type: ignore[method-assign]

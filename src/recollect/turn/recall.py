@@ -251,12 +251,13 @@ class _MemorySearch:
     async def _candidates(self, query: CandidateQuery) -> Candidates:
         """What the store finds; what it found a moment ago within limits as wide will do."""
         read = self.reads.candidates
+        limits = (query.lexical_limit, query.vector_limit)
         for earlier, found in read.items():
-            if earlier.vector_limit >= query.vector_limit and query == replace(
-                earlier, lexical_limit=query.lexical_limit, vector_limit=query.vector_limit
-            ):
+            wide = earlier.lexical_limit >= limits[0] and earlier.vector_limit >= limits[1]
+            if wide and query == replace(earlier, lexical_limit=limits[0], vector_limit=limits[1]):
                 return found
         read[query] = await self.archive.candidates(query)
+        self.reads.known.clear()  # what was stored since then counts in these statistics
         return read[query]
 
     async def _without_itself(self, candidates: Candidates) -> Candidates:
@@ -322,15 +323,17 @@ class _MemorySearch:
         if request.gated:
             # among what stands around are echoes and askings, too: the best of them is no measure
             ranking = ranking.without(lambda candidate: is_echo(question, candidate))
-            places = _first(ranking, request.budget_tokens, printed)
-            packed = [candidate.segment for candidate in ranking.passages[:places]]
-            await self._read([*_short(ranking.passages), *packed])  # at once: both are wanted
+            share = _tail_share(question)
+            if not request.on_purpose:  # with those that may only ask, most of what is packed later
+                near = ranking.near_best(share).without_stray_results(share, printed)
+                places = _first(near, request.budget_tokens, printed)
+                packed = [candidate.segment for candidate in near.passages[:places]]
+                await self._read([*_short(ranking.passages), *packed])
             asking = await self._asking(ranking.passages)
             ranking = ranking.without(lambda candidate: candidate.segment in asking)
             if request.on_purpose:  # who asks judges by himself what is far from the best
                 ranking = await self._by_kind(ranking)
             else:
-                share = _tail_share(question)
                 ranking = ranking.near_best(share).without_stray_results(share, printed)
         elif self.settings.min_score is not None:
             ranking = ranking.at_least(self.settings.min_score)

@@ -328,15 +328,17 @@ of these."""
 
 @dataclass(slots=True, kw_only=True)
 class RecallReads:
-    """What was read of memory in a turn. Where blocks had to go for a new one, the same question is
-    asked again for a view without them; what the store said a moment ago is not asked again."""
+    """What was read of memory in a turn; recall adds to it. Where blocks had to go for a new one,
+    the same question is asked again for a view without them: what the store said a moment ago is
+    not asked again."""
 
-    phrased: dict[str, Mapping[EmbedderKind, str]] = field(default_factory=dict)
+    phrased: dict[str, Mapping[EmbedderKind, str]] = field(default_factory=dict, repr=False)
     """By question: what each kind of embedder was asked with."""
-    candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict)
-    facts: dict[FactQuery, FactCandidates] = field(default_factory=dict)
-    segments: dict[SegmentId, Segment] = field(default_factory=dict)
-    known: dict[SegmentId, bool] = field(default_factory=dict)
+    candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict, repr=False)
+    facts: dict[FactQuery, FactCandidates] = field(default_factory=dict, repr=False)
+    segments: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
+    known: dict[SegmentId, bool] = field(default_factory=dict, repr=False)
+    """Whether a segment was stored when the newest of `candidates` were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

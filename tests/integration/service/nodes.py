@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -89,6 +90,8 @@ def served_at(process: subprocess.Popen[str], told: list[str] | None = None) -> 
     for line in process.stderr:
         if line.startswith("Recollect serves on "):
             return line.split()[3].rstrip(":")
+        if '"event":"serving"' in line:
+            return str(json.loads(line)["address"])
         told.append(line)
     raise RuntimeError("".join(told))
 

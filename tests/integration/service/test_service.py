@@ -650,11 +650,17 @@ def test_invented_keys_push_out_no_good_one(
         Caller(fresh.url, invented[-1])("GET", "/v1/tenant", headers=waits, expect=401)
 
 
-def test_a_node_drains_before_it_ends(database: TestDatabase, caller: Caller) -> None:
+@pytest.mark.parametrize("log_format", [None, "json"])
+def test_a_node_drains_before_it_ends(
+    database: TestDatabase, caller: Caller, log_format: str | None
+) -> None:
     """SIGTERM: readiness says no while requests are served; then it ends by itself."""
     settings = node_settings(database)
     process = subprocess.Popen(
-        [sys.executable, "-m", "recollect", "serve", "--port", "0"],
+        [
+            *(sys.executable, "-m", "recollect", "serve", "--port", "0"),
+            *(("--log-format", log_format) if log_format else ()),
+        ],
         stderr=subprocess.PIPE,
         text=True,
         env={
@@ -681,8 +687,13 @@ def test_a_node_drains_before_it_ends(database: TestDatabase, caller: Caller) ->
         assert process.wait(10) == 0
         told = "".join([*before, process.stderr.read()])
     assert told.count("RECOLLECT_SECRET is not set") == 1
-    assert "/readyz says so, and it goes on for 1 s" in told
-    assert told.endswith("Ended\n")
+    if log_format is None:
+        assert "/readyz says so, and it goes on for 1 s" in told
+        assert told.endswith("Ended\n")
+    else:
+        events = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+        node = [one["event"] for one in events if one["logger"] == "recollect.serve"]
+        assert node == ["draining", "ended"]
 
 
 def test_the_document_names_every_route() -> None:

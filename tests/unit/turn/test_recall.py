@@ -32,7 +32,14 @@ from recollect.values.batch import Batch
 from recollect.values.edit import Insert
 from recollect.values.fact import Fact, FactId
 from recollect.values.reason import Cause
-from recollect.values.recall import BLOCK_CLOSING, AskedVector, Recalled, RecallReads
+from recollect.values.recall import (
+    BLOCK_CLOSING,
+    AskedVector,
+    CandidateQuery,
+    Candidates,
+    Recalled,
+    RecallReads,
+)
 
 CRANE = "the green crane stands at the north quay"
 ASKS = "which crane stands at the north quay?"
@@ -314,9 +321,8 @@ class TestBlocksThatStand:
 
         run(tmp_path, work)
 
-    @pytest.mark.parametrize("gated", [True, False])
     def test_asked_again_without_blocks_it_finds_what_it_would_have_found_anew(
-        self, tmp_path: Path, gated: bool
+        self, tmp_path: Path
     ) -> None:
         """What was read a moment ago serves again, but for another view."""
 
@@ -324,13 +330,44 @@ class TestBlocksThatStand:
             await held.remember([NOTES, "noted, all of it", *TALK])
             block = self.standing(await self.asked(held, "indexer"))
             view = entries([user("which port has the indexer?")], name="again")
-            reads = RecallReads()
-            asks = replace(held.asks(view, edits=[block], every_turn=not gated), reads=reads)
+            reads, looked = RecallReads(), list[CandidateQuery]()
+            find = held.store.candidates
+
+            async def counted(asked: CandidateQuery) -> Candidates:
+                looked.append(asked)
+                return await find(asked)
+
+            held.store.candidates = counted  # type: ignore[method-assign, assignment]
+            asks = replace(held.asks(view, edits=[block]), reads=reads)
             beside = await held.answer(asks)
-            bare = replace(held.asks(view, every_turn=not gated), reads=reads)
+            assert len(looked) == 1
+            bare = replace(held.asks(view), reads=reads)
             again = await held.answer(bare)
-            assert again == await held.answer(replace(bare, reads=None))
+            assert len(looked) == 1, "the same was looked for again"
+            anew = await held.answer(replace(bare, reads=None))
+            assert len(looked) == 2
+            assert (again.passages, again.facts) == (anew.passages, anew.facts)
             assert set(texts(again)) - set(texts(beside)), "the block hid nothing"
+
+        run(tmp_path, work)
+
+    def test_a_question_that_was_stored_meanwhile_counts_in_what_is_read_anew_alone(
+        self, tmp_path: Path
+    ) -> None:
+        """Else what only the question names would be something that memory has heard of."""
+
+        async def work(held: Memory) -> None:
+            await held.remember(TALK)
+            asking = [user("where does Quentin keep the crane?")]
+            reads = RecallReads()
+            asks = replace(held.asks(entries(asking, start=len(TALK))), reads=reads)
+            await held.answer(asks)
+            assert list(reads.known.values()) == [False]
+            await held.remember(asking)
+            await held.answer(asks)
+            assert list(reads.known.values()) == [False], "nothing was looked for anew"
+            await held.answer(replace(asks, said_before=NOW))
+            assert list(reads.known.values()) == [True]
 
         run(tmp_path, work)
 

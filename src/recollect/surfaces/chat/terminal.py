@@ -52,8 +52,8 @@ FRAME_SECONDS: Final = 0.1
 """The live region is drawn at most so often."""
 PROMPT: Final = "› "
 _IMPORTING: Final = threading.Lock()
-"""Two threads that import modules of one package may find one of them half loaded: the agent is
-imported in a thread while somebody types, and a line that was typed early ended the chat."""
+"""Two threads that import modules of one package may find one of them half loaded. The agent is
+imported in a thread while somebody types: what a typed line needs comes first, and waits here."""
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _ANSWERS: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
@@ -91,10 +91,10 @@ class MaskedHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         """Add one to the file."""
-        with _IMPORTING:
-            from recollect.agent.commands import Command, read_command, recordable
-            from recollect.rules.redaction import redact
-            from recollect.session.files import open_for_one, private_folder
+        _import_for_lines()
+        from recollect.agent.commands import Command, read_command, recordable
+        from recollect.rules.redaction import redact
+        from recollect.session.files import open_for_one, private_folder
 
         command = read_command(string)
         if isinstance(command, Command) and recordable(command) != command.argument:
@@ -132,8 +132,8 @@ def command_names() -> tuple[str, ...]:
     """Every command that a chat knows."""
     from typing import get_args
 
-    with _IMPORTING:
-        from recollect.agent.commands import CommandName, TerminalCommand
+    _import_for_lines()
+    from recollect.agent.commands import CommandName, TerminalCommand
 
     return tuple(sorted({*get_args(CommandName), *get_args(TerminalCommand)}))
 
@@ -480,9 +480,17 @@ async def _keep_drawing(screen: Screen) -> None:
 
 def _import_drawing() -> None:
     """What takes long to load, in a thread beside the first prompt."""
-    with _IMPORTING:
-        import rich.markdown
-        import rich.syntax  # noqa: F401
+    _import_for_lines()
+    import rich.markdown
+    import rich.syntax  # noqa: F401
 
-        import recollect.agent.opening
-        import recollect.surfaces.chat.screen  # noqa: F401
+    import recollect.agent.opening
+    import recollect.surfaces.chat.screen  # noqa: F401
+
+
+def _import_for_lines() -> None:
+    """What a line that is typed needs, in one thread at a time."""
+    with _IMPORTING:
+        import recollect.agent.commands
+        import recollect.rules.redaction
+        import recollect.session.files  # noqa: F401

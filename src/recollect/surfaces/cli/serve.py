@@ -104,7 +104,7 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
             else:
                 write_line(NODE, logging.INFO, event, fields)
 
-        def is_ready() -> None:
+        def on_ready() -> None:
             gc.collect()
             gc.freeze()  # what stands by now stays: looking it through takes a tenth of a second
             lines = [f"Recollect serves on {address}: see /openapi.json"]
@@ -115,12 +115,12 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
             jobs = "node" if settings.serve.jobs else "worker"
             tell("serving", "\n".join(lines), address=address, metrics_port=metrics_port, jobs=jobs)
 
-        def is_draining() -> None:
+        def on_draining() -> None:
             seconds = settings.serve.drain_seconds
             line = f"Told to end: /readyz says so, and it goes on for {seconds:.3g} s"
             tell("draining", f"{line}; a second signal ends that", seconds=seconds)
 
-        server = server_of(service, settings, is_ready=is_ready, is_draining=is_draining)
+        server = server_of(service, settings, on_ready=on_ready, on_draining=on_draining)
         if metrics is not None:
             watch(service, metrics)
         with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
