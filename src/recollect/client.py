@@ -47,6 +47,9 @@ class MemoryClient:
             raise MissingExtra(feature="the client of a service", extra="remote") from None
         if not url.startswith(("http://", "https://")):
             raise ServiceError("the address of a service begins with http:// or https://")
+        key = key.strip()  # as it comes out of a file
+        if not (key.isascii() and key.isprintable() and key):
+            raise ServiceError("the key is none: give one as `recollect key create` prints it")
         self._seconds, self._patience = seconds, patience_seconds
         self._trouble = httpx2.HTTPError
         self._http: httpx2.Client = httpx2.Client(

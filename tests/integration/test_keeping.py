@@ -55,8 +55,13 @@ def test_messages_outside_of_a_turn_are_given_as_mappings_or_bytes(tmp_path: Pat
             assert (await memory.ingest("s", said)).stored == 2
             raws = [json.dumps(message).encode() for message in said]
             assert (await memory.ingest("s", raws)).known == 2
+            assert (await memory.ingest("s", (one for one in said))).known == 2  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match="'bogus' is none of"):
+                await memory.ingest("s", said, format="bogus")  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match="seconds since the epoch"):
+                await memory.ingest("s", said, said_at=float("nan"))
             wrong: Any
-            for wrong in (["The crane is at the north quay."], said[0], raws[0], "a crane", [7]):
+            for wrong in (["a crane at the quay"], said[0], raws[0], "a crane", [7], None):
                 with pytest.raises(TypeError, match="each a mapping of a provider's wire format"):
                     await memory.ingest("s", wrong)
         assert len(await kept(tmp_path / "m.db")) == 2

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 
 from recollect.boundary import Boundary, Failure, Part, SystemClock, attempted
@@ -31,10 +32,10 @@ from recollect.engine.session import (
     Context,
     Observation,
     Session,
-    check_messages,
     check_reply,
     check_session_name,
     check_space_name,
+    checked_messages,
     checked_request,
     load,
 )
@@ -255,10 +256,14 @@ class Engine:
         if self._keeper is None:
             raise StoreError("nothing is kept here: set ingest.enabled = true")
         check_session_name(session)
-        check_messages(messages)
+        given = checked_messages(messages)
+        if format is not None and format not in CODECS:
+            raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
+        if said_at is not None and not isfinite(said_at):
+            raise ValueError("said_at is a time in seconds since the epoch")
 
         def entered() -> list[Entry]:
-            raws = [one if isinstance(one, bytes) else encode(one) for one in messages]
+            raws = [one if isinstance(one, bytes) else encode(one) for one in given]
             codec = CODECS[format or format_of(raws)]
             key = ROOT if batch is None else batch_root(batch, self._secret)
             entries = []

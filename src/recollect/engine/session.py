@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -189,16 +189,19 @@ def checked_request(given: Any) -> bytes | Mapping[str, Any]:
     return given
 
 
-def check_messages(given: Any) -> None:
-    """TypeError for what is no list of messages, saying what to give."""
-    alone = isinstance(given, Mapping | str | bytes | bytearray | memoryview)
-    wrong = [each for each in (() if alone else given) if not isinstance(each, Mapping | bytes)]
-    if alone or wrong:
-        name = type(given if alone else wrong[0]).__name__
+def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
+    """Messages as they were given; TypeError for what is none, saying what to give."""
+    alone = not isinstance(given, Iterable) or isinstance(
+        given, Mapping | str | bytes | bytearray | memoryview
+    )
+    messages = () if alone else tuple(given)
+    wrong = [given] if alone else [one for one in messages if not isinstance(one, Mapping | bytes)]
+    if wrong:
         raise TypeError(
             "messages are a list, each a mapping of a provider's wire format or its JSON as bytes, "
-            f"not a {name}"
+            f"not a {type(wrong[0]).__name__}"
         )
+    return messages
 
 
 def check_reply(given: Any) -> None:

@@ -43,6 +43,8 @@ class ApiRoute:
     idempotency: Idempotency = "none"
     counted: bool = True
     """Against the tenant's budgets."""
+    needs_space: bool = False
+    """It writes, but to a space that is there."""
     to_the_end: bool = False
     """With an Idempotency-Key it is carried out although nobody waits any more: a part of it cannot
     be told from nothing, and twice is not once."""
@@ -59,7 +61,7 @@ class ApiRoute:
 
     @property
     def writes(self) -> bool:
-        """Whether a space is made where it is missing."""
+        """Whether a space is made where it is missing, unless it needs one."""
         return self.scope == "write"
 
 
@@ -71,7 +73,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ),
     ApiRoute(
         method="POST", path=f"{_SESSION}/observe", scope="write", call=operations.observe,
-        body=m.ObserveBody, answer=m.ObservedAnswer, idempotency="kept",
+        body=m.ObserveBody, answer=m.ObservedAnswer, idempotency="kept", needs_space=True,
     ),
     ApiRoute(
         method="POST", path=f"{_SESSION}/ingest", scope="write", call=operations.ingest,
@@ -83,7 +85,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     ),
     ApiRoute(
         method="POST", path=f"{_SESSION}/undo", scope="write", call=operations.undo,
-        answer=m.UndoneAnswer, idempotency="kept", to_the_end=True,
+        answer=m.UndoneAnswer, idempotency="kept", to_the_end=True, needs_space=True,
     ),
     ApiRoute(
         method="GET", path=f"{_SESSION}/receipts", scope="read", call=operations.receipts,

@@ -202,6 +202,7 @@ class Service:
         reason: m.NotReady | None = None
         if incoming.parts == ("readyz",):
             reason = "draining" if self.draining else await self.memories.not_ready()
+        incoming.record.reason = reason or ""
         state: Any = {None: "ok", "draining": "draining"}.get(reason, "unavailable")
         told = m.HealthAnswer(status=state, version=recollect.__version__, reason=reason)
         return (
@@ -387,6 +388,7 @@ class Service:
             now=time.time(),
             seconds=seconds,
             writes=route.writes,
+            needs_space=route.needs_space,
             keyed=route.idempotency != "none" and "idempotency-key" in incoming.headers,
         )
 

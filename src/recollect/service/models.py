@@ -89,7 +89,9 @@ class PreparedAnswer(ApiAnswer):
     wire_request: Annotated[WireObject, about("The request to send to the provider")] = field(
         name="request"
     )
-    turn: Annotated[int, about("Name it when the reply is observed")]
+    turn: Annotated[
+        int | None, about("Name it when the reply is observed; null for a request nobody can read")
+    ]
     archived: Annotated[
         Literal["store"] | None, about("`store` once it is there; null where nothing is kept")
     ]

@@ -54,6 +54,8 @@ LOG: Final = logging.getLogger("recollect")
 _BEFORE_FACTS: Final = (-1e18, "")
 """A time and an id before those of every fact."""
 _NOTE_AGAIN_SECONDS: Final = (0.1, 0.5)
+NO_SPACE: Final = "the tenant has no space of this name"
+_NOT_KEPT: Final = frozenset({Cause.NOT_A_REPLY, Cause.NEVER_PREPARED})
 _NO_MODEL: Final = (
     "this service has no model for summaries: views are trimmed; ask its operator (models.provider)"
 )
@@ -77,6 +79,8 @@ class Call:
     seconds: float
     """What is left of its deadline, about."""
     writes: bool
+    needs_space: bool = False
+    """The space has to be there before, as for a look into it."""
     keyed: bool = False
     """An Idempotency-Key came with it."""
     tokens: int = field(default=0)
@@ -110,9 +114,11 @@ class Call:
         """The memory of the space; to look into, it has to be there."""
         records = await self.memories.records()
         if not self.writes and not await records.has_space(self.tenant.id, self.space):
-            raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space of this name")
+            raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
         async with self.memories.memory(self.tenant.id, self.space) as memory:
             if self.writes and not memory.is_listed:
+                if self.needs_space and not await records.has_space(self.tenant.id, self.space):
+                    raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
                 await records.add_space(self.tenant.id, self.space, at=self.now)
                 memory.is_listed = True
             listing: asyncio.Task[None] | None = None
@@ -209,13 +215,13 @@ async def prepare(call: Call) -> m.PreparedAnswer:
         _loaded(context.report.failures)
         count("recall", outcome=_recall_outcome(context.report))
         where = _kept(await engine.hand_over(session, call.seconds))
-        if any(line.stage == "read" and line.outcome == "failed" for line in context.report.lines):
-            where = None  # it goes on as it came, and there is nothing to keep
+        lines = context.report.lines
+        is_read = not any(line.stage == "read" and line.outcome == "failed" for line in lines)
     call.tokens += context.report.tokens_after
     return m.PreparedAnswer(
         wire_request=msgspec.Raw(context.request),
-        turn=context.report.turn,
-        archived=where,
+        turn=context.report.turn if is_read else None,  # else it goes on as it came, kept nowhere
+        archived=where if is_read else None,
         tokens_before=context.report.tokens_before,
         tokens_after=context.report.tokens_after,
         compacted=context.compaction is not None and context.compaction.compacted,
@@ -248,6 +254,8 @@ async def observe(call: Call) -> m.ObservedAnswer:
             raise Problem(ProblemKind.INVALID, f"turn: {unknown[0].said}")
         _kept(await engine.hand_over(session, call.seconds))
         where = _kept(learned.archived)  # None: a newer request of the session was prepared
+        if any(line.cause in _NOT_KEPT for line in learned.failures):
+            where = None
     call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
     told = learned.to_dict()
     return m.ObservedAnswer(

@@ -38,6 +38,17 @@ def node(database: TestDatabase) -> Iterator[Node]:
         yield running
 
 
+def test_a_key_is_taken_as_a_file_has_it_and_one_that_is_none_is_told_at_once(
+    database: TestDatabase, node: Node
+) -> None:
+    _, key = add_tenant(database, "from a file")
+    with MemoryClient(node.url, f"{key}\n") as client:
+        assert client.tenant().name == "from a file"
+    for wrong in ("", " \n", "two\nlines", "schlüssel"):
+        with pytest.raises(ServiceError, match="recollect key create"):
+            MemoryClient(node.url, wrong)
+
+
 def test_the_client_does_all_that_the_api_does(database: TestDatabase, node: Node) -> None:
     _, key = add_tenant(database, "client")
     with MemoryClient(node.url, key) as client:

@@ -116,7 +116,24 @@ def test_what_cannot_be_read_goes_on_and_is_not_called_kept(caller: Caller) -> N
     told = caller.post("/v1/spaces/odd/sessions/s/prepare", {"request": {"prompt": "hello"}})
     assert told["request"] == {"prompt": "hello"}
     assert told["archived"] is None
+    assert told["turn"] is None
     assert told["report"]["failed"] == ["read"]
+    seen = caller.post("/v1/spaces/odd/sessions/s/observe", {"reply": reply("Hello.")})
+    assert seen["archived"] is None
+    assert seen["failures"]
+
+
+def test_what_answers_nothing_makes_no_space_and_is_not_called_kept(caller: Caller) -> None:
+    base = space()
+    caller("POST", f"{base}/sessions/s/observe", json={"reply": reply("Hello.")}, expect=404)
+    caller("POST", f"{base}/sessions/s/undo", expect=404)
+    caller("GET", f"{base}/sessions", expect=404)
+    caller.post(f"{base}/sessions/s/prepare", {"request": chat("We moved to Lisbon.")})
+    for session, answer in (("s", {"foo": 1}), ("another", reply("Hello."))):
+        seen = caller.post(f"{base}/sessions/{session}/observe", {"reply": answer})
+        assert seen["archived"] is None, seen
+        assert seen["failures"]
+    assert caller.get(f"{base}/sessions")["sessions"][0]["messages"] == 1
 
 
 def test_messages_are_ingested_once(caller: Caller) -> None:

@@ -290,6 +290,7 @@ def worker(
             at_once = concurrency or FLEET_VISITS
             work = _fleet(url, settings, tally, metrics, once=once, concurrency=at_once)
         elif url is None and not spaces:
+            tally.voice.tell("serves the memories of the data folder: no server is named")
             work = _data_folder(settings, tally, once=once)
         else:
             work = _spaces(url, settings, spaces, tally, once=once, concurrency=concurrency or 1)
