@@ -32,6 +32,7 @@ from recollect.engine.session import (
     Context,
     Observation,
     Session,
+    check_format,
     check_reply,
     check_session_name,
     check_space_name,
@@ -257,8 +258,7 @@ class Engine:
             raise StoreError("nothing is kept here: set ingest.enabled = true")
         check_session_name(session)
         given = checked_messages(messages)
-        if format is not None and format not in CODECS:
-            raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
+        check_format(format)
         if said_at is not None and not isfinite(said_at):
             raise ValueError("said_at is a time in seconds since the epoch")
 
@@ -307,8 +307,7 @@ class Engine:
         """
         handle = self._handle(session)
         request = checked_request(request)
-        if format is not None and format not in CODECS:
-            raise ValueError(f"format {format!r} is none of {', '.join(CODECS)}")
+        check_format(format)
         await self._end_watched(handle)
         turn = partial(
             self._turn, handle, request, format, betas=betas, window_tokens=window_tokens

@@ -11,6 +11,7 @@ from typing import Any
 from recollect.boundary import Boundary
 from recollect.engine.archive import Where
 from recollect.engine.keeper import ArchiveState, SessionKeeper
+from recollect.formats.codec import CODECS
 from recollect.formats.replies import StreamedReply, may_be_reply
 from recollect.turn.align import LastRequest
 from recollect.turn.draft import Draft
@@ -202,6 +203,12 @@ def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
             f"not a {type(wrong[0]).__name__}"
         )
     return messages
+
+
+def check_format(given: str | None) -> None:
+    """ValueError for the name of a wire format that there is none of."""
+    if given is not None and given not in CODECS:
+        raise ValueError(f"format {given!r} is none of {', '.join(CODECS)}")
 
 
 def check_reply(given: Any) -> None:

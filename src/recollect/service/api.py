@@ -61,7 +61,7 @@ class ApiRoute:
 
     @property
     def writes(self) -> bool:
-        """Whether a space is made where it is missing, unless it needs one."""
+        """Whether it writes: a space that is missing is made, but where `needs_space`."""
         return self.scope == "write"
 
 

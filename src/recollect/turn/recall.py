@@ -305,10 +305,15 @@ class _MemorySearch:
         )
         return replace(candidates, passages=kept, document_frequencies=frequencies)
 
-    async def _asking(self, nearest: Sequence[Candidate]) -> set[SegmentId]:
-        """The messages in which the user only asked, of the first that are short enough."""
-        short = _short(nearest)
-        await self._read(short)
+    async def _asking(
+        self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = ()
+    ) -> set[SegmentId]:
+        """The messages in which the user only asked, of the first that are short enough; `also`
+        is read with them, since it is wanted next."""
+        short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
+            :_QUESTIONS_READ
+        ]
+        await self._read([*short, *also])
         return {
             segment_id
             for segment_id in short
@@ -323,13 +328,12 @@ class _MemorySearch:
         if request.gated:
             # among what stands around are echoes and askings, too: the best of them is no measure
             ranking = ranking.without(lambda candidate: is_echo(question, candidate))
-            share = _tail_share(question)
-            if not request.on_purpose:  # with those that may only ask, most of what is packed later
+            share, packed = _tail_share(question), list[SegmentId]()
+            if not request.on_purpose:  # about what `packed` will read
                 near = ranking.near_best(share).without_stray_results(share, printed)
                 places = _first(near, request.budget_tokens, printed)
                 packed = [candidate.segment for candidate in near.passages[:places]]
-                await self._read([*_short(ranking.passages), *packed])
-            asking = await self._asking(ranking.passages)
+            asking = await self._asking(ranking.passages, packed)
             ranking = ranking.without(lambda candidate: candidate.segment in asking)
             if request.on_purpose:  # who asks judges by himself what is far from the best
                 ranking = await self._by_kind(ranking)
@@ -585,12 +589,6 @@ def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Ca
         for candidate in passages
         if not request.quotes(candidate.segment, candidate.ordinal)
     )
-
-
-def _short(nearest: Sequence[Candidate]) -> list[SegmentId]:
-    """The first messages that may only ask."""
-    short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)]
-    return short[:_QUESTIONS_READ]
 
 
 def _may_only_ask(candidate: Candidate) -> bool:
