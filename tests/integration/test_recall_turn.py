@@ -29,7 +29,9 @@ from tests.unit.config.test_recall_settings_act import (
 from recollect import open_memory
 from recollect.engine.session import Context
 from recollect.ports import Store
+from recollect.testing.provider_rules import violations
 from recollect.values.edit import Insert
+from recollect.values.model import FormatName
 from recollect.wiring import open_store
 
 QUESTION = "how much cargo does the red crane lift, and who paints it?"
@@ -73,6 +75,62 @@ def test_what_the_view_shows_is_not_recalled(tmp_path: Path) -> None:
     (block,) = asyncio.run(run())
     assert HARBOUR[0] not in block
     assert HARBOUR[2] in block
+
+
+REMINDER = "You have used 10% of your context."
+CARGO = "the red crane lifts forty tons of cargo, and Olga paints it"
+
+
+def _asked_before_system_messages(wire: str, kind: str) -> dict[str, Any]:
+    """A request of a wire whose question is followed by system messages, as some agents send it;
+    in mid-turn what was asked for is followed by a tool's result, too."""
+    if wire == "openai-responses":
+        rows: list[dict[str, Any]] = [{"role": "user", "content": QUESTION}]
+        if kind == "mid-turn":
+            rows += [{"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}]
+            rows += [{"type": "function_call_output", "call_id": "c1", "output": "calm"}]
+        rows += [{"role": "developer", "content": REMINDER}] * 2
+        return {"model": "gpt-5", "input": rows}
+    rows = [{"role": "user", "content": QUESTION}]
+    reminders = [{"role": "system", "content": REMINDER}] * 2
+    if wire == "openai-chat":
+        if kind == "mid-turn":
+            function = {"name": "look", "arguments": "{}"}
+            call = {"id": "c1", "type": "function", "function": function}
+            rows += [{"role": "assistant", "content": None, "tool_calls": [call]}]
+            rows += [{"role": "tool", "tool_call_id": "c1", "content": "calm"}]
+        return {"model": "gpt-4o", "messages": [*rows, *reminders]}
+    if kind == "mid-turn":
+        use = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "c1", "content": "calm"}
+        rows += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    request = {"model": "claude-x", "max_tokens": 10, "messages": [*rows, *reminders]}
+    return request | {"betas": ["mid-conversation-system-2026-01-01"]}
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-chat", "openai-responses"])
+@pytest.mark.parametrize("kind", ["first", "mid-turn"])
+def test_a_request_that_ends_with_system_messages_recalls(
+    tmp_path: Path, wire: FormatName, kind: str
+) -> None:
+    """Claude Code ends its first request, and the first after a compaction, with them."""
+    request = _asked_before_system_messages(wire, kind)
+
+    async def run() -> Context:
+        await remember(tmp_path / "m.db", (*HARBOUR, CARGO))
+        settings = {**BY_WORDS, "recall.every_turn": kind == "mid-turn"}
+        memory = open_memory(store=tmp_path / "m.db", settings=settings, clock=Clock())
+        context = await memory.prepare("s", request, format=wire)
+        await memory.close()
+        return context
+
+    context = asyncio.run(run())
+    (block,) = [edit for edit in context.edits if isinstance(edit, Insert)]
+    assert CARGO in block.text
+    sent = str(context.request)
+    assert (sent.index(CARGO) < sent.index(QUESTION)) == (kind == "first")
+    assert sent.count(REMINDER) == 2
+    assert violations(wire, context.request) == []
 
 
 def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ from recollect.transfer.memory_files import Following
 from recollect.turn.align import LastRequest, enter, read, remember
 from recollect.turn.apply import LastView
 from recollect.turn.draft import Draft, TurnInput
+from recollect.turn.query import last_turn
 from recollect.upkeep.jobs import BackgroundJobs
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.history import Entry, SessionId, SessionState, SpaceId, requests_of
@@ -317,7 +318,7 @@ class Engine:
             draft = handle.last_draft
             assert draft is not None
             # Tools were just run where the newest message holds results: nobody has spoken since.
-            mid_turn = bool(draft.entries) and bool(draft.entries[-1].results)
+            mid_turn = bool(draft.entries) and bool(last_turn(draft.entries).results)
             order = CompactionOrder(trigger="mid-turn" if mid_turn else "threshold")
             done = await self._compactions.run(handle, draft, order)
             context = await turn(may_compact=False, compacted=done)

@@ -25,7 +25,15 @@ from recollect.turn.align import Alignment, ReadResult, align, enter, read
 from recollect.turn.apply import Applied, extend
 from recollect.turn.draft import Draft, RecallResult, TurnInput, is_block, without_blocks
 from recollect.turn.inject import InjectResult, inject
-from recollect.turn.query import QueryResult, ask, newest_exchange, query, spoken_text, uses_tools
+from recollect.turn.query import (
+    QueryResult,
+    ask,
+    last_turn,
+    newest_exchange,
+    query,
+    spoken_text,
+    uses_tools,
+)
 from recollect.turn.standing_block import StandResult, stand, standing_tokens
 from recollect.values.compaction import CompactionResult
 from recollect.values.edit import Edit, Insert
@@ -444,7 +452,7 @@ def _has_its_block(draft: Draft) -> bool:
 
 def _was_asked(draft: Draft) -> bool:
     """In the middle of a turn only what the model names itself can be new."""
-    last, recall = draft.entries[-1], draft.given.settings.recall
+    last, recall = last_turn(draft.entries), draft.given.settings.recall
     if recall.every_turn or not recall.sticky:  # then a block has to be found every time
         return False
     if last.role == "user" and spoken_text(last):

@@ -24,7 +24,7 @@ from recollect.rules.calls import calls_at_work
 from recollect.rules.tokens import Weigher
 from recollect.search.facts import FACTS_SHARE
 from recollect.search.names import speaker_of
-from recollect.turn.query import spoken_text
+from recollect.turn.query import last_turn, spoken_text
 from recollect.values.edit import Insert
 from recollect.values.history import Entry
 from recollect.values.message import MessageId, Other
@@ -61,9 +61,10 @@ def inject(
         return _none(Reason(Cause.NOTHING_RECALLED))
     if not entries:
         return _none(Reason(Cause.NO_MESSAGE))
-    if entries[-1].role == "assistant":
+    last = last_turn(entries)
+    if last.role == "assistant":
         return _none(Reason(Cause.ASSISTANT_LAST))
-    if calls_at_work(entries) or all(isinstance(part, Other) for part in entries[-1].parts):
+    if calls_at_work(entries) or all(isinstance(part, Other) for part in last.parts):
         return _none(Reason(Cause.PROVIDER_WAITS))
     packed = _packed_openclaw if method == "openclaw" else _packed
     text, fill, facts, details = packed(recalled, weigher, budget_tokens)
@@ -71,7 +72,7 @@ def inject(
         return _none(Reason(Cause.FACTS_DO_NOT_FIT, tokens=budget_tokens))
     tokens = weigher.text(text)
     reason = Reason(Cause.RECALLED_BLOCK, tokens=tokens, fill=fill)
-    edit = replace(_placed(entries, text, placement, reason, turn), quotes=_quoted(facts, details))
+    edit = replace(_placed(last, text, placement, reason, turn), quotes=_quoted(facts, details))
     edit = replace(edit, recalled=_recalled(facts, details))
     return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
 
@@ -139,13 +140,9 @@ def _none(reason: Reason) -> InjectResult:
 
 
 def _placed(
-    entries: Sequence[Entry], text: str, placement: PlacementSetting, reason: Reason, turn: int
+    last: Entry, text: str, placement: PlacementSetting, reason: Reason, turn: int
 ) -> Insert:
-    """Before the newest user message; at the tail in mid-turn; or at the head (OpenClaw).
-
-    A system message at the end belongs to the message before it, and so does the block.
-    """
-    last = next((entry for entry in reversed(entries) if entry.role != "system"), entries[-1])
+    """Before the newest user message; at the tail in mid-turn; or at the head (OpenClaw)."""
     if placement == "after-system":
         return Insert(
             anchor=last.key, placement="head", text=text, stage="inject", reason=reason, turn=turn

@@ -88,6 +88,12 @@ def uses_tools(entries: Sequence[Entry]) -> bool:
     return any(entry.calls or entry.results for entry in entries)
 
 
+def last_turn(entries: Sequence[Entry]) -> Entry:
+    """The last message without the system messages behind it, which some agents end a request
+    with; of system messages alone the last one."""
+    return next((entry for entry in reversed(entries) if entry.role != "system"), entries[-1])
+
+
 def newest_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
     """The newest message in which the user says something, and all behind it."""
     return frozenset(entry.key for entry in entries[_last_said(entries, len(entries)) :])
