@@ -12,7 +12,9 @@ import pytest
 from tests.acceptance.recollect_cli import Recollect, environment
 from tests.harness.forked_cli import run_forked
 
+from recollect import open_memory
 from recollect.formats.stored_records import write_batch
+from recollect.tools import memory_tools
 from recollect.values.batch import Batch
 from recollect.wiring import open_spool
 
@@ -99,6 +101,55 @@ def test_a_memory_that_is_not_there_is_one_line(recollect: Recollect) -> None:
         said = recollect.refused("memory", command)
         assert "memory.db" in said
     assert not Path(recollect.url).exists()
+
+
+def test_search_and_the_memory_tool_rank_alike_and_leave_out_questions(
+    recollect: Recollect, tmp_path: Path
+) -> None:
+    talk = tmp_path / "boiler.json"
+    texts = (
+        "Which valve feeds the boiler?",
+        "I have to look that up first.",
+        "So, which valve feeds the boiler in the cellar?",
+        "The plan of the cellar says that valve B-12 feeds the boiler; valve B-14 is the spare.",
+        "And which valve of the boiler is open?",
+        "None of them: the boiler is off until October.",
+    )
+    roles = ("user", "assistant")
+    talk.write_text(
+        json.dumps([{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)])
+    )
+    recollect.text("import", talk)
+    query = "which valve feeds the boiler"
+    hits = recollect.json("memory", "search", query)["hits"]
+    assert "B-12" in hits[0]["passage"]
+    assert not [hit["passage"] for hit in hits if hit["passage"].endswith("?")]
+
+    async def by_tool() -> str:
+        async with open_memory(store=Path(recollect.url)) as memory:
+            return (await memory_tools(memory).call("memory_search", {"query": query})).text
+
+    answer = asyncio.run(by_tool())
+    places = [answer.find(hit["passage"]) for hit in hits]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_search_explains_a_stored_fact_as_a_turn_treats_it(recollect: Recollect) -> None:
+    async def store() -> None:
+        async with open_memory(store=Path(recollect.url)) as memory:
+            told = {"text": "The kiln is fired on the first Monday of a month."}
+            assert not (await memory_tools(memory).call("memory_store", told)).is_error
+
+    asyncio.run(store())
+    asked = recollect.json("memory", "search", "When is the kiln fired?", "--explain")
+    assert asked["facts"][0]["score"] > 0.5
+    assert asked["a_turn_would_recall"]
+    assert "fact" in asked["reason"]
+    word = recollect.json("memory", "search", "kiln", "--explain")
+    assert word["facts"]
+    assert not word["a_turn_would_recall"]
+    assert "holds nothing" not in word["reason"]
 
 
 def test_search_finds_by_words_and_says_where(talked: Recollect) -> None:

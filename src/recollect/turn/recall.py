@@ -132,6 +132,8 @@ async def recall(
     )
     if not verdict.open:
         if known.opens is None:
+            if known.unsure and verdict.reason.cause is Cause.NOTHING_HELD:
+                verdict = replace(verdict, reason=Reason(Cause.FACTS_UNSURE))
             return Recalled(gate=verdict)
         return Recalled(facts=known.facts, gate=replace(verdict, open=True, reason=known.opens))
     if verdict.lost_words:

@@ -11,14 +11,14 @@ shut nothing is read but the candidates.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from recollect.ports import Archive
 from recollect.rules.identity import segment_id
 from recollect.search.facts import MOST_LISTED, RankedFact, asked_types, list_facts, rank_facts
-from recollect.search.question import Question, substance
+from recollect.search.question import Question, subject
 from recollect.search.statements import STANDING_WORD
 from recollect.values.fact import EvidenceSpan, Fact, FactType, fact_identity
 from recollect.values.reason import Cause, Reason
@@ -36,11 +36,12 @@ from recollect.values.recall import (
 from recollect.values.segment import SegmentId, StoredSegment
 
 OPENS_AT: Final = 0.5
-"""Of the question's worth, what a fact must hold to be shown though no message speaks for it."""
+"""Of the worth of the words that a message is about, what a fact must hold to be shown though no
+message supports it."""
 OPENS_WITH_WORDS: Final = 2
-"""So many words of the question it must hold for that: one may be anything's."""
+"""An order must share so many words with it: one may be anything's."""
 OPENS_NEAR: Final = 0.5
-"""Or one, where it lies so near by meaning."""
+"""Or one word, if it lies so near by meaning."""
 _CANDIDATES: Final = 40
 _MOST_STANDING: Final = 12
 _TOGETHER: Final = "\f"
@@ -53,6 +54,8 @@ class FoundFacts:
     facts: tuple[RecalledFact, ...] = ()
     opens: Reason | None = None
     """Why they open the gate; None where they do not."""
+    unsure: bool = False
+    """Facts share words with the message, but none answers it well enough to be shown."""
     said: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
     """For each of `facts` the texts that say it, each of them; where it takes all of them, they are
     one text apart by a form feed. Empty where only the fact itself says it, as a digest."""
@@ -84,19 +87,27 @@ async def recall_facts(
     memory holds: by them alone nothing is asked for. What is in `read` is not asked again.
     """
     read = {} if read is None else read
+    closed = request.gated and not verdict.open
+    about = _about(question, common) if closed else ()
     ranked = [
         ranked_fact
-        for ranked_fact in await _ranked(request, question, types, verdict, archive, vectors, read)
+        for ranked_fact in await _ranked(
+            request, question, types, verdict, archive, vectors, read, about=about
+        )
         if fact_name(ranked_fact.fact.id) not in request.quoted
         and _in_time(ranked_fact.fact, request)
         and not _of_others(ranked_fact.fact, request)
     ]
     listed = [ranked_fact for ranked_fact in ranked if ranked_fact.fact.type in types]
-    if not verdict.open and request.gated and not listed:
-        asks = _asks_by(question, common)
-        opening = [ranked_fact for ranked_fact in ranked if _opens(ranked_fact, asks)]
-        return _found_facts(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
-    if not verdict.open and request.gated:
+    if closed and not listed:
+        opening = [
+            ranked_fact
+            for ranked_fact in ranked
+            if _opens(ranked_fact, about, asks=question.asks in ("past", "question"))
+        ]
+        found = _found_facts(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
+        return replace(found, unsure=any(not one.fact.sources for one in ranked) and not opening)
+    if closed:
         ranked = listed
     wanted = dict.fromkeys(source for ranked_fact in ranked for source in ranked_fact.fact.sources)
     segments = (
@@ -163,6 +174,8 @@ async def _ranked(
     archive: Archive,
     vectors: Sequence[AskedVector],
     read: dict[FactQuery, FactCandidates],
+    *,
+    about: Sequence[str],
 ) -> tuple[RankedFact, ...]:
     words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
     asked = FactQuery(
@@ -175,7 +188,7 @@ async def _ranked(
     if asked not in read:
         read[asked] = await archive.fact_candidates(asked)
     candidates = read[asked]
-    ranked = rank_facts(words, candidates, vectors)
+    ranked = rank_facts(about or words, candidates, vectors)
     if types:
         known = {ranked_fact.fact.id for ranked_fact in ranked}
         listed = list_facts(question, types, candidates)
@@ -205,23 +218,26 @@ def _in_time(fact: Fact, request: RecallRequest) -> bool:
     return (after is None or fact.at > after) and (before is None or fact.at < before)
 
 
-def _asks_by(question: Question, common: Container[str]) -> frozenset[str]:
-    texts = substance(question.text, question.words)
-    return frozenset(word for word in texts if len(word) > 1 and word not in common)
+def _about(question: Question, common: Container[str]) -> tuple[str, ...]:
+    """The words that a message is about, without those that much of memory holds."""
+    words = subject(question.text, question.words)
+    return tuple(word for word in words if len(word) > 1 and word not in common)
 
 
-def _opens(ranked: RankedFact, asks: frozenset[str]) -> bool:
+def _opens(ranked: RankedFact, about: Sequence[str], *, asks: bool) -> bool:
     """Whether it answers well enough to be shown though no message does.
 
-    What a person wrote down, or pinned, was meant to come back: a word of it is enough.
+    It must hold half of what a question is about, whoever stored it, and several words of a message
+    that asks nothing. A person's own statement, or a pinned one, needs one word.
     """
     fact = ranked.fact
-    shared = asks.intersection(fact.words)
-    if fact.pinned or (fact.made_by == "user" and not fact.sources):
-        return bool(shared)
-    if fact.sources or ranked.score < OPENS_AT or len(asks) < OPENS_WITH_WORDS:
+    if not about or not set(about).intersection(fact.words):
         return False
-    return ranked.shared >= OPENS_WITH_WORDS or (bool(shared) and ranked.nearness >= OPENS_NEAR)
+    if fact.pinned or (fact.made_by == "user" and not fact.sources):
+        return True
+    if fact.sources or ranked.score < OPENS_AT:
+        return False
+    return asks or ranked.nearness >= OPENS_NEAR or ranked.shared >= OPENS_WITH_WORDS
 
 
 def _shown(request: RecallRequest) -> frozenset[SegmentId]:

@@ -303,6 +303,7 @@ class Cause(Enum):
     VIEW_ANSWERS = "the view shows what answers it better"
     TERMS_LOST = "{terms:a term|{terms} terms} of it left the view"
     FACT_ANSWERS = "a fact that was written down answers it"
+    FACTS_UNSURE = "stored facts share words with it, but none is certain to answer it"
     ASKED_FOR = "asked for"
     BELOW_MIN_SCORE = (
         "no message scores {threshold:.2f} by OpenClaw's formula, and no fact holds enough words"

@@ -135,10 +135,9 @@ class TestASingleFact:
     @pytest.mark.parametrize(
         ("written", "asked"),
         [
-            ("Deploy only after 18:00", "When may I deploy?"),
-            ("My name is Dana and I live in Lisbon", "Where do I live?"),
             ("I prefer pytest over unittest", "Which test framework do I prefer?"),
             ("Never push to main", "Push my changes please"),
+            ("Rebase before a merge", "Merge the branch of Ines please"),
         ],
     )
     def test_what_a_person_wrote_comes_back_for_a_word_of_it(
@@ -149,6 +148,24 @@ class TestASingleFact:
             assert names(await held.recall(asked)) == ["own"]
             await know(held, fact("own", written, made_by="import"))
             assert (await held.recall(asked)).empty, "what a file brought has to answer better"
+
+        run(tmp_path, work)
+
+    @pytest.mark.parametrize("made_by", ["user", "import", "model"])
+    @pytest.mark.parametrize(
+        ("written", "asked"),
+        [
+            ("Deploy only after 18:00", "When may I deploy?"),
+            ("My name is Dana and I live in Lisbon", "Where do I live?"),
+            ("The kiln is fired on Mondays", "When is the kiln fired?"),
+        ],
+    )
+    def test_whoever_stored_it_it_answers_a_question_on_its_subject(
+        self, tmp_path: Path, written: str, asked: str, made_by: str
+    ) -> None:
+        async def work(held: Memory) -> None:
+            await know(held, fact("own", written, made_by=made_by))
+            assert names(await held.recall(asked)) == ["own"]
 
         run(tmp_path, work)
 
@@ -167,10 +184,10 @@ class TestASingleFact:
             vectors = (FactVector(fact=FactId("car"), values=meaning("automobile")),)
             made = FactVectorSet(embedder="toy", dimensions=4, vectors=vectors)
             await held.store.write(Batch(at=NOW, fact_vectors=(made,)))
-            question = "which Volvo vehicle?"
+            question = "get the Volvo vehicle washed"
             assert (await held.recall(question)).empty
             assert names(await held.recall(question, vectors=[asked_by(question)])) == ["car"]
-            strange = "which Volvo dinner?"
+            strange = "get the Volvo dinner washed"
             assert (await held.recall(strange, vectors=[asked_by(strange)])).empty
 
         run(tmp_path, work)

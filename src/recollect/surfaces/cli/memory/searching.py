@@ -1,9 +1,9 @@
-"""`recollect memory search QUERY`: what recall would find for it, best first, explained.
+"""`recollect memory search QUERY`: what memory holds on it, best first, explained.
 
-The same search as a turn's, with the gate left open: words and, where an embedder is at hand,
-meaning; facts stand in a section of their own. Never shows a passage without its source.
-`--explain` says of each hit what its score is made of, and whether a turn that asks this would have
-recalled anything, if its view showed nothing of it.
+It ranks as the tool `memory_search` does: by words and, if an embedder is available, by meaning;
+the user's own earlier questions are left out. Facts have a section of their own. Never shows a
+passage without its source. `--explain` reports what each score is made of, and whether a turn that
+asks this would have recalled anything if its view showed nothing of it.
 """
 
 from __future__ import annotations
@@ -138,11 +138,13 @@ async def _search(
         space=place.space,
         session=session or "",
         query=asked,
+        newest=asked,
         scope="space" if session is None else "session",
         now=time.time(),
         budget_tokens=limit * _BUDGET_TOKENS_A_HIT,
         count_tokens=lambda text: len(text) // 4 + 1,
-        gated=False,
+        asks="past",
+        on_purpose=True,
         cold=cold,
         most_hits=limit * _HITS_A_MESSAGE,
     )
@@ -153,7 +155,7 @@ async def _search(
     else:
         # as a turn would ask it, with nothing in view: whether it would have been given anything
         turn = await recall(
-            replace(request, gated=True, newest=asked),
+            replace(request, asks=None, on_purpose=False),
             archive=store,
             vectors=vectors,
             settings=settings,
@@ -166,7 +168,7 @@ async def _search(
     stored = {segment.segment.id: segment for segment in await store.segments(list(chosen))}
     words = frozenset(tokenize(asked))
     hits = tuple(
-        FoundMessage(stored=stored[id_], hit=hit, words=words)
+        FoundMessage(stored=stored[id_], hit=_with_text(hit, stored[id_]), words=words)
         for id_, hit in chosen.items()
         if id_ in stored
     )
@@ -179,6 +181,10 @@ async def _search(
         embedders=embedders,
         spool_waiting=place.spool_waiting,
     )
+
+
+def _with_text(hit: Hit, stored: StoredSegment) -> Hit:
+    return replace(hit, text=stored.segment.text[hit.passage.start : hit.passage.end])
 
 
 async def _by_openclaw(
