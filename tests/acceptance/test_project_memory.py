@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from recollect import open_memory
+from recollect.agent_folders import project_space
 from recollect.surfaces.cli import main
 
 SAID = "We decided that invoices are printed by the Kestrel service."
@@ -45,3 +46,68 @@ def test_the_worker_does_the_jobs_of_every_memory(project: Path) -> None:
     done = CliRunner().invoke(main, ["worker", "--once", "--json"])
     assert done.exit_code == 0, done.output
     assert str(project) in json.loads(done.stdout)["spaces"]
+
+
+def _run(*arguments: str, code: int = 0) -> tuple[str, str]:
+    done = CliRunner().invoke(main, list(arguments))
+    assert done.exit_code == code, done.output
+    return done.stdout, done.stderr
+
+
+def _say(space: str, session: str, text: str) -> None:
+    """As an agent's hook or gateway does it: one request of a session, prepared and kept."""
+
+    async def say() -> None:
+        async with open_memory(space=space, settings={"jobs.in_process": False}) as memory:
+            body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+            await memory.prepare(session, body)
+            await memory.settle()
+
+    asyncio.run(say())
+
+
+@pytest.mark.parametrize("mark", [".git", "recollect.toml", None])
+@pytest.mark.parametrize("used_before", [False, True])
+def test_a_fact_added_first_is_in_the_memory_that_hooks_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str | None, used_before: bool
+) -> None:
+    folder = tmp_path / "fresh"
+    below = folder / "src" if mark else folder
+    below.mkdir(parents=True)
+    if mark == ".git":
+        (folder / mark).mkdir()
+    elif mark:
+        (folder / mark).touch()
+    monkeypatch.chdir(below)
+    if used_before:
+        _say("default", "other", "Something of another program.")
+    _, told = _run("facts", "add", "Invoices are printed by the Kestrel service.")
+    assert f"--space {folder}" in told
+    assert project_space(str(below)) == str(folder)
+    _say(str(folder), "hooked", SAID)
+    listed, _ = _run("facts", "list")
+    assert "Kestrel" in listed
+
+
+def test_commands_on_a_session_mean_the_project_s_memory(project: Path) -> None:
+    _say("default", "hooked-1", "Another program's words.")
+    _say(str(project), "hooked-1", SAID)
+    assert "Kestrel" in _run("replay", "hooked-1", "--list")[0]
+    assert "Kestrel" in _run("replay", "hooked", "--turn", "1")[0]
+    _, told = _run("receipt", "hooked-1", code=2)
+    assert "no compaction" in told.lower(), told
+    _, told = _run("undo", "hooked-1", code=1)
+    assert "no session" not in told
+
+
+def test_a_folder_without_a_memory_reads_the_default_one_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, told = _run("memory", "search", "invoices", code=2)
+    assert "this folder has no memory yet" in told
+    assert "`recollect space list`" in told
+    _say("default", "s", SAID)
+    found, told = _run("memory", "search", "who prints invoices?")
+    assert "Kestrel" in found
+    assert "--space default" in told

@@ -21,7 +21,7 @@ from recollect.config.fields import shown, written
 from recollect.config.load import NOT_RESTORED, OPENCLAW, PRESETS
 from recollect.errors import ModelRefused, RecollectError, SettingsError
 from recollect.surfaces.cli.doctor_checks import Check, checks_of
-from recollect.surfaces.cli.store_options import space_here
+from recollect.surfaces.cli.store_options import DEFAULT_SPACE, meant_space
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,7 +113,7 @@ def doctor(*, file: Path | None, openclaw: Path | None, as_json: bool) -> None:
         click.echo(f"recollect doctor: {problem}", err=True)
         raise SystemExit(2) from None
     rows = setting_rows(loaded)
-    checks = checks_of(loaded, space=space_here(loaded.settings.store.url))
+    checks = checks_of(loaded, space=_space(loaded))
     if as_json:
         told = {"checks": [check.to_dict() for check in checks], **_as_object(loaded, rows)}
         click.echo(json.dumps(told, ensure_ascii=False, indent=2))
@@ -122,6 +122,14 @@ def doctor(*, file: Path | None, openclaw: Path | None, as_json: bool) -> None:
         _draw_checks(checks)
     if any(check.state == "broken" for check in checks):
         raise SystemExit(1)
+
+
+def _space(loaded: config.LoadedSettings) -> str:
+    """The space that commands mean here; `default` if the store cannot be asked."""
+    try:
+        return meant_space(Path.cwd(), None, loaded.settings)
+    except RecollectError:  # the check of the store shows it
+        return DEFAULT_SPACE
 
 
 def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[str, Any]:
@@ -220,7 +228,7 @@ def _model_use(loaded: config.LoadedSettings, *, as_json: bool) -> Any:
     from recollect.wiring.stores import is_stored
 
     settings = loaded.settings
-    space = space_here(settings.store.url)
+    space = _space(loaded)
     if settings.store.url is None and not is_stored(None, space):
         return None if as_json else "nothing: there is no memory yet"
 

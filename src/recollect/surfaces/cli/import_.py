@@ -28,7 +28,12 @@ from recollect.surfaces.cli.import_files import (
     totals,
 )
 from recollect.surfaces.cli.progress import ShownProgress
-from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
+from recollect.surfaces.cli.store_options import (
+    Place,
+    filling_store_options,
+    print_json,
+    with_store,
+)
 
 if TYPE_CHECKING:
     from recollect.ports import Store
@@ -51,7 +56,7 @@ if TYPE_CHECKING:
     help="It is an export of your own: facts keep their trust, maker and pins.",
 )
 @click.option("--quiet", is_flag=True, help="Tell only what went wrong.")
-@store_options
+@filling_store_options
 def import_(
     *,
     paths: tuple[Path, ...],

@@ -244,7 +244,7 @@ def receipt(
     as_json: bool,
 ) -> None:
     """Show what a compaction kept, what can be recalled, and what is lost."""
-    session, where = meant_session(session, space, workspace)
+    session, where = meant_session(session, space, workspace, url)
 
     async def work(
         store: Store, place: Place

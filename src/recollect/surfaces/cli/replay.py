@@ -51,7 +51,7 @@ def replay(
     as_json: bool,
 ) -> None:
     """Print the request of a past turn as it was sent."""
-    session, where = meant_session(session, space, workspace)
+    session, where = meant_session(session, space, workspace, url)
     if turn is None and not listed:
         raise RecollectError("say which turn: --turn N, or --list for those that are kept")
 

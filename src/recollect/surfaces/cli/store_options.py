@@ -11,10 +11,11 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -62,6 +63,8 @@ class Place:
 _LEAST_BEGINNING = 4
 """Of a session's name: fewer characters are no beginning that somebody means."""
 _MOST_TOLD = 5
+_SPACE_LINE = "recollect.space_line"
+"""Where a command keeps the line about its space: a call that is refused prints only why."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 store_option = click.option(
     "--store",
@@ -72,44 +75,114 @@ store_option = click.option(
 
 
 def store_options(command: Command) -> Command:
-    """Add `--store`, `--space` and `--json`."""
+    """Add `--store`, `--space` and `--json` to a command that reads a memory."""
+    return _with_options(command, create=False)
+
+
+def filling_store_options(command: Command) -> Command:
+    """The same for a command that creates the memory if it is missing."""
+    return _with_options(command, create=True)
+
+
+def _with_options(command: Command, *, create: bool) -> Command:
     space_option = click.option(
         "--space",
         metavar="NAME",
-        callback=_space_meant,
-        help="Which space; else this project's where it has a memory, or `default`.",
+        callback=partial(_space_option, create=create),
+        help="Use this space. Default: the memory of the current folder's project"
+        + ("." if create else ", or `default` if the project has none yet."),
     )
     for option in (json_option, space_option, store_option):
         command = option(command)
     return command
 
 
-def _space_meant(context: click.Context, _: click.Parameter, given: str | None) -> str:
-    """The space that is named; else the one that agents at work in this project use, and a line
-    says so: who asks for a memory in a project's folder means the project's."""
+def _space_option(
+    context: click.Context, _: click.Parameter, given: str | None, *, create: bool
+) -> str:
+    """The space that is named, else the one that the folder means; a line says which."""
     if given is not None:
         return given
-    if context.resilient_parsing or context.params.get("url") is not None:
+    if context.resilient_parsing or context.params.get("everything"):  # `import --all` needs none
         return DEFAULT_SPACE
-    url = config.load_settings().settings.store.url
-    if url is not None:  # a file holds one space, and a server's are not of this machine
-        return DEFAULT_SPACE
-    here = space_here(None)
-    if here != DEFAULT_SPACE:
-        click.echo(f"recollect: this project's memory, --space {shlex.quote(here)}", err=True)
-    return here
+    return told_space(Path.cwd(), context.params.get("url"), create=create)
 
 
-def meant_session(wanted: str, space: str | None, workspace: Path) -> tuple[str, str]:
+def told_space(folder: Path, url: str | None, *, create: bool = False) -> str:
+    """`meant_space`; `place_of` prints a line that names it, unless --store was given."""
+    settings = config.load_settings().settings
+    space = meant_space(folder, url, settings, create=create)
+    told = click.get_current_context().meta
+    if url is None and space in (project_space(str(folder)), str(folder)):
+        told[_SPACE_LINE] = f"recollect: this project's memory, --space {shlex.quote(space)}"
+    elif url is None and settings.store.url is None:
+        told[_SPACE_LINE] = f"recollect: this folder has no memory yet; using --space {space}"
+    return space
+
+
+def meant_space(folder: Path, url: str | None, settings: Settings, *, create: bool = False) -> str:
+    """The space that a command means in a folder if none is named. Every command uses this rule.
+
+    The memory of the folder's project, which hooks, `wrap`, MCP and imports use; else the folder's
+    own, which a chat creates there. A command that only reads uses `default` if there is neither
+    and `default` exists, as a program that uses the library leaves it. A file holds one space, so
+    a store that is a file means that one. A store that `--store` names is not the folder's.
+    """
+    from recollect.wiring.stores import is_server, is_stored
+
+    kept_at = settings.store.url if url is None else url
+    if kept_at is not None and not is_server(kept_at):
+        return _space_of_file(kept_at, settings) or DEFAULT_SPACE
+    if url is not None:
+        return DEFAULT_SPACE
+    project = project_space(str(folder))
+    wanted = [project, str(folder), *([] if create else [DEFAULT_SPACE])]
+    if kept_at is None:
+        return next((space for space in wanted if is_stored(None, space)), project)
+    return asyncio.run(_first_stored(kept_at, wanted)) or project
+
+
+def _space_of_file(url: str, settings: Settings) -> str | None:
+    """The space that a SQLite file holds; None if it does not exist or cannot be read."""
+    from recollect.stores.sqlite.check import glance_at
+    from recollect.stores.sqlite.connection import read_key
+    from recollect.wiring.stores import sqlite_path
+
+    path = sqlite_path(url, DEFAULT_SPACE)
+    if not path.is_file():
+        return None
+    key = settings.store.key
+    return glance_at(path, key=None if key is None else read_key(key)).space
+
+
+async def _first_stored(url: str, wanted: Sequence[str]) -> str | None:
+    """The first of these spaces that a server holds."""
+    from recollect.wiring import open_fleet
+
+    fleet = await open_fleet(url)
+    try:
+        for space in wanted:
+            if await fleet.has_space(space):
+                return space
+    finally:
+        await fleet.close()
+    return None
+
+
+def meant_session(
+    wanted: str, space: str | None, workspace: Path, url: str | None
+) -> tuple[str, str]:
     """The id and the space of the session that is meant: by its key, its name, its id or a
-    beginning of that where the folder or the space has it as a transcript; else as it is named."""
+    beginning of that where the folder or the space has it as a transcript; else as it is named,
+    in the space that is named or that the folder means."""
     from recollect.session.browse import session_meant, sessions_called, sessions_of
 
-    place = space or str(workspace.resolve())
+    folder = workspace.resolve()
+    place = space or str(folder)
     lines = sessions_of(place)
     if sessions_called(lines, wanted):
         return session_meant(lines, wanted).session_id, place
-    return wanted, space or DEFAULT_SPACE
+    return wanted, space or told_space(folder, url)
 
 
 async def stored_session(store: Store, wanted: str) -> str:
@@ -139,14 +212,18 @@ def session_store_options(command: Command) -> Command:
     options = (
         click.argument("session", default="main", metavar="[SESSION]"),
         store_option,
-        click.option("--space", metavar="NAME", help="Which space; else the workspace's own."),
+        click.option(
+            "--space",
+            metavar="NAME",
+            help="Use this space. Default: the chat's or the project's memory of the folder.",
+        ),
         click.option(
             "--workspace",
             default=".",
             show_default=True,
             metavar="DIR",
             type=click.Path(path_type=Path, exists=True, file_okay=False),
-            help="Whose sessions.",
+            help="Use the sessions of this folder.",
         ),
         json_option,
     )
@@ -169,17 +246,9 @@ def place_of(url: str | None, space: str) -> Place:
     settings = config.load_settings().settings
     place = Place(url=settings.store.url if url is None else url, space=space, settings=settings)
     assert place.secret  # a name that is no valid text is refused here
+    if line := click.get_current_context().meta.pop(_SPACE_LINE, None):
+        click.echo(line, err=True)
     return place
-
-
-def space_here(url: str | None) -> str:
-    """The current project's space where it has a memory, as agents at work in it leave one; else
-    the folder's own, which the chat makes; else the default one."""
-    from recollect.wiring.stores import is_server, is_stored
-
-    folder = str(Path.cwd())
-    found = (here for here in (project_space(folder), folder) if is_stored(url, here))
-    return DEFAULT_SPACE if is_server(url) else next(found, DEFAULT_SPACE)
 
 
 @asynccontextmanager
@@ -187,6 +256,8 @@ async def opened(place: Place, *, create: bool = False) -> AsyncIterator[Store]:
     """The open store of a place; closed again whatever happens."""
     from recollect.wiring import open_store
 
+    if not create:
+        _require_memory(place)
     store = await open_store(
         place.url, space=place.space, create=create, key=place.settings.store.key
     )
@@ -217,6 +288,19 @@ def with_store(
             return await work(store, replace(place, spool_waiting=waiting))
 
     return asyncio.run(run())
+
+
+def _require_memory(place: Place) -> None:
+    """RecollectError with what to type if the folder that a command is run in has no memory."""
+    from recollect.wiring.stores import is_stored
+
+    if place.url is not None or is_stored(None, place.space):
+        return
+    if place.space in (project_space(str(Path.cwd())), str(Path.cwd())):
+        raise RecollectError(
+            "this folder has no memory yet. Fill one with `recollect import --all` or `recollect "
+            "install claude-code`, or pick another with --space (`recollect space list`)"
+        )
 
 
 async def _waiting(place: Place, *, drain: bool) -> int:

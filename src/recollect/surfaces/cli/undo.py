@@ -40,7 +40,7 @@ def undo(
 
     An agent that runs meanwhile sends one more turn with the summary before it sees this.
     """
-    session, where = meant_session(session, space, workspace)
+    session, where = meant_session(session, space, workspace, url)
     session, done = asyncio.run(_undone(place_of(url, where), session))
     if as_json:
         number = None if done.undone is None else done.undone.number

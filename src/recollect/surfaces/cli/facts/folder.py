@@ -43,6 +43,7 @@ from recollect.surfaces.cli.memory.looking import heading
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
+    filling_store_options,
     print_json,
     store_options,
     with_store,
@@ -177,7 +178,7 @@ async def _write(
     "--type", "kind", type=TypeChoice(EXTRACTED_TYPES), help="Its type; without it rules guess."
 )
 @click.option("--subject", default="", metavar="NAME", help="What it is about.")
-@store_options
+@filling_store_options
 def add(
     *, text: str, kind: FactType | None, subject: str, url: str | None, space: str, as_json: bool
 ) -> None:
@@ -412,7 +413,7 @@ class Imported:
 )
 @click.option("--forget-missing", is_flag=True, help="Forget facts whose line was deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask before forgetting.")
-@store_options
+@filling_store_options
 def import_(
     *, folder: Path, forget_missing: bool, yes: bool, url: str | None, space: str, as_json: bool
 ) -> None:

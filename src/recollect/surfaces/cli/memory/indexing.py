@@ -18,7 +18,13 @@ import click
 
 from recollect.errors import EmbedderError, RecollectError
 from recollect.surfaces.cli.progress import ShownProgress
-from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
+from recollect.surfaces.cli.store_options import (
+    Place,
+    filling_store_options,
+    print_json,
+    store_options,
+    with_store,
+)
 from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
@@ -37,7 +43,7 @@ NOTES_SESSION = "notes"
 @click.command("add")
 @click.argument("text", metavar="TEXT")
 @click.option("--session", default=NOTES_SESSION, show_default=True, metavar="NAME")
-@store_options
+@filling_store_options
 def add(*, text: str, session: str, url: str | None, space: str, as_json: bool) -> None:
     """Remember a note; a dash reads it from standard input."""
     said = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
