@@ -131,7 +131,8 @@ class Observer:
             due=due.due,
             due_reason=due.reason,
             flush_first=due.flush_first,
-            archived=archived,
+            archived=None if _has_no_reply(boundary.failures) else archived,
+            being_stored=bool(entries) and self._keeper is not None and not wait,
             broken_off=isinstance(reply, StreamedReply) and reply.broken_off,
         )
 
@@ -209,6 +210,11 @@ class Observer:
             boundary.note("compact", "failed", failed)
         if self._jobs is not None and (text := self._jobs.trouble()):
             boundary.note("jobs", "failed", Reason(Cause.ERROR, error=text))
+
+
+def _has_no_reply(failures: Iterable[StageLine]) -> bool:
+    """Whether there was no reply to a request of the session, so that nothing was stored."""
+    return any(line.cause in (Cause.NOT_A_REPLY, Cause.NEVER_PREPARED) for line in failures)
 
 
 def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] = ()) -> Observation:

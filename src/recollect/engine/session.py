@@ -113,16 +113,23 @@ class Observation:
     """The reply was streamed and did not come to its end; it is kept as far as it came."""
     archived: Where | None = None
     """The worst place that anything of this turn is in: the store, the spool, or nowhere yet.
-    What was said before is there, too. None where no memory is kept."""
+    Earlier messages are there, too. None if nothing of the reply is stored: no memory is kept, the
+    session has no prepared request, or the reply is none of a provider's. Also None without
+    `wait`, and for a reply to an earlier request than the last."""
+    being_stored: bool = field(default=False, repr=False)
+    """The reply is being stored, and the caller did not wait for it."""
 
     def __str__(self) -> str:
         used = self.usage
         tokens = f"{used.input_tokens:,} in, {used.output_tokens:,} out" if used else "not told"
-        kept = "nothing is kept" if self.archived is None else f"kept in: {self.archived}"
+        if self.archived is not None:
+            kept = f"stored in: {self.archived}"
+        else:
+            kept = "being stored" if self.being_stored else "nothing of this reply is stored"
         failed = joined_lines(self.failures)
         lines = [f"Reply: tokens {tokens}", kept, f"due: {self.due}"]
         if self.broken_off:
-            lines.insert(1, "broken off: kept as far as it came")
+            lines.insert(1, "broken off: stored as far as it came")
         if self.learned_window_tokens is not None:
             lines.append(f"window learned from the provider: {self.learned_window_tokens:,} tokens")
         if self.doubted_limit is not None:

@@ -55,7 +55,6 @@ _BEFORE_FACTS: Final = (-1e18, "")
 """A time and an id before those of every fact."""
 _NOTE_AGAIN_SECONDS: Final = (0.1, 0.5)
 NO_SPACE: Final = "the tenant has no space of this name"
-_NOT_KEPT: Final = frozenset({Cause.NOT_A_REPLY, Cause.NEVER_PREPARED})
 _NO_MODEL: Final = (
     "this service has no model for summaries: views are trimmed; ask its operator (models.provider)"
 )
@@ -253,9 +252,7 @@ async def observe(call: Call) -> m.ObservedAnswer:
         if unknown:
             raise Problem(ProblemKind.INVALID, f"turn: {unknown[0].said}")
         _kept(await engine.hand_over(session, call.seconds))
-        where = _kept(learned.archived)  # None: a newer request of the session was prepared
-        if any(line.cause in _NOT_KEPT for line in learned.failures):
-            where = None
+        where = _kept(learned.archived)  # None: nothing of it is stored
     call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
     told = learned.to_dict()
     return m.ObservedAnswer(
