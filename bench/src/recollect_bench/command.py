@@ -35,7 +35,7 @@ BENCHES: Final = {
     "turn": "what shaping a request costs beside json.loads + json.dumps",
 }
 RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
-LIVE_SETS: Final = ("agent", "locomo", "beam", "longmemeval", "coding")
+LIVE_SETS: Final = ("agent", "assistant", "locomo", "beam", "longmemeval", "coding")
 LIVE_STRATEGIES: Final = (
     "gateway",
     "recollect",
@@ -148,7 +148,8 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     multiple=True,
     type=click.Choice(tuple(dict.fromkeys((*RECALL_SETS, *LIVE_SETS)))),
     help="recall: which questions, locomo unless named; may be given several times. own: your"
-    " transcripts, see --paths. live: agent unless named, locomo, beam, longmemeval, coding.",
+    " transcripts, see --paths. live: agent unless named, assistant, locomo, beam, longmemeval,"
+    " coding.",
 )
 @click.option(
     "--embedder",

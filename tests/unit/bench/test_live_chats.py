@@ -125,7 +125,7 @@ def test_misses_come_with_the_stage_that_lost_them() -> None:
 
 
 def test_nobody_looks_at_what_is_held_out() -> None:
-    with pytest.raises(RecollectError, match="tune half only"):
+    with pytest.raises(RecollectError, match="use the tune half only"):
         run(half="held-out", misses=3)
 
 

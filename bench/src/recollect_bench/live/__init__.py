@@ -15,7 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast, get_args
 
 from recollect.errors import RecollectError
-from recollect_bench.live.agent import AgentHalf, agent_session, load_domains
+from recollect_bench.live.agent import (
+    AgentHalf,
+    agent_session,
+    assistant_sessions,
+    load_domains,
+)
 from recollect_bench.live.chats import CHAT_SETS, CHAT_WINDOWS, chat_sessions
 from recollect_bench.live.feed import Tally
 from recollect_bench.live.result import OURS, LivePart, LiveResult, Missed, joined
@@ -33,8 +38,9 @@ from recollect_bench.live.sessions import LiveSession
 from recollect_bench.recall.embedders import ALSO_KNOWN_AS, opened_embedders
 
 AGENT: Final = "agent"
+ASSISTANT: Final = "assistant"
 CODING: Final = "coding"
-SETS: Final = (AGENT, *CHAT_SETS, CODING)
+SETS: Final = (AGENT, ASSISTANT, *CHAT_SETS, CODING)
 STRATEGIES: Final[tuple[StrategyName, ...]] = tuple(
     name
     for name in get_args(StrategyName)
@@ -42,8 +48,12 @@ STRATEGIES: Final[tuple[StrategyName, ...]] = tuple(
 )
 """Run unless others are named: the gateway is the product again, by another way, and memory tools
 need a model that uses them."""
-AGENT_WINDOWS: Final = (16_000, 64_000)
-SUMMARIES: Final[dict[str, Summaries]] = {AGENT: "none"}
+WINDOWS: Final = {
+    AGENT: (16_000, 64_000),
+    ASSISTANT: (16_000, 32_000),
+    **{name: (window,) for name, window in CHAT_WINDOWS.items()},
+}
+SUMMARIES: Final[dict[str, Summaries]] = {AGENT: "none", ASSISTANT: "none"}
 """Who summarises, unless named; chats have a junk summariser, so that what is found is recall's."""
 _OWN: Final = ("static", "none")
 """Embedders that the settings open as quickly as a bench could."""
@@ -104,9 +114,10 @@ def run(
     spread: bool = False,
 ) -> LiveResult:
     """Feed these sets, and sum up what stood in the requests."""
-    if misses and half != "tune":
+    if misses and (half != "tune" or ASSISTANT in sets):
         raise RecollectError(
-            "--misses shows the tune half only: the others are not to be looked at"
+            "--misses must not show questions of --half held-out, --half fresh or --set assistant:"
+            " leave it out, or use the tune half only"
         )
     embedder = ALSO_KNOWN_AS.get(embedder, embedder)
     options = _Options(
@@ -153,18 +164,18 @@ async def _parts(
                 continue
             summaries = options.summaries or SUMMARIES.get(name, "junk")
             how = replace(options.how, summaries=summaries, store=url, **how_embedded)
-            for window in options.windows or _windows(name):
+            for window in options.windows or WINDOWS[name]:
                 sessions = _sessions(name, options)
                 how = replace(how, window_tokens=window)
                 parts.append(await _measured(name, sessions, how, options, progress))
     return parts
 
 
-def _windows(name: str) -> tuple[int, ...]:
-    return AGENT_WINDOWS if name == AGENT else (CHAT_WINDOWS[name],)
-
-
 def _sessions(name: str, options: _Options) -> list[LiveSession]:
+    if name == ASSISTANT:
+        return assistant_sessions(
+            most_chats=options.most_chats, most_questions=options.most_questions
+        )
     if name != AGENT:
         return chat_sessions(
             name,

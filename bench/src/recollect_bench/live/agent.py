@@ -1,10 +1,13 @@
-"""Sessions of tool agents, made of domains that were written without sight of the engine.
+"""Sessions of agents with tools, from texts that were written without sight of the engine.
 
 A domain says in templates what people, tools and the model tell early, what is asked late, and
 what ordinary work looks like; a seed fills in the values and the order. Half of the domains may be
 looked at when something is changed (`tune`), half may not (`held-out`); `fresh` ones are asked
 once, at the end. Always holds: the same domain and seed give the same session; each thing is told
 in the first three quarters, each question is asked on a branch in the last one.
+
+Sessions of personal assistants are stored turn by turn, with their times. Only the long lists in
+tool results are stored once for all of them and filled in when a session is loaded.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ import gzip
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
+from itertools import count
 from typing import Any, Final, Literal, TypeAlias
 
 from recollect_bench.live.sessions import (
@@ -40,6 +44,8 @@ _CHECKPOINTS: Final = 4
 """So many moments of the last quarter at which questions are asked."""
 _SLOT: Final = re.compile(r"\{(\w+)\}")
 _LINES: Final = re.compile(r"\{\{lines:(\d+)\}\}")
+_RANGE: Final = re.compile(r"\{\{(\w+) (\d+) (\d+)\}\}")
+"""In an assistant's tool result: a kind of line, the first line, and the end."""
 _SYSTEM: Final = (
     "You are a careful agent with tools. Work in small steps, say what you did in a few sentences, "
     "and ask when something is unclear."
@@ -48,10 +54,62 @@ _SYSTEM: Final = (
 
 def load_domains(half: AgentHalf) -> list[Mapping[str, Any]]:
     """The domains of a half."""
-    name = f"agent_domains_{half.replace('-', '_')}.json.gz"
-    packed = files("recollect_bench.live").joinpath(name).read_bytes()
-    domains: list[Mapping[str, Any]] = json.loads(gzip.decompress(packed))
+    domains: list[Mapping[str, Any]] = _read(f"agent_domains_{half.replace('-', '_')}.json.gz")
     return domains
+
+
+def load_assistants() -> Mapping[str, Any]:
+    """Read the assistants' sessions (`sessions`) and the lines of their long lists (`lines`)."""
+    assistants: Mapping[str, Any] = _read("assistant_sessions.json.gz")
+    return assistants
+
+
+def _read(name: str) -> Any:
+    return json.loads(gzip.decompress(files("recollect_bench.live").joinpath(name).read_bytes()))
+
+
+def assistant_sessions(
+    *, most_chats: int | None = None, most_questions: int | None = None
+) -> list[LiveSession]:
+    """Sessions of personal assistants, each for another person over several weeks.
+
+    `most_questions` limits the questions per session, taken evenly from all of them.
+    """
+    held = load_assistants()
+    lines: Mapping[str, Sequence[str]] = held["lines"]
+
+    def filled(text: str) -> str:
+        return _RANGE.sub(lambda match: listed(match[1], int(match[2]), int(match[3])), text)
+
+    def listed(kind: str, first: int, end: int) -> str:
+        rows = lines[kind]
+        return "\n".join(rows[at % len(rows)] for at in range(first, end))
+
+    sessions: list[LiveSession] = []
+    for one in held["sessions"][:most_chats]:
+        numbers = count(1)
+        questions = [
+            (asked["after"], _question(f"{one['name']}-{at}", asked["kind"], asked, filled))
+            for at, asked in enumerate(one["questions"])
+        ]
+        step = max(1, len(questions) // (most_questions or len(questions)))
+        sessions.append(
+            LiveSession(
+                name=one["name"],
+                exchanges=tuple(
+                    Exchange(
+                        messages=tuple(_messages(turn, filled, numbers)),
+                        at=turn["at"],
+                        ordinary=turn.get("ordinary", False),
+                    )
+                    for turn in one["exchanges"]
+                ),
+                questions=tuple(questions[::step][:most_questions]),
+                system=one["system"],
+                tools=_tools(one["exchanges"]),
+            )
+        )
+    return sessions
 
 
 def agent_session(domain: Mapping[str, Any], seed: int, *, turns: int = TURNS) -> LiveSession:
@@ -67,7 +125,7 @@ class _Writer:
         self._random = random.Random(f"{domain['domain']} {seed}")
         self._name = f"{domain['domain']}-{seed}"
         self._turns = turns
-        self._calls = 0
+        self._calls = count(1)
         at = self._random.randrange(10_000)
         self._slots = {name: values[at % len(values)] for name, values in domain["slots"].items()}
 
@@ -80,7 +138,7 @@ class _Writer:
             template = made if made is not None else next(work)
             exchanges.append(
                 Exchange(
-                    messages=tuple(self._messages(template)),
+                    messages=tuple(_messages(template, self._filled, self._calls)),
                     at=_BEGUN_AT + turn * _TURN_SECONDS,
                     ordinary=made is None,
                 )
@@ -90,7 +148,7 @@ class _Writer:
             exchanges=tuple(exchanges),
             questions=tuple(self._questions()),
             system=_SYSTEM,
-            tools=tuple(_tool(name) for name in self._tool_names()),
+            tools=_tools([*self._domain["planted"], *self._domain["working"]]),
         )
 
     def _told_turns(self) -> dict[int, Mapping[str, Any]]:
@@ -114,54 +172,21 @@ class _Writer:
             self._random.shuffle(working)
             yield from working
 
-    def _messages(self, template: Mapping[str, Any]) -> list[WireMessage]:
-        messages: list[WireMessage] = [user(self._filled(template["user"]))]
-        for call in template.get("calls", ()):
-            self._calls += 1
-            name = f"call_{self._calls:04}"
-            arguments = self._filled(json.dumps(call["arguments"], ensure_ascii=False))
-            function = {"name": call["name"], "arguments": arguments}
-            messages.append(
-                {
-                    "role": "assistant",
-                    "content": None,
-                    "tool_calls": [{"id": name, "type": "function", "function": function}],
-                }
-            )
-            result = self._filled(call["result"])
-            messages.append({"role": "tool", "tool_call_id": name, "content": result})
-        messages.append(assistant(self._filled(template["reply"])))
-        return messages
-
     def _questions(self) -> list[tuple[int, LiveQuestion]]:
         first = int(self._turns * _TOLD_SHARE) + 4
         step = max(1, (self._turns - first) // _CHECKPOINTS)
         moments = [min(self._turns, first + step * (at + 1)) for at in range(_CHECKPOINTS)]
         asked: list[LiveQuestion] = []
         for at, one in enumerate(self._domain["questions"]):
-            asked.append(self._question(f"q{at}", one["kind"], one))
+            asked.append(_question(f"{self._name}-q{at}", one["kind"], one, self._filled))
         for at, one in enumerate(self._domain["follow_ups"]):
-            asked.append(self._question(f"f{at}", "follow-up", one))
+            asked.append(_question(f"{self._name}-f{at}", "follow-up", one, self._filled))
         for at, text in enumerate(self._domain["nothing"]):
-            asked.append(self._question(f"n{at}", "nothing", {"ask": text}))
+            asked.append(_question(f"{self._name}-n{at}", "nothing", {"ask": text}, self._filled))
         self._random.shuffle(asked)
         return sorted(
             ((moments[at % len(moments)], question) for at, question in enumerate(asked)),
             key=lambda pair: pair[0],
-        )
-
-    def _question(self, name: str, kind: str, one: Mapping[str, Any]) -> LiveQuestion:
-        lead: tuple[WireMessage, ...] = ()
-        if "lead" in one:
-            lead = (user(self._filled(one["lead"])), assistant(self._filled(one["lead_reply"])))
-        needs = [Need(texts=(self._filled(need["literal"]),)) for need in one.get("needs", ())]
-        return LiveQuestion(
-            name=f"{self._name}-{name}",
-            kind=kind,
-            ask=self._filled(one["ask"]),
-            needs=tuple(needs),
-            lead=lead,
-            waits=LATER_SECONDS if lead else 0.0,
         )
 
     def _filled(self, text: str) -> str:
@@ -182,9 +207,46 @@ class _Writer:
             return str(self._random.choice(self._domain["words"]))
         return written
 
-    def _tool_names(self) -> list[str]:
-        items: Sequence[Mapping[str, Any]] = [*self._domain["planted"], *self._domain["working"]]
-        return sorted({call["name"] for item in items for call in item.get("calls", ())})
+
+def _messages(
+    template: Mapping[str, Any], fill: Callable[[str], str], numbers: Iterator[int]
+) -> list[WireMessage]:
+    messages: list[WireMessage] = [user(fill(template["user"]))]
+    for call in template.get("calls", ()):
+        name = f"call_{next(numbers):04}"
+        arguments = fill(json.dumps(call["arguments"], ensure_ascii=False))
+        function = {"name": call["name"], "arguments": arguments}
+        messages.append(
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": name, "type": "function", "function": function}],
+            }
+        )
+        messages.append({"role": "tool", "tool_call_id": name, "content": fill(call["result"])})
+    messages.append(assistant(fill(template["reply"])))
+    return messages
+
+
+def _question(
+    name: str, kind: str, one: Mapping[str, Any], fill: Callable[[str], str]
+) -> LiveQuestion:
+    lead: tuple[WireMessage, ...] = ()
+    if "lead" in one:
+        lead = (user(fill(one["lead"])), assistant(fill(one["lead_reply"])))
+    return LiveQuestion(
+        name=name,
+        kind=kind,
+        needs=tuple(Need(texts=(fill(need["literal"]),)) for need in one.get("needs", ())),
+        ask=fill(one["ask"]),
+        lead=lead,
+        waits=LATER_SECONDS if lead else 0.0,
+    )
+
+
+def _tools(templates: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    names = sorted({call["name"] for item in templates for call in item.get("calls", ())})
+    return tuple(_tool(name) for name in names)
 
 
 def _tool(name: str) -> Mapping[str, Any]:
