@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.config.settings import Recall
-from recollect.formats.recalled_block import standing_line, write_standing
+from recollect.formats.recalled_block import EARLIER_ORDER, standing_line, write_standing
 from recollect.formats.summaries import is_summary
 from recollect.rules.noise import without_reminders
 from recollect.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
@@ -77,6 +77,17 @@ _RULES: Final = re.compile(
       |as\ a\ rule|in\ general|whenever|if\ (?:in\ doubt|ever|you\ see|someone|anybody|anyone))\b
     |^\W*(?:please\W+)?(?:for\b.{1,60}\b(?:use|take|go|ask)|in\b.{1,40}\b(?:give|use|write|keep)
       |no|use|keep|put|avoid|prefer|stick|leave|answer|reply|call|treat|assume|spell|sign)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# An order by its shape, whatever its verb: "undo that rename", "squash both commits".
+_BARE_VERB: Final = re.compile(
+    r"""^\W*(?:(?:please|ok|okay|now|then|next|also|and|so|just|first|again)\W+)*
+    (?!(?:in|on|at|for|with|from|to|of|by|as|after|before|since|until|because|if|when|while|where
+      |but|or|not|only|all|both|each|every|either|there|here|that|this|these|those|what|which|who
+      |is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|may|might|must|we|i
+      |you|he|she|they|it|no|yes|like|about|under|over|between|without|within|through|during
+      |against|above|below|near|than|even|still|though|although|unless|once|see|use|keep)\b)
+    [a-z]+\ (?:the|this|that|these|those|it|them|all|both|my|our|its|their)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 # What the model advised: people ask for it later.
@@ -259,7 +270,8 @@ def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str,
             said = part.text if entry.role == "assistant" else without_reminders(part.text)
             text = mask(_first(without_recalled_blocks(said, any_spelling=True)))
             for sentence, worth in _sentences_worth(text, by_user=entry.role == "user"):
-                yield entry.role, sentence, worth
+                once = entry.role == "user" and _asks_once(sentence)
+                yield EARLIER_ORDER if once else entry.role, sentence, worth
         elif isinstance(part, ToolResult):
             text = _first(part.text)
             if any(map(is_error_line, text.splitlines())):
@@ -297,6 +309,13 @@ def laid_down(text: str, *, by_user: bool) -> float:
 def _lays_down(sentence: str) -> bool:
     """Whether a sentence sounds like a rule, a decision or a task."""
     return statement_kind(sentence, by_user=True) is not None or bool(_RULES.search(sentence))
+
+
+def _asks_once(sentence: str) -> bool:
+    """Whether a sentence asked for work to be done at the time, and lays nothing down."""
+    return not _lays_down(sentence) and (
+        is_order(sentence) or _BARE_VERB.match(sentence) is not None
+    )
 
 
 def _worth(sentence: str, *, by_user: bool) -> float:

@@ -29,6 +29,7 @@ from recollect.hooks.transcript_file import AgentName, FollowedTranscript
 from recollect.rules.identity import space_secret
 from recollect.rules.tokens import Weigher
 from recollect.transfer.transcripts import ImportRules, import_transcript
+from recollect.values.recall import BLOCK_CLOSING
 from recollect.values.segment import Segment
 from recollect.wiring import open_memory, open_store
 from recollect.wiring.stores import deployment_secret
@@ -327,6 +328,28 @@ def test_what_was_laid_down_comes_back_behind_the_agents_own_compaction(
     kept = stored_texts(project)
     for text in (CENTS, PORT, "And the tests of it?"):
         assert sum(text in one for one in kept) == 1, text
+
+
+@pytest.mark.parametrize("agent", list(KINDS))
+def test_after_a_compaction_finished_orders_are_told_as_history(
+    project: Path, agent: AgentName
+) -> None:
+    orders = (
+        "Extract the ferry timetable into ferry/timetable.py.",
+        "Bring it back, the split of ferry/timetable.py was a mistake.",
+    )
+
+    async def work(hook: Hook, transcript: Transcript) -> None:
+        await talk(hook, transcript, CENTS, *orders)
+        whole = await hook("SessionStart", source="compact")
+        standing, _, _ = whole.partition(BLOCK_CLOSING)
+        told = standing.splitlines()
+        assert [line for line in told if line.startswith("user:") and CENTS[:20] in line]
+        shown = [line for line in told if line.endswith(orders)]
+        assert shown
+        assert all(line.startswith("user, earlier order:") for line in shown), shown
+
+    run(project, agent, work)
 
 
 def test_behind_a_second_compaction_the_user_is_told_and_not_the_agents_own_words(

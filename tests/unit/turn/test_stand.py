@@ -83,3 +83,32 @@ def test_a_message_that_says_nothing_is_no_trouble() -> None:
     made = stand(left, (), Weigher(), anchor=left[0].key, budget_tokens=900, turn=1)
     assert made.edit is not None
     assert "Never push to main." in made.edit.text
+
+
+ONE_OFF = (
+    "Rename load_tariffs to read_tariffs in harbour/rates.py.",
+    "Now undo that rename, the old name was better.",
+    "Move the berth table to its own schema.",
+    "Please add a column for the draught of a vessel.",
+    "Squash both commits on the branch berth-table.",
+)
+LASTING = (
+    "Never touch the table of the harbour master.",
+    "Tariffs are rounded to 50 cents.",
+    "Use metric tons, not short tons.",
+    "We decided to keep the berth numbers of 1998.",
+    "Reply in Dutch when the mail is from Vlissingen.",
+)
+
+
+def test_orders_that_were_carried_out_are_marked_and_rules_are_not() -> None:
+    left = [
+        entry(f"u{at}", "user", Text(text=text)) for at, text in enumerate((*ONE_OFF, *LASTING))
+    ]
+    made = stand(left, (), Weigher(), anchor=left[0].key, budget_tokens=2_000, turn=1)
+    assert made.edit is not None
+    lines = made.edit.text.splitlines()
+    for text in LASTING:
+        assert f"user: {text}" in lines
+    assert [line for line in lines if line.endswith(ONE_OFF) and line.startswith("user:")] == []
+    assert "do not repeat" in made.edit.text
