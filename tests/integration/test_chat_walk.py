@@ -71,6 +71,7 @@ def walking(home: Path, url: str) -> Iterator[Walk]:
     """A chat in tmux, which ends with the block."""
     workspace = home / "work"
     workspace.mkdir()
+    (workspace / "AGENTS.md").write_text("# How to work here\n\nBake bread.\n")
     variables = environment(home)
     variables.pop("COLUMNS")
     command = [*PROGRAM, "chat", str(workspace), "--provider", url, "--window", "16k"]

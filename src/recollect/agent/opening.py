@@ -73,8 +73,8 @@ async def open_agent(
     With a `session_id` the key goes on with that earlier session from now on.
     The space is the workspace folder unless it is named. A `model` that is given carries the
     conversation, summarises and writes the notes, in place of those of the settings. Files that the
-    workspace lacks are created, unless `workspace.skip_bootstrap` is set, it is read-only, or
-    `create_files` is off: who only looks at a session changes nothing.
+    workspace lacks are created if `workspace.skip_bootstrap` is false, unless it is read-only or
+    `create_files` is off.
     `shell` says how commands are run; without it, as the user of this process could run them.
     `confirm_forget` asks the person before a memory tool forgets anything; without it none does.
     `config` is read where `settings` are not whole; no tool writes that file.
@@ -92,8 +92,8 @@ async def open_agent(
         )
         create_files = create_files and not read_only
         first_run = create_files and not answered_before(index, key)
-        if create_files:
-            create_missing_files(folder, skip_bootstrap=chosen.workspace.skip_bootstrap)
+        if create_files and not chosen.workspace.skip_bootstrap:
+            create_missing_files(folder)
         engine = open_memory(
             space=space,
             store=store,

@@ -95,6 +95,7 @@ OPENCLAW: Mapping[str, Any] = {
     "compaction.pin_ratio": 0.0,
     "index.max_segments": 20_000,
     "index.eviction_days": 90,
+    "workspace.skip_bootstrap": False,
 }
 """How OpenClaw does it, by its design documents and, where they are silent, by its code."""
 

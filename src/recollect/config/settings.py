@@ -599,7 +599,10 @@ class WorkspaceSettings(Validated):
         openclaw="bootstrapMaxChars",
     )
     skip_bootstrap: bool = setting(
-        False, "Do not create the files when they are missing", openclaw="skipBootstrap"
+        True,
+        "Do not create the agent's missing files in the workspace; `recollect init --workspace` "
+        "creates them",
+        openclaw="skipBootstrap",
     )
 
 

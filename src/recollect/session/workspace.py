@@ -249,13 +249,11 @@ class CreatedFiles:
     notes: tuple[str, ...] = ()
 
 
-def create_missing_files(folder: Path, *, skip_bootstrap: bool) -> CreatedFiles:
-    """Create the files that a workspace lacks; nothing where `skip_bootstrap` says so.
+def create_missing_files(folder: Path) -> CreatedFiles:
+    """Create the files that a workspace lacks.
 
     The first conversation's file is for workspaces that had none of the others.
     """
-    if skip_bootstrap:
-        return CreatedFiles(notes=("nothing is created: workspace.skip_bootstrap is set",))
     is_new = not any(os.path.lexists(folder / name) for name in (*ALWAYS_SHOWN, FIRST_RUN_ONLY))
     names: list[str] = []
     notes: list[str] = []

@@ -33,7 +33,7 @@ def test_a_model_that_follows_the_rule_finds_it_again(
     """The rule stands in the prompt, and what it has written stands in every later prompt."""
     model = ScriptedModel(["hello", Says(calls=[note(path, text)]), "Noted.", "later"])
     harness = AgentHarness(tmp_path, model)
-    create_missing_files(harness.root, skip_bootstrap=False)
+    create_missing_files(harness.root)
     events = harness.say("hi", f"about this: {text}", "and now?")
     assert ended(events) == "done"
     asked, later = str(model.requests[0]["system"]), str(model.requests[-1]["system"])

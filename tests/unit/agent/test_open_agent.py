@@ -72,16 +72,17 @@ def test_it_talks_and_goes_on_where_it_was_left(home: Path) -> None:
 
 def test_the_first_run_shows_the_files_it_made_and_only_the_first(home: Path) -> None:
     model = ScriptedModel(["Hello.", "Hello again."], name="gpt-4.1")
-    asyncio.run(said_in(home, "Hi", model))
+    asyncio.run(said_in(home, "Hi", model, settings={"workspace.skip_bootstrap": False}))
     assert (home / "AGENTS.md").is_file()
     assert "BOOTSTRAP.md" in str(model.requests[0])
     asyncio.run(said_in(home, "Hi", model))
     assert "BOOTSTRAP.md" not in str(model.requests[1])
 
 
-def test_skip_bootstrap_makes_no_files(home: Path) -> None:
+def test_a_chat_writes_no_file_into_a_workspace_without_being_asked(home: Path) -> None:
     model = ScriptedModel(["Hello."], name="gpt-4.1")
-    asyncio.run(said_in(home, "Hi", model, settings={"workspace.skip_bootstrap": True}))
+    events = asyncio.run(said_in(home, "Hi", model))
+    assert any(isinstance(event, Said) and "Hello." in event.text for event in events)
     assert list(home.iterdir()) == []
 
 

@@ -64,9 +64,9 @@ def _(workspace: Path) -> None:
 
 @acts("workspace.skip_bootstrap")
 def _(workspace: Path) -> None:
-    second_request(workspace, {"workspace.skip_bootstrap": True})
-    assert not (workspace / "AGENTS.md").exists()
     second_request(workspace, {})
+    assert not (workspace / "AGENTS.md").exists()
+    second_request(workspace, {"workspace.skip_bootstrap": False})
     assert (workspace / "AGENTS.md").exists()
 
 

@@ -94,7 +94,7 @@ KEYS: list[tuple[str, Any, dict[str, Any]]] = [
     (f"{DEFAULTS}.contextPruning.tools.deny", ["*image*"], {"pruning.tools.deny": ("*image*",)}),
     (f"{DEFAULTS}.contextTokens", 128000, {"window_tokens": 128000}),
     (f"{DEFAULTS}.bootstrapMaxChars", 9000, {"workspace.max_chars": 9000}),
-    (f"{DEFAULTS}.skipBootstrap", True, {"workspace.skip_bootstrap": True}),
+    (f"{DEFAULTS}.skipBootstrap", False, {"workspace.skip_bootstrap": False}),
     (f"{DEFAULTS}.memorySearch.enabled", False, {"recall.enabled": False}),
     (f"{DEFAULTS}.memorySearch.provider", "voyage", {"recall.remote.provider": "voyage"}),
     (f"{DEFAULTS}.memorySearch.provider", "local", {"recall.embedder": "transformer"}),

@@ -137,9 +137,8 @@ def test_what_cannot_be_read_is_told_and_does_not_stop_the_rest(tmp_path: Path) 
 
 
 def test_missing_files_are_created_once_and_never_over_others(tmp_path: Path) -> None:
-    assert create_missing_files(tmp_path / "w", skip_bootstrap=True).names == ()
     assert not (tmp_path / "w").exists()
-    created = create_missing_files(tmp_path / "w", skip_bootstrap=False)
+    created = create_missing_files(tmp_path / "w")
     assert "BOOTSTRAP.md" in created.names
     assert len(created.names) == 7
     assert names(loaded(tmp_path / "w", first_run=True)) == list(created.names)
@@ -147,14 +146,14 @@ def test_missing_files_are_created_once_and_never_over_others(tmp_path: Path) ->
     (tmp_path / "w" / "SOUL.md").write_text("mine")
     (tmp_path / "w" / "USER.md").unlink()
     (tmp_path / "w" / "BOOTSTRAP.md").unlink()
-    assert create_missing_files(tmp_path / "w", skip_bootstrap=False).names == ("USER.md",)
+    assert create_missing_files(tmp_path / "w").names == ("USER.md",)
     assert (tmp_path / "w" / "SOUL.md").read_text() == "mine"
 
 
 def test_nothing_is_created_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "SOUL.md").symlink_to(tmp_path / "elsewhere.md")
-    create_missing_files(tmp_path / "w", skip_bootstrap=False)
+    create_missing_files(tmp_path / "w")
     assert not (tmp_path / "elsewhere.md").exists()
 
 

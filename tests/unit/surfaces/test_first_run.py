@@ -69,6 +69,9 @@ def test_init_finds_a_key_and_writes_no_word_of_it(monkeypatch: pytest.MonkeyPat
     assert models() == {"provider": "anthropic", "main": "claude-sonnet-4-5"}
     assert KEY not in done.output + Path("recollect.toml").read_text()
     assert load_settings().settings.models.main == "claude-sonnet-4-5"
+    assert [one.name for one in Path().iterdir()] == ["recollect.toml"], "and no other file"
+    done = run("init", "--yes", "--workspace")
+    assert done.exit_code == 0, done.output
     assert "Where things are written down" in Path("AGENTS.md").read_text()
 
 
@@ -86,7 +89,7 @@ def test_init_never_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("recollect.toml").write_text("window_tokens = 5\n")
     Path("AGENTS.md").write_text("mine\n")
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    done = run("init", "--yes")
+    done = run("init", "--yes", "--workspace")
     assert done.exit_code == 0
     assert "kept     recollect.toml" in done.output
     assert Path("recollect.toml").read_text() == "window_tokens = 5\n"

@@ -1,4 +1,4 @@
-"""`recollect init`: the settings file and the workspace of a first run; and shell completion.
+"""`recollect init`: the settings file of a folder, its agent files if asked; and shell completion.
 
 Looks for a model that can be asked: a provider whose key is in the environment, a server of
 llama.cpp on this machine. Nothing is sent anywhere but one question to 127.0.0.1, no key is
@@ -102,10 +102,14 @@ def settings_text(choice: ModelChoice | None) -> str:
 @click.argument(
     "folder", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="[FOLDER]"
 )
-@click.option("--yes", is_flag=True, help="Ask nothing: the first model that is found.")
-@click.option("--no-workspace", is_flag=True, help="Only the settings file.")
-def init(*, folder: Path, yes: bool, no_workspace: bool) -> None:
-    """Set up a folder: recollect.toml, and the files that a workspace has for agents.
+@click.option("--yes", is_flag=True, help="Ask nothing: use the first model that is found.")
+@click.option(
+    "--workspace",
+    is_flag=True,
+    help="Also write the agent's files: AGENTS.md, SOUL.md, TOOLS.md and others.",
+)
+def init(*, folder: Path, yes: bool, workspace: bool) -> None:
+    """Set up a folder: write recollect.toml with a model that can be asked.
 
     Finds keys in the environment and a server of llama.cpp on this machine. Never overwrites.
     """
@@ -124,8 +128,8 @@ def init(*, folder: Path, yes: bool, no_workspace: bool) -> None:
         _write_new(settings_file, settings_text(choice))
         who = "no model named yet" if choice is None else choice.said
         click.echo(f"written  {settings_file}: {who}")
-    if not no_workspace:
-        created = create_missing_files(folder, skip_bootstrap=False)
+    if workspace:
+        created = create_missing_files(folder)
         for name in created.names:
             click.echo(f"written  {folder / name}")
         for note in created.notes:
