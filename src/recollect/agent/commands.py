@@ -376,6 +376,7 @@ async def _listed(book: FactBook, search: str, scope: MemoryScope) -> str:
 
 async def _beside_facts(scope: MemoryScope) -> str:
     """What else is known: memory files that are followed, and how much was said in sessions."""
+    await scope.engine._read_files()
     files: list[str] = []
     said = sessions = 0
     for summary in await scope.engine.look_up(lambda store: store.sessions()):

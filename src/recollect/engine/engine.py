@@ -459,6 +459,11 @@ class Engine:
             if trouble := self._files.trouble():
                 boundary.note("ingest", "skipped", trouble)
 
+    async def _read_files(self) -> None:
+        """Wait a moment for the first look at memory files: who asks before a turn sees them."""
+        if self._files is not None:
+            await self._files.first_look()
+
     def wake_jobs(self, due_at: float | None = None) -> None:
         """There are jobs to do at that time, or may be now: who writes through `look_up` says so.
 
@@ -623,6 +628,7 @@ class Engine:
         self._check_open()
         if self._recaller is None:
             raise StoreError("nothing is kept here, so nothing can be searched")
+        await self._read_files()
         only = None if self.settings.recall.scope == "space" else session
         request = RecallRequest(
             space=self.space,

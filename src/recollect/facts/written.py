@@ -31,6 +31,61 @@ _VALUES: Final = re.compile(
 )
 """Numbers and identifiers: where these differ, something else is said."""
 
+_TELLS_TYPE: Final[tuple[tuple[FactType, re.Pattern[str]], ...]] = (
+    (
+        "preference",
+        re.compile(
+            r"\b(?:i|i'm|my|me|always|never|only|please)\b|^\W*(?:keep|do not|don.t)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "task_state",
+        re.compile(
+            r"\b(?:todo|not yet|still (?:to|has|have|needs?|missing|open)|remaining|pending|blocked"
+            r"|in progress|unfinished|finished|done|completed|waiting for)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "issue",
+        re.compile(
+            r"\b(?:bugs?|errors?|crash\w*|fail(?:s|ed|ing|ures?)?|broken|breaks|leaks?|flaky|wrong"
+            r"|duplicates|regression|outage|(?:do|does|is|are)(?: not|n't) work\w*)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "decision",
+        re.compile(
+            r"^\W*(?:use|adopt|drop|switch|migrate|move|ship)\b"
+            r"|\b(?:instead of|rather than|decided|decision|chose|agreed|replaces"
+            r"|go(?:ing)? with)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "architecture",
+        re.compile(
+            r"\b(?:architecture|event[- ](?:driven|bus)|micro-?services?|monolith|layers?|layered"
+            r"|hexagonal|cqrs|pub/?sub|talks? to|single-page|replicas?|(?:api|message) (?:gateway"
+            r"|queue|broker)|services)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "implementation",
+        re.compile(
+            r"\b(?:endpoint|function|class|method|module|table|handler|route|generator"
+            r"|(?:stored|lives?|implemented|handled|written) (?:in|by|as|with)|calls)\b"
+            r"|\s/\w+|\w\(\)|\b\w+\.(?:py|[jt]sx?|rs|go|java|rb|c|h|cpp|sql|sh)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    ("config", re.compile(r"\d|[A-Z]{2,}_[A-Z]|\w=\w")),
+)
+"""Words that tell the type of a statement; the first line that matches decides."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenStatement:
@@ -38,7 +93,7 @@ class WrittenStatement:
 
     content: str = field(repr=False)
     type: FactType | None = None
-    """None: the rules tell it, as far as they can."""
+    """None: its words tell it."""
     subject: str = field(default="", repr=False)
     at: float
     """Since when it holds."""
@@ -65,7 +120,7 @@ def stored_words(text: str, settings: Redaction, *, limit: int | None) -> tuple[
 def draft_of(statement: WrittenStatement) -> FactDraft:
     """The statement as a draft, with what the rules can tell about it."""
     draft = _by_rules(statement)
-    type_ = statement.type or (draft.type if draft is not None else _guessed(statement.content))
+    type_ = statement.type or _type_of(statement.content, draft)
     named = name_subject(statement.content, type_)
     return FactDraft(
         type=type_,
@@ -108,8 +163,16 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(".。!！")
 
 
-def _guessed(content: str) -> FactType:
-    """A property with a value is a setting; whatever else a person writes down is their wish."""
+def _type_of(content: str, draft: FactDraft | None) -> FactType:
+    """A rule or a decision that says that it is one; else by the first word that tells; else a
+    property with a value is a setting, and anything else the writer's wish."""
+    told = next((type_ for type_, tells in _TELLS_TYPE if tells.search(content)), None)
+    if draft is not None and draft.type in ("decision", "preference") and told != "decision":
+        return draft.type
+    if told is not None:
+        return told
+    if draft is not None:
+        return draft.type
     named = name_subject(content, "config")
     wish = named.attribute in ("", "preference", "rule") or named.subject.startswith("user")
     return "preference" if wish else "config"

@@ -54,6 +54,8 @@ STEP_SECONDS = 60.0
 _SETTLED_SECONDS = 2.0  # a file changed just now may change again and keep its time and size
 _NOTHING = FoundFiles(files=(), skipped=(), refused=frozenset(), unlisted=())
 
+FIRST_LOOK_SECONDS = 2.0
+"""How long a question may wait for the first look."""
 CLOSE_SECONDS = 1.0
 """How long a look under way may take to end."""
 LEAST_SECONDS = 1.0
@@ -299,7 +301,7 @@ class Following:
         self.interval_seconds = max(interval_seconds, LEAST_SECONDS)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._stop = asyncio.Event()
+        self._stop, self._looked = asyncio.Event(), asyncio.Event()
         self._closed = False
         self.last: MemoryFilesResult | Failure | None = None
         """What the last look did, or how it failed."""
@@ -328,9 +330,17 @@ class Following:
             return
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # what ran in another loop ended with it
-            self._loop, self._task, self._stop = loop, None, asyncio.Event()
+            self._loop, self._task = loop, None
+            self._stop, self._looked = asyncio.Event(), asyncio.Event()
         if not self.running:
             self._task = loop.create_task(self._follow(self._stop))
+
+    async def first_look(self, seconds: float = FIRST_LOOK_SECONDS) -> None:
+        """Begin, and wait so long at most until the files were looked at once."""
+        self.wake()
+        if self.last is None and self.running:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._looked.wait(), seconds)
 
     async def close(self) -> None:
         """Stop. What a look could not finish in time is finished by the next one."""
@@ -347,6 +357,7 @@ class Following:
     async def _follow(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             self.last = await attempted(self._look())
+            self._looked.set()
             if isinstance(self.last, Failure):
                 if not issubclass(self.last.error, StoreError):  # the store's trouble is its own
                     self._part.away(self.last.said)

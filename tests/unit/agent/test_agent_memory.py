@@ -218,3 +218,23 @@ def test_many_facts_are_cut_to_pinned_ones_and_the_newest() -> None:
 @given(st.text())
 def test_what_a_fact_says_is_one_line_that_moves_nothing(text: str) -> None:
     assert one_line(text + "\x1b[2J\n\u202e").isprintable()
+
+
+def test_memory_files_are_shown_and_found_before_the_first_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    (workspace / "MEMORY.md").write_text("# Orchard\nThe quince trees are pruned in February.\n")
+
+    async def work() -> tuple[str, str]:
+        settings = {"recall.embedder": "none"}
+        async with open_agent(workspace, model=ScriptedModel([]), settings=settings) as agent:
+            found = told(await collected(agent, "/memory search quince trees"))
+        async with open_agent(workspace, model=ScriptedModel([]), settings=settings) as agent:
+            return found, told(await collected(agent, "/memory show"))
+
+    found, shown = asyncio.run(work())
+    assert "pruned in February" in found
+    assert "MEMORY.md: 1 sections" in shown

@@ -175,7 +175,7 @@ async def _write(
 @click.command("add")
 @click.argument("text", metavar="TEXT")
 @click.option(
-    "--type", "kind", type=TypeChoice(EXTRACTED_TYPES), help="Its type; without it rules guess."
+    "--type", "kind", type=TypeChoice(EXTRACTED_TYPES), help="Its type. Default: by its words."
 )
 @click.option("--subject", default="", metavar="NAME", help="What it is about.")
 @filling_store_options
