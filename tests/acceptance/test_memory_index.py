@@ -112,11 +112,11 @@ def test_extra_paths_and_sources_of_the_settings_hold(
     settings = (
         f'[index]\nextra_paths = ["{(tmp_path / "wiki").as_posix()}"]\nsources = ["sessions"]\n'
     )
-    (tmp_path / "recollect.toml").write_text(settings)
+    put(tmp_path / "home" / "recollect.toml", settings)
     told = recollect.json("memory", "index", notes)
     assert told["totals"]["added"] == 1
     assert recollect.json("memory", "search", "boats")["hits"][0]["origin"].endswith("boats.md:1")
-    (tmp_path / "recollect.toml").write_text('[index]\nsources = ["sessions"]\n')
+    put(tmp_path / "home" / "recollect.toml", '[index]\nsources = ["sessions"]\n')
     assert "index.sources" in recollect.refused("memory", "index", notes)
 
 

@@ -30,7 +30,6 @@ from tests.sizes import at_size, only_in_full
 
 import recollect
 from recollect.config import load_settings
-from recollect.config.load import user_settings
 from recollect.config.places import data_home
 from recollect.daemon.client import MOST_BYTES, WAIT_SECONDS, socket_path
 from recollect.daemon.life import http_access
@@ -629,13 +628,13 @@ def test_the_users_own_settings_may_name_a_server_and_its_key(
     project.mkdir()
     (project / "recollect.toml").write_text(text.format("OF_THE_PROJECT"))
     monkeypatch.chdir(project)
-    assert user_settings().recall.remote.key_variable != "OF_THE_PROJECT"
+    assert load_settings(folder=None).settings.recall.remote.key_variable != "OF_THE_PROJECT"
     data_home().mkdir(exist_ok=True)
     (data_home() / "recollect.toml").write_text(text.format("MY_KEY"))
-    assert user_settings().recall.remote.key_variable == "MY_KEY"
+    assert load_settings(folder=None).settings.recall.remote.key_variable == "MY_KEY"
     (tmp_path / "named.toml").write_text(text.format("NAMED"))
     monkeypatch.setenv("RECOLLECT_CONFIG", "../named.toml")
-    assert user_settings().recall.remote.key_variable == "NAMED"
+    assert load_settings(folder=None).settings.recall.remote.key_variable == "NAMED"
 
 
 def test_a_port_that_others_have_taken_since_leaves_the_socket(lab: Lab) -> None:

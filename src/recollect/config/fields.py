@@ -62,16 +62,54 @@ class Effect:
 ACTIVE: Final = Effect(state="active")
 
 
+@dataclass(frozen=True, slots=True)
+class ProjectRule:
+    """Which values a project's recollect.toml may set before the user trusts the file.
+
+    `values` lists them; None allows every value.
+    """
+
+    values: tuple[Any, ...] | None
+
+    def allows(self, value: Any) -> bool:
+        """Whether an untrusted project file may set this value."""
+        return self.values is None or value in self.values
+
+    def __str__(self) -> str:
+        if self.values is None:
+            return "yes"
+        return " or ".join(shown(value) for value in self.values) or "if trusted"
+
+
+ANY: Final = ProjectRule(None)
+"""The project may set it: it names no server, path, model, text or command, spends no money, and
+protects nothing."""
+ASK: Final = ProjectRule(())
+"""Only the user may set it: here, or in a project by `recollect trust`."""
+
+
+def only(*values: Any) -> ProjectRule:
+    """Let the project set these values: those that protect more, or reach less, than the others."""
+    return ProjectRule(values)
+
+
 def setting(
-    default: T, description: str, *, openclaw: str | tuple[str, ...] = (), effect: Effect = ACTIVE
+    default: T,
+    description: str,
+    *,
+    project: ProjectRule,
+    openclaw: str | tuple[str, ...] = (),
+    effect: Effect = ACTIVE,
 ) -> T:
     """A setting's field: its default and what is to be known of it; bounds stand in its type.
 
-    `description` is its line in docs/settings.md. `openclaw` are the keys of an openclaw.json that
-    set it: from `agents.defaults` on, or from the top where they begin with another block of it.
+    `description` is its line in docs/settings.md. `project` decides what a recollect.toml that was
+    only found in a folder may set. `openclaw` are the keys of an openclaw.json that set it: from
+    `agents.defaults` on, or from the top where they begin with another block of it.
     """
     keys = (openclaw,) if isinstance(openclaw, str) else openclaw
-    meta = Meta(description=description, extra={"openclaw": keys, "effect": effect})
+    extra = {"openclaw": keys, "effect": effect, "project": project}
+    meta = Meta(description=description, extra=extra)
     declared: Any = dataclasses.field(default=default, metadata={"meta": meta})
     return declared  # type: ignore[no-any-return]
 

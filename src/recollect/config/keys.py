@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from recollect.config.fields import Effect, ValueShape, annotations_of, shapes_of
+from recollect.config.fields import Effect, ProjectRule, ValueShape, annotations_of, shapes_of
 from recollect.config.settings import Settings
 from recollect.errors import SettingsError
 
@@ -48,6 +48,12 @@ class Key:
         """What it does in this version."""
         effect: Effect = (self.meta.extra or {})["effect"]
         return effect
+
+    @property
+    def project(self) -> ProjectRule:
+        """What an untrusted project file may set it to."""
+        rule: ProjectRule = (self.meta.extra or {})["project"]
+        return rule
 
     @property
     def openclaw(self) -> tuple[str, ...]:
@@ -170,19 +176,26 @@ def fit(key: Key, value: Any, source: Source) -> Any:
         raise SettingsError(f"{source}{ours} {problem}") from None
 
 
-def read_text(path: Path) -> str:
-    """A settings file's text, a byte order mark left out."""
+def read_bytes(path: Path) -> bytes:
+    """The content of a settings file that the user named or wrote."""
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise SettingsError(
-            f"{path} is not UTF-8 text (byte {problem.start}); save it as UTF-8"
-        ) from None
+        return path.read_bytes()
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise SettingsError(
             f"cannot read the settings file {path}: {reason}; name another one"
         ) from None
+
+
+def text_of(data: bytes, path: Path) -> str:
+    """A settings file's text, a byte order mark left out and line ends as one sign."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise SettingsError(
+            f"{path} is not UTF-8 text (byte {problem.start}); save it as UTF-8"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def snake_case(spelled: str) -> str:

@@ -1,5 +1,7 @@
 """Joins all sources of settings: argument > environment > file > openclaw.json > preset > default.
 
+The files are the one that the user named, else the user's own recollect.toml and, over it, what the
+current project's may set (`trust` decides).
 Owns the reading of recollect.toml, the environment and arguments, strictly: an unknown key, a value
 that does not fit or a key given twice is a `SettingsError` naming the key, the place and what to do
 next. Owns the precedence and the record of it: for every key its value, its source, and one notice
@@ -10,6 +12,7 @@ setting.
 
 from __future__ import annotations
 
+import logging
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,11 +30,19 @@ from recollect.config.keys import (
     known_groups,
     known_keys,
     nearest_key,
-    read_text,
+    read_bytes,
     snake_case,
+    text_of,
 )
 from recollect.config.openclaw import DEFAULTS, prefixes, read_openclaw, routes
-from recollect.config.places import data_home
+from recollect.config.places import user_settings_file
+from recollect.config.trust import (
+    UnreadFile,
+    is_trusted,
+    notice_text,
+    read_project_file,
+    withheld_values,
+)
 from recollect.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -40,7 +51,6 @@ if TYPE_CHECKING:
 CONFIG_VARIABLE = "RECOLLECT_CONFIG"
 AGENT_VARIABLE = "RECOLLECT_AGENT"
 OPENCLAW_SUFFIXES = (".json", ".json5")
-DEFAULT_FILE = "recollect.toml"
 ENVIRONMENT_PREFIX = "RECOLLECT_"
 NOT_SETTINGS = frozenset(
     {
@@ -63,6 +73,9 @@ BARE_GROUPS = {"pruning": "pruning.mode"}
 """Groups that may be given as one word, and the key it sets."""
 
 _DEFAULT = Source(kind="default")
+_LOG = logging.getLogger("recollect.config")
+_logged: set[str] = set()
+"""What this process logged about project files: each line once."""
 
 OPENCLAW: Mapping[str, Any] = {
     # Whole messages by OpenClaw's score, none of our evidence, in its own lines.
@@ -195,6 +208,8 @@ class LoadedSettings:
     settings: Settings
     sources: Mapping[str, Source]
     notices: tuple[Notice, ...]
+    project_notice: str = ""
+    """What of the project's recollect.toml is ignored and why; empty if nothing is."""
 
 
 def load_settings(
@@ -204,29 +219,36 @@ def load_settings(
     file: Path | None = None,
     openclaw: Path | None = None,
     agent: str | None = None,
-    folder: Path | None = None,
-    look_around: bool = True,
+    folder: Path | None = Path(),
 ) -> LoadedSettings:
     """Read every source that there is; `SettingsError` names the first key that is wrong.
 
-    Without `file`, RECOLLECT_CONFIG names it, else recollect.toml in `folder` is read, or the
-    current folder's, if one is there; a file that ends in `.json` or `.json5` is an openclaw.json.
+    With `file`, or the file that RECOLLECT_CONFIG names, no other file is read; one that ends in
+    `.json` or `.json5` is an openclaw.json. Otherwise the user's own recollect.toml is read, and
+    the one in `folder`, or in the current folder if `folder` has none. That file belongs to
+    whoever wrote the folder: keys that only the user may set are ignored, with a notice, until
+    the user runs `recollect trust`. With `folder=None` no project's file is read.
     Without `environment`, the process's own is read. What a file says of one `agent` (its
     `[agents.NAME]`, or OpenClaw's `agents.list`) goes before what it says of all; without one,
-    RECOLLECT_AGENT names it. A file that was not named is anybody's who writes into the folder: no
-    key goes to a server that it names. With `look_around` off no such file is read.
+    RECOLLECT_AGENT names it.
     """
     variables = os.environ if environment is None else environment
     agent = agent or variables.get(AGENT_VARIABLE) or None
     named = named_file(file, variables)
-    path = named or (_found_file(folder or Path()) if look_around else None)
-    if path is not None and path.suffix.lower() in OPENCLAW_SUFFIXES:
-        if openclaw is not None and openclaw != path:
-            raise SettingsError(f"{path} and {openclaw} are both an openclaw.json; give one")
-        path, openclaw = None, path
+    if named is not None and named.suffix.lower() in OPENCLAW_SUFFIXES:
+        if openclaw is not None and openclaw != named:
+            raise SettingsError(f"{named} and {openclaw} are both an openclaw.json; give one")
+        openclaw, from_files, project_notice = named, {}, ""
+    elif named is not None:
+        from_files, project_notice = read_file(named, agent=agent), ""
+    else:
+        own = user_settings_file()
+        from_own = read_file(own, agent=agent) if own.is_file() else {}
+        from_project, project_notice = _project_values(folder, agent)
+        from_files = {**from_own, **from_project}
     # Lowest first: each later one wins over the earlier.
     explicit = {
-        **(read_file(path, agent=agent) if path else {}),
+        **from_files,
         **read_environment(variables),
         **read_arguments(arguments or {}),
     }
@@ -239,28 +261,33 @@ def load_settings(
         for key, value in PRESETS[preset].items()
     }
     given = {**from_preset, **imported, **explicit}
-    if named is None:
-        _keep_keys(given)
     return LoadedSettings(
         settings=build({key: value.value for key, value in given.items()}),
         sources={key: given[key].source if key in given else _DEFAULT for key in known_keys()},
         notices=(*notices, *_notices_without_effect(given)),
+        project_notice=project_notice,
     )
 
 
-def user_settings(
-    file: Path | None = None, environment: Mapping[str, str] | None = None
-) -> Settings:
-    """The user's own settings, for hooks and the MCP server: of `file`, else of the one that
-    RECOLLECT_CONFIG names, else of recollect.toml in the data folder.
+def _project_values(folder: Path | None, agent: str | None) -> tuple[dict[str, GivenValue], str]:
+    """What the project's file sets and may set, and a notice of what is ignored."""
+    folders = () if folder is None else dict.fromkeys((folder, Path()))
+    found = next((file for one in folders if (file := read_project_file(one))), None)
+    if found is None:
+        return {}, ""
+    if isinstance(found, UnreadFile):
+        return {}, _log_once(str(found))
+    given = parse_file(found.data, found.path, agent=agent)
+    withheld = {} if is_trusted(found) else withheld_values(given)
+    allowed = {key: value for key, value in given.items() if key not in withheld}
+    return allowed, _log_once(notice_text(found.path, withheld)) if withheld else ""
 
-    Not those of the project that an agent works in: whoever wrote it could say where all that is
-    said goes.
-    """
-    own = data_home() / DEFAULT_FILE
-    # a file is named in any case, if an empty one: none is looked for in the current folder
-    named = named_file(file, environment) or (own if own.is_file() else Path(os.devnull))
-    return load_settings(file=named, environment=environment).settings
+
+def _log_once(notice: str) -> str:
+    if notice not in _logged:
+        _logged.add(notice)
+        _LOG.warning("%s", notice)
+    return notice
 
 
 def preset_settings(preset: str) -> Settings:
@@ -275,28 +302,6 @@ def named_file(
     variables = os.environ if environment is None else environment
     named = given or variables.get(CONFIG_VARIABLE)
     return Path(named).expanduser() if named else None
-
-
-def _found_file(folder: Path) -> Path | None:
-    usual = (folder / DEFAULT_FILE, Path(DEFAULT_FILE))
-    return next((path for path in usual if path.is_file()), None)
-
-
-def _keep_keys(given: Mapping[str, GivenValue]) -> None:
-    """Refuse to send a key to a server that a file names which was only found.
-
-    An agent at work in the folder, or whoever it was fetched from, may have written the file.
-    """
-    for group in ("models", "recall.remote"):
-        server, key = given.get(f"{group}.base_url"), given.get(f"{group}.key_variable")
-        if server is None or key is None or server.value is None or key.value is None:
-            continue
-        if server.source.kind == "file":
-            raise SettingsError(
-                f"{server.source} names a server, and {key.source} a key for it, but a file that "
-                f"was only found may be anybody's: name it ({CONFIG_VARIABLE}={DEFAULT_FILE}, or "
-                f"--config), or set {variable_name(f'{group}.base_url')}"
-            )
 
 
 def _notices_without_effect(given: Mapping[str, GivenValue]) -> list[Notice]:
@@ -319,24 +324,37 @@ def _notices_without_effect(given: Mapping[str, GivenValue]) -> list[Notice]:
 
 
 def read_file(path: Path, *, agent: str | None = None) -> dict[str, GivenValue]:
-    """What a recollect.toml sets, for all agents and for this one."""
-    text = read_text(path)
+    """What a recollect.toml of the user's sets, for all agents and for this one."""
+    return parse_file(read_bytes(path), path, agent=agent)
+
+
+def parse_file(data: bytes, path: Path, *, agent: str | None = None) -> dict[str, GivenValue]:
+    """What a recollect.toml with this content sets, for all agents and for this one."""
+    common, by_agent = parse_tables(data, path)
+    if agent is not None and by_agent and agent not in by_agent:
+        raise unknown_agent(agent, by_agent, str(path))
+    return {**common, **by_agent.get(agent or "", {})}
+
+
+def parse_tables(
+    data: bytes, path: Path
+) -> tuple[dict[str, GivenValue], dict[str, dict[str, GivenValue]]]:
+    """What a recollect.toml with this content sets: for all agents, and for each by its name."""
+    text = text_of(data, path)
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
         last = f"at the end, line {text.count(chr(10)) + 1}"
         place = str(problem).replace("at end of document", last)
         raise SettingsError(f"{path} is not valid TOML: {place}; correct that line") from None
     agents = table.pop("agents", {})
     if not isinstance(agents, Mapping) or not all(isinstance(a, Mapping) for a in agents.values()):
         raise SettingsError(f"{path}: agents holds a table for each agent, such as [agents.NAME]")
-    known = {
+    by_agent = {
         name: _read_table(own, kind="file", name=f"{path} [agents.{name}]")
         for name, own in agents.items()
     }
-    if agent is not None and known and agent not in known:
-        raise unknown_agent(agent, known, str(path))
-    return {**_read_table(table, kind="file", name=str(path)), **known.get(agent or "", {})}
+    return _read_table(table, kind="file", name=str(path)), by_agent
 
 
 def unknown_agent(agent: str, known: Iterable[str], name: str) -> SettingsError:

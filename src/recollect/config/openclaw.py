@@ -28,8 +28,9 @@ from recollect.config.keys import (
     fit,
     known_keys,
     nearest_key,
-    read_text,
+    read_bytes,
     snake_case,
+    text_of,
 )
 from recollect.config.settings import CALIBRATED_MIN_SCORE
 from recollect.errors import SettingsError
@@ -353,7 +354,7 @@ def read_openclaw(
 def _parse(path: Path) -> Mapping[str, Any]:
     import json5  # slow to import, and most programs have no such file
 
-    text = read_text(path)
+    text = text_of(read_bytes(path), path)
     try:
         document = json5.loads(text)
     except (ValueError, RecursionError) as problem:

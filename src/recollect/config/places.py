@@ -1,7 +1,7 @@
 """Where things lie on this machine; decides names, opens nothing.
 
-Everything is under one folder, which `RECOLLECT_HOME` moves. Always holds: two spaces never
-share a file, whatever their names look like.
+Data is under one folder, and the user's own settings under another; `RECOLLECT_HOME` moves both
+into one. Always holds: two spaces never share a file, whatever their names look like.
 """
 
 from __future__ import annotations
@@ -19,6 +19,26 @@ _SPOKEN_CHARS = 40
 def data_home() -> Path:
     """The folder of all data: `RECOLLECT_HOME`, else the platform's data folder."""
     return Path(data_folder())
+
+
+def config_home() -> Path:
+    """The folder of the user's settings: `RECOLLECT_HOME`, else the platform's config folder."""
+    home = data_home()
+    if os.environ.get("RECOLLECT_HOME"):
+        return home
+    import platformdirs  # slow to import, and a hook does without it
+
+    return platformdirs.user_config_path("recollect", appauthor=False)
+
+
+def user_settings_file() -> Path:
+    """The user's own recollect.toml."""
+    return config_home() / "recollect.toml"
+
+
+def trust_folder() -> Path:
+    """Where it is recorded which project files the user trusts."""
+    return config_home() / "trusted"
 
 
 def space_file(space: str) -> Path:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from recollect.config.fields import Validated, setting
+from recollect.config.fields import ANY, ASK, Validated, only, setting
 from recollect.errors import SettingsError
 
 CALIBRATED_MIN_SCORE = 0.2
@@ -53,21 +53,25 @@ class Hybrid(Validated):
     enabled: bool = setting(
         True,
         "Search by words and by vectors; off: by vectors alone",
+        project=ASK,
         openclaw="memorySearch.query.hybrid.enabled",
     )
     vector_weight: Ratio | None = setting(
         None,
         "Weight of the vector score; none: by embedder",
+        project=ASK,
         openclaw=("memorySearch.query.hybrid.vectorWeight", "memory-context.search.vectorWeight"),
     )
     text_weight: Ratio | None = setting(
         None,
         "Weight of the word score; none: by embedder",
+        project=ASK,
         openclaw=("memorySearch.query.hybrid.textWeight", "memory-context.search.bm25Weight"),
     )
     candidate_multiplier: Positive = setting(
         4,
         "Candidates taken from each side, as a multiple of what is wanted",
+        project=ASK,
         openclaw="memorySearch.query.hybrid.candidateMultiplier",
     )
 
@@ -85,21 +89,27 @@ class Remote(Validated):
     """The remote embedder, used only when `recall.embedder` is "remote"."""
 
     provider: RemoteProvider | None = setting(
-        None, "Whose embeddings", openclaw="memorySearch.provider"
+        None, "Whose embeddings", project=ASK, openclaw="memorySearch.provider"
     )
     model: str | None = setting(
-        None, "Which of its models; none: the provider's usual one", openclaw="memorySearch.model"
+        None,
+        "Which of its models; none: the provider's usual one",
+        project=ASK,
+        openclaw="memorySearch.model",
     )
     dimensions: Positive | None = setting(
-        None, "Numbers of a vector, where the model offers a choice; none: its own"
+        None, "Numbers of a vector, where the model offers a choice; none: its own", project=ASK
     )
     base_url: str | None = setting(
-        None, "Another server that speaks the provider's wire; none: the provider's own"
+        None,
+        "Another server that speaks the provider's wire; none: the provider's own",
+        project=ASK,
     )
     key_variable: str | None = setting(
         None,
         "Environment variable that holds the key; none: the provider's usual one, and no key to "
         "another base_url",
+        project=ASK,
     )
 
 
@@ -110,6 +120,7 @@ class Recall(Validated):
     enabled: bool = setting(
         True,
         "Put a recalled block into the view",
+        project=ASK,
         openclaw=(
             "memoryContext.enabled",
             "memorySearch.enabled",
@@ -124,69 +135,90 @@ class Recall(Validated):
         "recollect",
         'How memory is searched and the block is written; "openclaw": whole messages by its '
         "formula, in its lines",
+        project=ASK,
     )
-    every_turn: bool = setting(False, "Recall on every turn, without asking whether it is needed")
-    placement: Placement = setting("before-newest-user", "Where the block goes")
+    every_turn: bool = setting(
+        False, "Recall on every turn, without asking whether it is needed", project=ASK
+    )
+    placement: Placement = setting("before-newest-user", "Where the block goes", project=ASK)
     sticky: bool = setting(
-        True, "The block stays until the next batch moment; off: it is removed next turn"
+        True,
+        "The block stays until the next batch moment; off: it is removed next turn",
+        project=ASK,
     )
     hard_cap_tokens: Count = setting(
         4000,
         "The block's upper limit for who asks, never over 10% of the window where tools are used, "
         "a third of it where people only talk",
+        project=ANY,
         openclaw=("memoryContext.hardCapTokens", "memory-context.autoRecallMaxTokens"),
     )
     block_tokens: Count = setting(
-        400, "The block's size for a turn that asks nothing; a question may take the hard cap"
+        400,
+        "The block's size for a turn that asks nothing; a question may take the hard cap",
+        project=ANY,
     )
     blocks_tokens: Positive | None = setting(
         None,
         "What all blocks of a view may take together before older ones go; none: two and a half "
         "hard caps, never over a quarter of the window",
+        project=ANY,
     )
     standing_tokens: Count = setting(
         1200,
         "What the user laid down in messages that left the view stands at its head in so many "
         "tokens, never over 10% of the window; 0: nothing stands",
+        project=ANY,
     )
     embedder: EmbedderName = setting(
         "auto",
         'What makes vectors; "auto" takes only what is local and installed; "transformer": onnx, '
         "or words alone where there is no model",
+        project=ASK,
         openclaw="memoryContext.embeddingModel",
     )
     onnx_model: str | None = setting(
-        None, "The ONNX model: a folder, or its name among the downloaded; none: the first"
+        None,
+        "The ONNX model: a folder, or its name among the downloaded; none: the first",
+        project=ASK,
     )
     min_score: Ratio | None = setting(
         None,
         "Lowest score that is recalled; none: the calibrated absolute score, "
         f"{CALIBRATED_MIN_SCORE}",
+        project=ANY,
         openclaw="memoryContext.autoRecallMinScore",
     )
     scope: Scope = setting(
         "auto",
         'What is searched; "auto": the session in library, chat and gateway, the space in '
         "hooks, `recollect wrap`, `recollect serve`, MCP and imports",
+        project=only("auto", "session"),
         openclaw="memoryContext.crossSession",
     )
     decay_per_day: Ratio = setting(
         1.0,
         "Factor on a score for each day of age; 1 is no decay",
+        project=ASK,
         openclaw="memory-context.search.timeDecay",
     )
     max_results: Positive | None = setting(
         None,
         "Most passages in one block; none: what fits",
+        project=ANY,
         openclaw=("memorySearch.query.maxResults", "memory.qmd.limits.maxResults"),
     )
     deadline_seconds: Seconds | None = setting(
         None,
         "How long recall may take; none: turn.stage_deadline_seconds",
+        project=ASK,
         openclaw="memory.qmd.limits.timeoutMs",
     )
     citations: Citations = setting(
-        "auto", "Recalled lines name their file and line or segment", openclaw="memory.citations"
+        "auto",
+        "Recalled lines name their file and line or segment",
+        project=ANY,
+        openclaw="memory.citations",
     )
     hybrid: Hybrid = field(default_factory=Hybrid)
     remote: Remote = field(default_factory=Remote)
@@ -197,9 +229,14 @@ class Redaction(Validated):
     """What never reaches the disk in clear."""
 
     enabled: bool = setting(
-        True, "Mask secrets in everything that is stored", openclaw="memoryContext.redaction"
+        True,
+        "Mask secrets in everything that is stored",
+        project=only(True),
+        openclaw="memoryContext.redaction",
     )
-    pii: bool = setting(False, "Mask e-mail addresses, phone and card numbers too")
+    pii: bool = setting(
+        False, "Mask e-mail addresses, phone and card numbers too", project=only(True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,16 +246,22 @@ class Facts(Validated):
     enabled: bool = setting(
         True,
         "Extract facts when messages leave the view or the session goes idle",
+        project=ASK,
         openclaw="memoryContext.knowledgeExtraction",
     )
-    idle_seconds: Seconds = setting(600.0, "How long a session must be silent to be read")
+    idle_seconds: Seconds = setting(
+        600.0, "How long a session must be silent to be read", project=ASK
+    )
     window_tokens: Annotated[int, Meta(ge=500)] = setting(
-        12_000, "How much of a session a model reads in one call, never more than its window holds"
+        12_000,
+        "How much of a session a model reads in one call, never more than its window holds",
+        project=ASK,
     )
     digests: bool = setting(
         False,
         "Let the model of models.extraction write a digest of subjects that many facts are about: "
         "a call for each, again when the facts have doubled",
+        project=ASK,
     )
 
 
@@ -227,33 +270,40 @@ class Models(Validated):
     """Which model does what, where it is not the session's own."""
 
     provider: ProviderFormat | None = setting(
-        None, "The wire that models are asked in; none: no model is asked, and nothing is compacted"
+        None,
+        "The wire that models are asked in; none: no model is asked, and nothing is compacted",
+        project=ASK,
     )
     base_url: str | None = setting(
-        None, "Another server that speaks this wire; none: the provider's own"
+        None, "Another server that speaks this wire; none: the provider's own", project=ASK
     )
     key_variable: str | None = setting(
         None,
         "Environment variable that holds the key; none: the provider's usual one, and no key to "
         "another base_url",
+        project=ASK,
     )
-    main: str | None = setting(None, "Model of our own agent's conversations")
-    summary: str | None = setting(None, "Model that summarises; none: models.main")
-    flush: str | None = setting(None, "Model of the flush turn; none: models.main")
+    main: str | None = setting(None, "Model of our own agent's conversations", project=ASK)
+    summary: str | None = setting(None, "Model that summarises; none: models.main", project=ASK)
+    flush: str | None = setting(None, "Model of the flush turn; none: models.main", project=ASK)
     extraction: str | None = setting(
-        None, "Model that reads for facts; none: rules alone, no model is asked for facts"
+        None,
+        "Model that reads for facts; none: rules alone, no model is asked for facts",
+        project=ASK,
     )
-    deadline_seconds: Seconds = setting(120.0, "How long one call of a model may take")
+    deadline_seconds: Seconds = setting(120.0, "How long one call of a model may take", project=ASK)
     max_output_tokens: Positive | None = setting(
         None,
         "The most that a reply of our own agent takes; none: the provider's limit, or what a small "
         "window keeps free for it",
+        project=ASK,
     )
     prices: tuple[str, ...] = setting(
         (),
         "Dollars for a million tokens, a line a model: its name (ending with a hyphen: all that "
         "begin so), then input and output, and cache reads and writes where they cost something "
         "else; beside known list prices",
+        project=ASK,
     )
 
 
@@ -264,16 +314,19 @@ class Index(Validated):
     max_segments: Positive = setting(
         200_000,
         "Segments kept warm; beyond it they go cold, never away",
+        project=ASK,
         openclaw="memoryContext.maxSegments",
     )
     eviction_days: Positive | None = setting(
         None,
         "Age in days at which a segment goes cold; none: never",
+        project=ASK,
         openclaw=("memoryContext.evictionDays", "memory.qmd.sessions.retentionDays"),
     )
     sources: tuple[IndexSource, ...] = setting(
         ("sessions", "memory"),
         "What is indexed",
+        project=ASK,
         openclaw=(
             "memorySearch.sources",
             "memorySearch.experimental.sessionMemory",
@@ -284,11 +337,13 @@ class Index(Validated):
     extra_paths: tuple[str, ...] = setting(
         (),
         "Further files and folders to index",
+        project=ASK,
         openclaw=("memorySearch.extraPaths", "memory.qmd.paths"),
     )
     update_interval: timedelta = setting(
         timedelta(minutes=5),
         "How often indexed files are looked at again",
+        project=ASK,
         openclaw="memory.qmd.update.interval",
     )
 
@@ -300,6 +355,7 @@ class Ingest(Validated):
     enabled: bool = setting(
         True,
         "Write new messages to the archive; off: only read it",
+        project=ASK,
         openclaw=("memory-context.autoCapture", "memory-lancedb.autoCapture"),
     )
 
@@ -309,36 +365,44 @@ class StoreSettings(Validated):
     """Where memory is kept."""
 
     url: str | None = setting(
-        None, "A file, sqlite:///PATH or postgresql://…; none: one file a space in the data folder"
+        None,
+        "A file, sqlite:///PATH or postgresql://…; none: one file a space in the data folder",
+        project=ASK,
     )
     key: str | None = setting(
         None,
         "Key of encrypted files: env:NAME, file:PATH or keyring:SERVICE/NAME; none: not encrypted",
+        project=ASK,
     )
     open_seconds: Seconds = setting(
         15.0,
         "What the first turn of a session may wait for: the store to open, and to say what is "
         "known of the session",
+        project=ASK,
     )
     read_seconds: Seconds = setting(
         10.0,
         "How long one look into the store may take at the most; a store that then answers nothing "
         "else either counts as away sooner, though never under two seconds",
+        project=ASK,
     )
     write_seconds: Seconds = setting(
         2.0,
         "How long the store may take at the most before a batch goes to the spool instead; one "
         "that takes batches quickly is given less, though never under a second",
+        project=ASK,
     )
     pool_size: Positive = setting(
         8,
         "Connections to PostgreSQL that all memories of a process share at the most; those that "
         "nobody uses are closed after a minute",
+        project=ASK,
     )
     undurable_seconds: Seconds = setting(
         10.0,
         "How long messages that neither the store nor the spool takes stay in the view; then the "
         "view is trimmed to its limit, and they wait in memory",
+        project=ASK,
     )
 
 
@@ -346,35 +410,43 @@ class StoreSettings(Validated):
 class Jobs(Validated):
     """Work in the background: embedding, packing, eviction, extraction."""
 
-    in_process: bool = setting(True, "Run jobs in this process; off: `recollect worker` does")
-    day_tokens: Positive | None = setting(
-        1_000_000, "Tokens that the jobs of a space may spend a day; none: no limit"
+    in_process: bool = setting(
+        True, "Run jobs in this process; off: `recollect worker` does", project=ASK
     )
-    lease_seconds: Seconds = setting(60.0, "How long a job is lent to a worker that went silent")
-    max_attempts: Positive = setting(5, "How often a job is tried before it is set aside")
+    day_tokens: Positive | None = setting(
+        1_000_000, "Tokens that the jobs of a space may spend a day; none: no limit", project=ASK
+    )
+    lease_seconds: Seconds = setting(
+        60.0, "How long a job is lent to a worker that went silent", project=ASK
+    )
+    max_attempts: Positive = setting(
+        5, "How often a job is tried before it is set aside", project=ASK
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSettings(Validated):
     """What was sent at each turn, so that it can be looked at again."""
 
-    enabled: bool = setting(True, "Keep it")
-    retention_days: Positive | None = setting(30, "For how long; none: for ever")
+    enabled: bool = setting(True, "Keep it", project=ASK)
+    retention_days: Positive | None = setting(30, "For how long; none: for ever", project=ASK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Validated):
     """The silent turn before a compaction in which the agent writes notes."""
 
-    enabled: bool = setting(True, "Run it", openclaw="compaction.memoryFlush.enabled")
+    enabled: bool = setting(True, "Run it", project=ASK, openclaw="compaction.memoryFlush.enabled")
     soft_threshold_tokens: Count = setting(
         4000,
         "How long before the compaction, never over 5% of the window",
+        project=ASK,
         openclaw="compaction.memoryFlush.softThresholdTokens",
     )
     at_ratio: Ratio | None = setting(
         None,
         "Share of the window at which it runs instead; none: by the threshold",
+        project=ASK,
         openclaw="compaction.memoryFlush.softThreshold",
     )
     prompt: str = setting(
@@ -383,6 +455,7 @@ class Flush(Validated):
         "user to USER.md and facts that stay true to memory.md, as far as you may write them. "
         "If there is nothing to add, answer NO_REPLY.",
         "Its user message; YYYY-MM-DD is filled in",
+        project=ASK,
         openclaw="compaction.memoryFlush.prompt",
     )
     system_prompt: str = setting(
@@ -390,11 +463,13 @@ class Flush(Validated):
         "see it. Only append, with write; change nothing that is already there, repeat nothing "
         "that stands in the files, and finish with NO_REPLY.",
         "Its addition to the system prompt; YYYY-MM-DD is filled in",
+        project=ASK,
         openclaw="compaction.memoryFlush.systemPrompt",
     )
     files: tuple[FlushFile, ...] = setting(
         ("daily", "memory.md", "USER.md"),
         "What it may add to, and only add: the notes of the day, workspace files",
+        project=ASK,
     )
 
 
@@ -403,51 +478,68 @@ class Compaction(Validated):
     """When the past is replaced by a summary, and how."""
 
     enabled: bool = setting(
-        True, "Compact when the window fills; off: only trim", openclaw="compaction.enabled"
+        True,
+        "Compact when the window fills; off: only trim",
+        project=ASK,
+        openclaw="compaction.enabled",
     )
     mode: CompactionMode = setting(
         "safeguard",
         '"safeguard" summarises in stages, "default" in one pass',
+        project=ASK,
         openclaw="compaction.mode",
     )
     reserve_tokens: Count = setting(
         16_384,
         "Left free for the reply; with the floor, at most a quarter of the window",
+        project=ANY,
         openclaw="compaction.reserveTokens",
     )
     reserve_tokens_floor: Count = setting(
-        20_000, "Least reserve; 0 disables it", openclaw="compaction.reserveTokensFloor"
+        20_000,
+        "Least reserve; 0 disables it",
+        project=ANY,
+        openclaw="compaction.reserveTokensFloor",
     )
     keep_recent_tokens: Count = setting(
         20_000,
         "Kept word for word, never over 40% of what the reserve leaves",
+        project=ANY,
         openclaw="compaction.keepRecentTokens",
     )
     max_history_share: Annotated[float, Meta(ge=0.1, le=0.9)] = setting(
         0.5,
         "Over this share of the window the oldest chunks are summarised apart",
+        project=ANY,
         openclaw="compaction.maxHistoryShare",
     )
     at_ratio: Annotated[float, Meta(gt=0, le=1)] | None = setting(
-        None, "Share of the window at which to compact early; none: at the limit"
+        None, "Share of the window at which to compact early; none: at the limit", project=ASK
     )
     background: bool = setting(
-        True, "Compact while nobody waits, once a reply has filled the window; off: only when due"
+        True,
+        "Compact while nobody waits, once a reply has filled the window; off: only when due",
+        project=ASK,
     )
-    summary_tokens: Positive = setting(4000, "Longest summary, never over a tenth of the window")
+    summary_tokens: Positive = setting(
+        4000, "Longest summary, never over a tenth of the window", project=ANY
+    )
     audit: bool = setting(
         True,
         "Check a summary for its sections, identifiers and the newest question, and ask once "
         "more where they are missing",
+        project=ASK,
     )
     pin_ratio: Ratio = setting(
-        0.05, "Share of the window that may be added to a summary for what would be lost"
+        0.05,
+        "Share of the window that may be added to a summary for what would be lost",
+        project=ANY,
     )
-    deadline_seconds: Seconds = setting(180.0, "How long a whole compaction may take")
+    deadline_seconds: Seconds = setting(180.0, "How long a whole compaction may take", project=ASK)
     breaker_failures: Positive = setting(
-        3, "So many compactions that failed or changed too little, and it pauses"
+        3, "So many compactions that failed or changed too little, and it pauses", project=ASK
     )
-    breaker_seconds: Seconds = setting(600.0, "For how long it pauses then")
+    breaker_seconds: Seconds = setting(600.0, "For how long it pauses then", project=ASK)
     flush: Flush = field(default_factory=Flush)
 
 
@@ -458,13 +550,20 @@ class SoftTrim(Validated):
     max_chars: Count = setting(
         4000,
         "Results longer than this keep only their head and tail",
+        project=ANY,
         openclaw="contextPruning.softTrim.maxChars",
     )
     head_chars: Count = setting(
-        1500, "Characters kept of the head", openclaw="contextPruning.softTrim.headChars"
+        1500,
+        "Characters kept of the head",
+        project=ANY,
+        openclaw="contextPruning.softTrim.headChars",
     )
     tail_chars: Count = setting(
-        1500, "Characters kept of the tail", openclaw="contextPruning.softTrim.tailChars"
+        1500,
+        "Characters kept of the tail",
+        project=ANY,
+        openclaw="contextPruning.softTrim.tailChars",
     )
 
     def __post_init__(self) -> None:
@@ -483,15 +582,19 @@ class HardClear(Validated):
     enabled: bool = setting(
         True,
         "Replace the oldest results by the placeholder",
+        project=ANY,
         openclaw="contextPruning.hardClear.enabled",
     )
     placeholder: str = setting(
         "[Old tool result content cleared]",
         "What stands in their place",
+        project=ASK,
         openclaw="contextPruning.hardClear.placeholder",
     )
     line_chars: Annotated[int, Meta(ge=0, le=2_000)] = setting(
-        160, "Behind it, of the line that bears most on what the tool was called for; 0: no line"
+        160,
+        "Behind it, of the line that bears most on what the tool was called for; 0: no line",
+        project=ANY,
     )
 
 
@@ -500,10 +603,13 @@ class PrunedTools(Validated):
     """Whose results may be pruned, by glob patterns of the tools' names; deny wins."""
 
     allow: tuple[str, ...] = setting(
-        ("*",), "Tools whose results may be pruned", openclaw="contextPruning.tools.allow"
+        ("*",),
+        "Tools whose results may be pruned",
+        project=ANY,
+        openclaw="contextPruning.tools.allow",
     )
     deny: tuple[str, ...] = setting(
-        (), "Tools whose results never are", openclaw="contextPruning.tools.deny"
+        (), "Tools whose results never are", project=ANY, openclaw="contextPruning.tools.deny"
     )
 
 
@@ -515,31 +621,37 @@ class Pruning(Validated):
         "cache-ttl",
         '"cache-ttl": when the provider\'s cache has expired; "adaptive": by the ratios; '
         '"aggressive": all but the last assistants\' results cleared',
+        project=ANY,
         openclaw="contextPruning.mode",
     )
     ttl: timedelta = setting(
         timedelta(minutes=5),
         "Age at which the provider's cache counts as expired",
+        project=ANY,
         openclaw="contextPruning.ttl",
     )
     keep_last_assistants: Count = setting(
         3,
         "Results of this many last assistant messages are safe",
+        project=ANY,
         openclaw="contextPruning.keepLastAssistants",
     )
     soft_trim_ratio: Ratio = setting(
         0.3,
         "Share of the window from which results are shortened",
+        project=ANY,
         openclaw="contextPruning.softTrimRatio",
     )
     hard_clear_ratio: Ratio = setting(
         0.5,
         "Share of the window from which results are cleared",
+        project=ANY,
         openclaw="contextPruning.hardClearRatio",
     )
     min_prunable_tool_chars: Count = setting(
         50_000,
         "Nothing is cleared while the prunable results hold fewer characters",
+        project=ANY,
         openclaw="contextPruning.minPrunableToolChars",
     )
     soft_trim: SoftTrim = field(default_factory=SoftTrim)
@@ -552,28 +664,36 @@ class Trim(Validated):
     """How whole messages are left out when a view is over its limit."""
 
     low_water_ratio: Annotated[float, Meta(gt=0, le=1)] = setting(
-        0.6, "Share of the limit that one sticky batch goes down to"
+        0.6, "Share of the limit that one sticky batch goes down to", project=ANY
     )
-    protect_messages: Count = setting(6, "Last user and assistant messages never left out")
+    protect_messages: Count = setting(
+        6, "Last user and assistant messages never left out", project=ANY
+    )
     protect_first_user: bool = setting(
-        True, "The first user message, which often is the task, is never left out"
+        True, "The first user message, which often is the task, is never left out", project=ANY
     )
-    min_query_chars: Count = setting(3, "Queries shorter than this do not choose by relevance")
+    min_query_chars: Count = setting(
+        3, "Queries shorter than this do not choose by relevance", project=ANY
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query(Validated):
     """What memory is asked."""
 
-    user_messages: Positive = setting(3, "Last user messages that make the query")
+    user_messages: Positive = setting(3, "Last user messages that make the query", project=ANY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens(Validated):
     """How tokens are counted."""
 
-    counter: Counter = setting("script-aware", '"openclaw": a third of the characters, rounded up')
-    calibrate: bool = setting(True, "Correct the count by the usage that providers report")
+    counter: Counter = setting(
+        "script-aware", '"openclaw": a third of the characters, rounded up', project=ASK
+    )
+    calibrate: bool = setting(
+        True, "Correct the count by the usage that providers report", project=ASK
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -581,12 +701,14 @@ class Turn(Validated):
     """How one request is shaped."""
 
     trim_first: bool = setting(
-        False, "Trim on every turn before compacting, to window - reserve - hard cap"
+        False, "Trim on every turn before compacting, to window - reserve - hard cap", project=ANY
     )
     deadline_seconds: Seconds = setting(
-        6.0, "What a whole turn may wait for, beside store.open_seconds in a session's first"
+        6.0,
+        "What a whole turn may wait for, beside store.open_seconds in a session's first",
+        project=ASK,
     )
-    stage_deadline_seconds: Seconds = setting(5.0, "What one stage of it may wait for")
+    stage_deadline_seconds: Seconds = setting(5.0, "What one stage of it may wait for", project=ASK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -596,12 +718,14 @@ class WorkspaceSettings(Validated):
     max_chars: Positive = setting(
         20_000,
         "Characters of one file; longer ones keep head and tail",
+        project=ANY,
         openclaw="bootstrapMaxChars",
     )
     skip_bootstrap: bool = setting(
         True,
         "Do not create the agent's missing files in the workspace; `recollect init --workspace` "
         "creates them",
+        project=only(True),
         openclaw="skipBootstrap",
     )
 
@@ -611,10 +735,12 @@ class GatewayUpstreams(Validated):
     """The providers behind the gateway; requests reach no other server."""
 
     anthropic: str | None = setting(
-        "https://api.anthropic.com", "Base URL for the Messages API; none: not served"
+        "https://api.anthropic.com", "Base URL for the Messages API; none: not served", project=ASK
     )
     openai: str | None = setting(
-        "https://api.openai.com/v1", "Base URL for Chat Completions and Responses; none: not served"
+        "https://api.openai.com/v1",
+        "Base URL for Chat Completions and Responses; none: not served",
+        project=ASK,
     )
 
 
@@ -622,25 +748,42 @@ class GatewayUpstreams(Validated):
 class GatewaySettings(Validated):
     """The HTTP gateway: `recollect gateway` and `recollect wrap`."""
 
-    host: str = setting("127.0.0.1", "Address to listen on; others than loopback need a token")
-    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(8788, "Port to listen on; 0: a free one")
-    token_variable: str | None = setting(
-        None, "Environment variable with the token that requests must bring as x-recollect-token"
+    host: str = setting(
+        "127.0.0.1", "Address to listen on; others than loopback need a token", project=ASK
     )
-    space: str = setting("default", "Space of requests that name none")
-    by_folder: bool = setting(True, "A space of its own per project folder, where the client says")
+    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(
+        8788, "Port to listen on; 0: a free one", project=ASK
+    )
+    token_variable: str | None = setting(
+        None,
+        "Environment variable with the token that requests must bring as x-recollect-token",
+        project=ASK,
+    )
+    space: str = setting("default", "Space of requests that name none", project=ASK)
+    by_folder: bool = setting(
+        True, "A space of its own per project folder, where the client says", project=ASK
+    )
     summaries: GatewaySummaries = setting(
         "off",
         '"client": when the window fills, ask the client\'s own model, with its key, for a summary',
+        project=ASK,
     )
     summary_day_tokens: Positive = setting(
-        1_000_000, "Tokens a day that such summaries of a user may take; over it, trimming only"
+        1_000_000,
+        "Tokens a day that such summaries of a user may take; over it, trimming only",
+        project=ASK,
     )
-    max_body_bytes: Positive = setting(64_000_000, "Larger requests are refused with 413")
-    max_requests: Positive = setting(256, "Requests at once; more are refused with 429")
-    connect_seconds: Seconds = setting(10.0, "How long connecting to a provider may take")
+    max_body_bytes: Positive = setting(
+        64_000_000, "Larger requests are refused with 413", project=ASK
+    )
+    max_requests: Positive = setting(
+        256, "Requests at once; more are refused with 429", project=ASK
+    )
+    connect_seconds: Seconds = setting(
+        10.0, "How long connecting to a provider may take", project=ASK
+    )
     silence_seconds: Seconds = setting(
-        600.0, "How long a provider may stay silent before the gateway gives up on it"
+        600.0, "How long a provider may stay silent before the gateway gives up on it", project=ASK
     )
     upstream: GatewayUpstreams = field(default_factory=GatewayUpstreams)
 
@@ -649,37 +792,59 @@ class GatewaySettings(Validated):
 class ServeSettings(Validated):
     """The service for tenants on PostgreSQL: `recollect serve`."""
 
-    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 behind a proxy that has TLS")
-    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(8789, "Port to listen on; 0: a free one")
-    max_body_bytes: Positive = setting(16_000_000, "Larger requests are refused with 413")
-    max_requests: Positive = setting(1_024, "Requests at once; more are refused with 503")
+    host: str = setting(
+        "127.0.0.1", "Address to listen on; 0.0.0.0 behind a proxy that has TLS", project=ASK
+    )
+    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(
+        8789, "Port to listen on; 0: a free one", project=ASK
+    )
+    max_body_bytes: Positive = setting(
+        16_000_000, "Larger requests are refused with 413", project=ASK
+    )
+    max_requests: Positive = setting(
+        1_024, "Requests at once; more are refused with 503", project=ASK
+    )
     concurrency: Positive = setting(
-        16, "Requests worked on at once, and connections to the database; the others wait"
+        16,
+        "Requests worked on at once, and connections to the database; the others wait",
+        project=ASK,
     )
     tenant_concurrency: Positive | None = setting(
-        None, "Requests of a tenant worked on at once; none: half of all"
+        None, "Requests of a tenant worked on at once; none: half of all", project=ASK
     )
     tenant_waiting: Positive = setting(
-        64, "Requests of a tenant that may wait for their turn; more are refused with 429"
+        64,
+        "Requests of a tenant that may wait for their turn; more are refused with 429",
+        project=ASK,
     )
     deadline_seconds: Seconds = setting(
-        30.0, "How long a request may take that names no deadline; then 504"
+        30.0, "How long a request may take that names no deadline; then 504", project=ASK
     )
     max_deadline_seconds: Seconds = setting(
-        120.0, "The longest deadline that a request can name as X-Request-Timeout"
+        120.0, "The longest deadline that a request can name as X-Request-Timeout", project=ASK
     )
     drain_seconds: Seconds = setting(
-        5.0, "After SIGTERM: how long it goes on while /readyz says no, so that nobody is cut off"
+        5.0,
+        "After SIGTERM: how long it goes on while /readyz says no, so that nobody is cut off",
+        project=ASK,
     )
     key_cache_seconds: Seconds = setting(
-        5.0, "How long a node goes by what it read of a key: so late a revocation reaches it"
+        5.0,
+        "How long a node goes by what it read of a key: so late a revocation reaches it",
+        project=ASK,
     )
-    idempotency_hours: Positive = setting(24, "How long the answer to an Idempotency-Key is kept")
+    idempotency_hours: Positive = setting(
+        24, "How long the answer to an Idempotency-Key is kept", project=ASK
+    )
     open_spaces: Positive = setting(
-        512, "Memories open at once on a node; beyond it those unused for longest are closed"
+        512,
+        "Memories open at once on a node; beyond it those unused for longest are closed",
+        project=ASK,
     )
     jobs: bool = setting(
-        False, "Do jobs in the nodes, which slows requests down; off: `recollect worker` does"
+        False,
+        "Do jobs in the nodes, which slows requests down; off: `recollect worker` does",
+        project=ASK,
     )
 
 
@@ -688,17 +853,25 @@ class TelemetrySettings(Validated):
     """What `recollect serve` and `recollect worker` tell those who run them."""
 
     metrics_port: Annotated[int, Meta(ge=0, le=65_535)] | None = setting(
-        None, "Port of /metrics for Prometheus, apart from the API; 0: a free one; none: no metrics"
+        None,
+        "Port of /metrics for Prometheus, apart from the API; 0: a free one; none: no metrics",
+        project=ASK,
     )
     metrics_host: str = setting(
-        "127.0.0.1", "Address of /metrics, which asks for no key: keep tenants away from it"
+        "127.0.0.1",
+        "Address of /metrics, which asks for no key: keep tenants away from it",
+        project=ASK,
     )
     tenant_label: bool = setting(
-        False, "Count requests by the tenant's id, too: a time series for each of them"
+        False, "Count requests by the tenant's id, too: a time series for each of them", project=ASK
     )
-    traces: bool = setting(False, "Spans by OpenTelemetry, sent where its own OTEL_ variables say")
+    traces: bool = setting(
+        False, "Spans by OpenTelemetry, sent where its own OTEL_ variables say", project=ASK
+    )
     log_format: LogFormat | None = setting(
-        None, "A line for every request or job on standard error; none: only what is amiss"
+        None,
+        "A line for every request or job on standard error; none: only what is amiss",
+        project=ASK,
     )
 
 
@@ -709,9 +882,12 @@ class DaemonSettings(Validated):
     port: Annotated[int, Meta(ge=0, le=65_535)] = setting(
         28_788,
         "Port of its HTTP hooks on 127.0.0.1; where it is taken, or 0, a free one for good",
+        project=ASK,
     )
     idle_seconds: Seconds = setting(
-        1_800.0, "It ends when nobody asked for so long and no agent lives that asked before"
+        1_800.0,
+        "It ends when nobody asked for so long and no agent lives that asked before",
+        project=ASK,
     )
 
 
@@ -719,8 +895,10 @@ class DaemonSettings(Validated):
 class EmbeddingCache(Validated):
     """Vectors kept so that no text is embedded twice."""
 
-    enabled: bool = setting(True, "Keep them", openclaw="memorySearch.cache.enabled")
-    max_entries: Positive = setting(50_000, "How many", openclaw="memorySearch.cache.maxEntries")
+    enabled: bool = setting(True, "Keep them", project=ASK, openclaw="memorySearch.cache.enabled")
+    max_entries: Positive = setting(
+        50_000, "How many", project=ASK, openclaw="memorySearch.cache.maxEntries"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -728,13 +906,16 @@ class Reset(Validated):
     """When a chat starts a new session by itself."""
 
     mode: ResetMode | None = setting(
-        None, "Every day, after idling, or never", openclaw="session.reset.mode"
+        None, "Every day, after idling, or never", project=ASK, openclaw="session.reset.mode"
     )
     at_hour: Annotated[int, Meta(ge=0, le=23)] = setting(
-        4, "Local hour of the daily reset", openclaw="session.reset.atHour"
+        4, "Local hour of the daily reset", project=ASK, openclaw="session.reset.atHour"
     )
     idle_minutes: Positive | None = setting(
-        None, "Idle time after which a session ends", openclaw="session.reset.idleMinutes"
+        None,
+        "Idle time after which a session ends",
+        project=ASK,
+        openclaw="session.reset.idleMinutes",
     )
 
 
@@ -753,12 +934,13 @@ class Settings(Validated):
     """
 
     preset: Preset = setting(
-        "recollect", "A group of settings that belong together; single keys win"
+        "recollect", "A group of settings that belong together; single keys win", project=ASK
     )
     window_tokens: Positive | None = setting(
         None,
         "The model's window; none: by table or as the provider states it, else "
         f"{FALLBACK_WINDOW_TOKENS}",
+        project=ANY,
         openclaw="contextTokens",
     )
     turn: Turn = field(default_factory=Turn)

@@ -7,7 +7,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from recollect.config.load import named_file, user_settings
+from recollect.config import load_settings
+from recollect.config.load import named_file
 from recollect.config.places import data_home
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def answer_alone(agent: AgentName, raw: bytes, seconds: float) -> bytes:
 
     async def answered() -> dict[str, Any]:
         stand_in_data_folder()
-        settings = user_settings()
+        settings = load_settings(folder=None).settings
         memory = HookMemory(
             replace(
                 settings,

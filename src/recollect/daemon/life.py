@@ -144,13 +144,13 @@ def _log_to_file() -> None:
 
 
 def _served(place: DaemonPlace) -> None:
-    from recollect.config.load import user_settings
+    from recollect.config import load_settings
     from recollect.daemon.alone import stand_in_data_folder
     from recollect.daemon.server import Daemon
     from recollect.gateway.asgi import http_server
 
     stand_in_data_folder()
-    settings = user_settings()
+    settings = load_settings(folder=None).settings
     access = http_access(settings)
     over_http = _listening(access.port)
     if over_http is None:

@@ -279,7 +279,7 @@ class Daemon:
     def _ordered(self, raw: bytes) -> MemoryOrder | None:
         """The memory that a process asks for; None where it would open another one than we: its
         settings, or the keys in its environment, are not ours."""
-        from recollect.config.load import user_settings
+        from recollect.config import load_settings
         from recollect.mcp import MemoryOrder
         from recollect.wiring.memory import variables_beside
 
@@ -287,7 +287,7 @@ class Daemon:
         if not isinstance(asked, dict) or not isinstance(asked.get("environment"), dict):
             return None
         environment = {str(name): str(value) for name, value in asked["environment"].items()}
-        settings = guarded(lambda: user_settings(environment=environment))
+        settings = guarded(lambda: load_settings(environment=environment, folder=None).settings)
         order = MemoryOrder(
             space=str(asked.get("space")), store=asked.get("store"), session=asked.get("session")
         )

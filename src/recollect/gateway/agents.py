@@ -75,6 +75,9 @@ class WrappedAgent:
     """That file's text with the gateway's URL in it."""
     configured_urls: Callable[[], Mapping[Family, str]]
     """The base URLs that its configuration names."""
+    project_files: Callable[[], Sequence[Path]] = tuple
+    """Files of the current project that could name a base URL, too. They are never read: whoever
+    wrote the project would say who gets the user's key."""
     families: tuple[Family, ...] = FAMILIES
     """Whose providers it talks to."""
     reads_variables: bool = True
@@ -176,13 +179,17 @@ def _opencode_settings() -> Path:
 
 def _opencode_urls() -> Mapping[Family, str]:
     found: dict[Family, str | None] = {}
-    here = (Path.cwd() / "opencode.json", Path.cwd() / "opencode.jsonc")
-    for path in (*reversed(_opencode_files()), *here):
+    for path in reversed(_opencode_files()):
         providers = _json_object(_text_of(path)).get("provider") or {}
         for name in FAMILIES:
             options = (providers.get(name) or {}).get("options") or {}
             found[name] = options.get("baseURL") or found.get(name)
     return _named_urls(found)
+
+
+def _opencode_project_files() -> tuple[Path, ...]:
+    here = (Path.cwd() / name for name in ("opencode.json", "opencode.jsonc"))
+    return tuple(path for path in here if os.path.lexists(path))
 
 
 def _opencode_fields(url: str) -> dict[str, Any]:
@@ -235,6 +242,7 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
             configuration=_opencode_settings,
             configured=_opencode_configured,
             configured_urls=_opencode_urls,
+            project_files=_opencode_project_files,
         ),
     )
 }

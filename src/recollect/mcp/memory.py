@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from recollect.boundary import attempted
-from recollect.config.load import user_settings
+from recollect.config import load_settings
 from recollect.mcp import MemoryOrder
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ServedMemory:
         return open_memory(
             space=self.order.space,
             store=self.order.store,
-            settings=self._settings or user_settings(self.order.config),
+            settings=self._settings or load_settings(file=self.order.config, folder=None).settings,
             off_the_loop=True,
         )
 

@@ -80,7 +80,7 @@ def test_a_service_of_the_compose_file_is_a_command_and_settings_of_ours(name: s
         assert given[key].removeprefix("/run/secrets/") in service["secrets"]
     settings = {key: text for key, text in given.items() if key not in files}
     assert not set(settings) & NOT_SETTINGS
-    load_settings(environment=settings, look_around=False)  # refuses what is no setting
+    load_settings(environment=settings, folder=None)  # refuses what is no setting
     assert set(service["secrets"]) <= set(COMPOSE["secrets"])
 
 

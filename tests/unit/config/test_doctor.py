@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from tests.meta.settings_page import settings_page
+from tests.trusted_settings import write_trusted
 
 from recollect.config import known_keys
 from recollect.config.load import NOT_RESTORED, PRESETS
@@ -57,7 +58,7 @@ def test_every_deviation_says_its_source_the_default_and_openclaws_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RECOLLECT_TRIM__PROTECT_MESSAGES", "9")
-    Path("recollect.toml").write_text('preset = "openclaw"\nindex.eviction_days = 30\n')
+    write_trusted('preset = "openclaw"\nindex.eviction_days = 30\n')
     Path("openclaw.json").write_text(
         "{agents: {defaults: {heartbeat: {}, compaction: {keepRecentTokens: 5000},"
         " memoryContext: {autoRecallMinScore: 0.8}}}}"
@@ -82,7 +83,7 @@ def test_every_deviation_says_its_source_the_default_and_openclaws_value(
 
 def test_what_the_preset_does_not_restore_is_told_under_it_and_in_the_docs() -> None:
     assert "Not restored" not in run().stdout
-    Path("recollect.toml").write_text('preset = "openclaw"\n')
+    write_trusted('preset = "openclaw"\n')
     told = " ".join(run().stdout.split())
     page = settings_page()
     for one in NOT_RESTORED:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.trusted_settings import write_trusted
 
 from recollect.config import LoadedSettings, Settings, load_settings
 from recollect.config.fields import shapes_of, written
@@ -38,9 +39,10 @@ def test_precedence(tmp_path: Path) -> None:
     (tmp_path / "openclaw.json").write_text(
         "{agents: {defaults: {contextTokens: 1001, compaction: {reserveTokens: 1}}}}"
     )
-    (tmp_path / "recollect.toml").write_text(
+    write_trusted(
         'preset = "openclaw"\nwindow_tokens = 1002\nrecall.block_tokens = 7\n'
-        "[compaction]\nreserve_tokens = 2\n"
+        "[compaction]\nreserve_tokens = 2\n",
+        tmp_path,
     )
     environment = {"RECOLLECT_WINDOW_TOKENS": "1003", "RECOLLECT_RECALL__BLOCK_TOKENS": "8"}
     openclaw = tmp_path / "openclaw.json"
@@ -304,22 +306,3 @@ def test_an_openclaw_file_is_taken_wherever_a_settings_file_is(tmp_path: Path) -
     assert (night.window_tokens, night.compaction.reserve_tokens) == (2002, 7)
     with pytest.raises(SettingsError, match="no agent 'noon'"):
         load_settings(environment={}, file=file, agent="noon")
-
-
-@pytest.mark.parametrize("group", ["models", "recall.remote"])
-def test_no_key_goes_to_a_server_that_a_found_file_names(tmp_path: Path, group: str) -> None:
-    """Whoever writes into the folder, an agent at work there too, could name one of theirs."""
-    file, prefix = tmp_path / "recollect.toml", f"RECOLLECT_{group.replace('.', '__').upper()}__"
-    server, key = 'base_url = "http://evil.test/v1"\n', 'key_variable = "ANTHROPIC_API_KEY"\n'
-    key_set = {f"{prefix}KEY_VARIABLE": "ANTHROPIC_API_KEY"}
-    for text, environment in ((server + key, {}), (server, key_set)):
-        file.write_text(f"[{group}]\n{text}")
-        with pytest.raises(SettingsError, match=r"RECOLLECT_CONFIG=recollect\.toml"):
-            load_settings(environment=environment)
-        load_settings(environment={**environment, "RECOLLECT_CONFIG": "recollect.toml"})
-        load_settings(environment=environment, file=file)
-        own = {**environment, f"{prefix}BASE_URL": "http://mine.test/v1"}
-        load_settings(environment=own)
-    for text in (server, key):
-        file.write_text(f"[{group}]\n{text}")
-        load_settings(environment={})

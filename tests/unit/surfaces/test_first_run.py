@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.trusted_settings import write_trusted
 
 from recollect.config import load_settings
 from recollect.surfaces.chat.opening import chosen_settings
@@ -107,10 +108,10 @@ def test_init_without_any_model_still_leaves_a_file_that_can_be_read() -> None:
 
 
 def test_a_chat_reads_the_settings_of_the_folder_it_is_in() -> None:
-    Path("recollect.toml").write_text('models = { provider = "openai-chat", main = "mine" }\n')
+    write_trusted('models = { provider = "openai-chat", main = "mine" }\n')
     for name in ("with", "without"):
         Path(name).mkdir()
-    Path("with/recollect.toml").write_text('models = { provider = "openai-chat", main = "its" }\n')
+    write_trusted('models = { provider = "openai-chat", main = "its" }\n', "with")
 
     def asked(folder: str) -> str | None:
         chosen = chosen_settings(
@@ -138,27 +139,26 @@ def test_doctor_says_what_to_do_on_a_fresh_machine() -> None:
 
 
 def test_doctor_tries_the_provider_and_names_what_is_wrong(local_url: str) -> None:
-    settings = Path("recollect.toml")
-    settings.write_text('[models]\nprovider = "anthropic"\nmain = "m"\n')
+    write_trusted('[models]\nprovider = "anthropic"\nmain = "m"\n')
     code, told = checks()
     assert code == 1
     assert "ANTHROPIC_API_KEY" in told["provider"]["said"]
     named = '[models]\nprovider = "openai-chat"\nmain = "m"\nbase_url = "{}"\n'
-    settings.write_text(named.format("http://127.0.0.1:9/v1"))
+    write_trusted(named.format("http://127.0.0.1:9/v1"))
     code, told = checks()
     assert (code, told["provider"]["state"]) == (1, "broken")
     assert "127.0.0.1:9" in told["provider"]["said"]
-    settings.write_text(named.format("http://127.0.0.1:99999/v1"))
+    write_trusted(named.format("http://127.0.0.1:99999/v1"))
     code, told = checks()
     assert (code, told["provider"]["state"]) == (1, "broken")
-    settings.write_text(named.format(local_url))
+    write_trusted(named.format(local_url))
     code, told = checks()
     assert (code, told["provider"]["state"]) == (0, "ok")
 
 
 def test_doctor_looks_at_the_store_and_at_who_may_read_it(tmp_path: Path) -> None:
     Path("notes.db").write_text("this is no database, by far not one")
-    Path("recollect.toml").write_text('store.url = "notes.db"\n')
+    write_trusted('store.url = "notes.db"\n')
     code, told = checks()
     assert (code, told["store"]["state"]) == (1, "broken")
     assert told["store"]["todo"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.integration.long_talk import SESSION, Talk, grown, opened, scribe
+from tests.trusted_settings import write_trusted
 
 from recollect.surfaces.cli import main
 
@@ -34,7 +35,7 @@ def test_undo_needs_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             assert (await memory.compact(SESSION)).compacted
 
     asyncio.run(compacted())
-    (tmp_path / "recollect.toml").write_text(KEYLESS)
+    write_trusted(KEYLESS, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     arguments = ["undo", SESSION, "--store", str(tmp_path / "m.db"), "--json"]

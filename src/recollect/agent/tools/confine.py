@@ -2,9 +2,9 @@
 
 Always holds: the path that comes back is resolved, symbolic links followed, and inside the
 workspace unless the owner allowed more; long outputs of the session's own commands may be read.
-Settings are the user's to write, and Recollect's own data nobody's to open: a settings file says
-who is sent a key, and other spaces' transcripts are in the data folder. It never creates or opens
-anything.
+Settings are the user's to write, and Recollect's own folders nobody's to open: a settings file says
+who is sent a key, the config folder records which projects the user trusts, and other spaces'
+transcripts are in the data folder. It never creates or opens anything.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from shutil import which
 from typing import Literal, TypeAlias
 
 from recollect.agent.tools.outcome import Outputs
-from recollect.config.load import DEFAULT_FILE
-from recollect.config.places import data_home
+from recollect.config.places import config_home, data_home
+from recollect.config.trust import FILE_NAME
 
 ShellMode: TypeAlias = Literal["free", "confined", "asked", "off"]
 Confirm: TypeAlias = Callable[[str], Awaitable[bool]]
@@ -29,7 +29,7 @@ _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", 
 _PASSED_ON = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "PATH", "SHELL", "TERM", "TZ", "USER")
 """Variables that a confined command sees; keys of providers are in others."""
 _PROBE_SECONDS = 5.0
-SETTINGS_FILES = (DEFAULT_FILE, "openclaw.json")
+SETTINGS_FILES = (FILE_NAME, "openclaw.json")
 """Names of files that settings are read from."""
 
 
@@ -72,8 +72,8 @@ def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
     folders = [name for name in _SYSTEM_FOLDERS if Path(name).exists()]
     inside = [root / one.relative_to(real) for one in _settings(scope) if one.is_relative_to(real)]
     settings = [str(one) for one in inside if one.is_file()]
-    data = data_home().resolve()
-    hidden = [root / data.relative_to(real)] if data.is_relative_to(real) and data.is_dir() else []
+    own = [one for one in _own_folders() if one.is_relative_to(real) and one.is_dir()]
+    hidden = [root / one.relative_to(real) for one in own]
     return [
         *("bwrap", "--die-with-parent", "--new-session", "--unshare-all"),
         *(("--share-net",) if network else ()),
@@ -158,8 +158,10 @@ def confine(given: str | None, scope: ToolScope, *, reading: bool = False) -> Pl
     except (OSError, RuntimeError):  # a loop of symbolic links
         return Refused(reason="`path` cannot be resolved; name another file.")
     is_output = reading and _is_output(path, scope)
-    data = data_home().resolve()
-    if data.is_relative_to(root) and path.is_relative_to(data) and not is_output:
+    own = [
+        one for one in _own_folders() if one.is_relative_to(root) or not path.is_relative_to(root)
+    ]
+    if any(path.is_relative_to(one) for one in own) and not is_output:
         return Refused(reason="`path` is in Recollect's own data, which no tool may open.")
     if not reading and (path.name.casefold() in SETTINGS_FILES or path in _settings(scope)):
         return Refused(
@@ -174,6 +176,11 @@ def confine(given: str | None, scope: ToolScope, *, reading: bool = False) -> Pl
     return Refused(
         reason="`path` leads out of the workspace, and only files inside it may be used."
     )
+
+
+def _own_folders() -> tuple[Path, ...]:
+    """Where memories are, and the user's settings with the record of what the user trusts."""
+    return tuple(dict.fromkeys((data_home().resolve(), config_home().resolve())))
 
 
 def _settings(scope: ToolScope) -> list[Path]:

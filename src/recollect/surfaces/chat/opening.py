@@ -2,8 +2,7 @@
 
 Nothing is sent anywhere to find a model but one question to this machine: what was named counts,
 then the settings, then a key in the environment, then a server of llama.cpp that answers here.
-Always holds: who names a server sends it no provider's key, and nobody's where a file that was only
-found in the folder names it (`config/load.py`); what is chosen can be told in a line.
+Always holds: who names a server sends it no provider's key; what is chosen can be told in a line.
 """
 
 from __future__ import annotations
@@ -196,7 +195,7 @@ def chosen_settings(
     provider: str | None,
     model: str | None,
     window_tokens: int | None,
-    folder: Path | None = None,
+    folder: Path = Path(),
 ) -> Settings:
     """The settings with a model to talk to; SettingsError where there is none. `folder` is whose
     recollect.toml counts where no file is named; where it has none, the current folder's."""

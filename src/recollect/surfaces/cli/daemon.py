@@ -52,9 +52,9 @@ def run(detach: bool) -> None:  # noqa: FBT001 - a flag of the command
 @_as_json
 def start(json_output: bool) -> None:  # noqa: FBT001
     """Start it where it does not run, and say how it is."""
-    from recollect.config.load import user_settings
+    from recollect.config import load_settings
 
-    user_settings()  # what is wrong in them is told here, and not in a log
+    load_settings(folder=None)  # what is wrong in them is shown here, and not in a log
     try:
         ensure_daemon()
         _show(_health(), json_output=json_output)

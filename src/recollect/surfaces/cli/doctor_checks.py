@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from recollect.config.places import data_home
+from recollect.config.places import data_home, user_settings_file
 from recollect.errors import MissingExtra, ModelRefused, RecollectError, SettingsError
 
 if TYPE_CHECKING:
     from recollect.config import LoadedSettings, Settings
 
-CheckName: TypeAlias = Literal["data", "store", "embedder", "provider", "permissions", "settings"]
+CheckName: TypeAlias = Literal[
+    "data", "store", "embedder", "provider", "permissions", "project", "settings"
+]
 CheckState: TypeAlias = Literal["ok", "note", "broken"]
 SECONDS: Final = 5.0
 _CONNECT_SECONDS: Final = 3.0
@@ -53,6 +55,7 @@ def checks_of(loaded: LoadedSettings, *, space: str) -> list[Check]:
     settings = loaded.settings
     return [
         _settings(loaded),
+        *_project(loaded),
         _data(),
         _store(settings, space),
         _embedder(settings),
@@ -68,6 +71,14 @@ def _settings(loaded: LoadedSettings) -> Check:
     said = f"{len(idle)} keys are set and do nothing: {', '.join(idle[:5])}"
     todo = "take them out; the notices say why"
     return Check(name="settings", state="note", said=said, todo=todo)
+
+
+def _project(loaded: LoadedSettings) -> list[Check]:
+    """What of the project's settings file is ignored; nothing if none is."""
+    if not loaded.project_notice:
+        return []
+    todo = f"review it with `recollect trust`, or set it in {user_settings_file()}"
+    return [Check(name="project", state="note", said=loaded.project_notice, todo=todo)]
 
 
 def _data() -> Check:

@@ -14,9 +14,9 @@ from typing import Final
 
 import click
 
-from recollect.errors import RecollectError
+from recollect.config.trust import FILE_NAME, ProjectFile, read_project_file, record_trust
+from recollect.errors import RecollectError, SettingsError
 
-SETTINGS_FILE: Final = "recollect.toml"
 _NOBODY: Final = """\
 # Nobody is asked yet: a full view is trimmed, not summarised. To change that, name a provider:
 # [models]
@@ -115,7 +115,7 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
     """
     from recollect.session.workspace import create_missing_files
 
-    settings_file = folder / SETTINGS_FILE
+    settings_file = folder / FILE_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -125,7 +125,9 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
     else:
         choices = found_choices()
         choice = _chosen(choices, yes=yes)
-        _write_new(settings_file, settings_text(choice))
+        text = settings_text(choice)
+        _write_new(settings_file, text)
+        _trust_own(folder, text)
         who = "no model named yet" if choice is None else choice.said
         click.echo(f"written  {settings_file}: {who}")
     if workspace:
@@ -166,6 +168,16 @@ def _write_new(path: Path, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise RecollectError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _trust_own(folder: Path, text: str) -> None:
+    """Trust the file that was just written by the user's order, unless it is another one by now."""
+    found = read_project_file(folder)
+    if isinstance(found, ProjectFile) and found.data == text.encode():
+        try:
+            record_trust(found)
+        except SettingsError as problem:
+            click.echo(f"{problem}: run `recollect trust` in {folder}", err=True)
 
 
 def _quoted(text: str) -> str:

@@ -204,11 +204,11 @@ def _endpoint(*, keep: bool) -> HookEndpoint:
 
     By the user's own settings: a project must not say where prompts and the token go.
     """
-    from recollect.config.load import user_settings
+    from recollect.config import load_settings
     from recollect.daemon.life import http_access
     from recollect.hooks.install import HookEndpoint
 
-    access = http_access(user_settings(), keep=keep)
+    access = http_access(load_settings(folder=None).settings, keep=keep)
     return HookEndpoint(command=_command(), url=access.url, token=access.token)
 
 

@@ -21,6 +21,7 @@ import click
 
 from recollect.agent_folders import project_space
 from recollect.config import Settings, load_settings
+from recollect.config.places import user_settings_file
 from recollect.errors import RecollectError
 from recollect.surfaces.chat.output import logging_to
 from recollect.surfaces.cli.tail import gateway_url
@@ -116,11 +117,16 @@ def wrap(
         **({"window_tokens": window_from(window)} if window else {}),
         **({"gateway.summaries": "client"} if summaries else {}),
     }
-    sys.exit(run_wrapped(chosen, wrapped_settings(chosen, given), arguments))
+    settings, notice = wrapped_settings(chosen, given)
+    code = run_wrapped(chosen, settings, arguments)
+    if notice:  # the agent's screen hid the line that was logged before it
+        _say(notice)
+    sys.exit(code)
 
 
-def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> Settings:
-    """The settings of an agent's gateway: it goes on to where the agent went.
+def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settings, str]:
+    """The settings of an agent's gateway, and what of the project's file they ignore: it goes on
+    to where the agent went.
 
     That is what `gateway.upstream` names; else what the agent's configuration or its environment
     does; else the provider's usual address. Where that is no matter of course, it is said.
@@ -128,6 +134,11 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> Settings:
     loaded = load_settings(arguments=given)
     taken = dict(given)
     own = agent.upstreams()
+    for path in agent.project_files():
+        _say(
+            f"{path.name} of this folder does not choose the provider here: if you need another "
+            f"one, set gateway.upstream in {user_settings_file()}"
+        )
     if loaded.settings.recall.scope == "auto":
         # one person's project: what another session of it decided counts, as it does for hooks
         taken["recall.scope"] = "space"
@@ -148,7 +159,8 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> Settings:
             )
     settings = load_settings(arguments=taken).settings
     # The agent knows no token, and nobody else knows the port.
-    return replace(settings, gateway=replace(settings.gateway, token_variable=None))
+    settings = replace(settings, gateway=replace(settings.gateway, token_variable=None))
+    return settings, loaded.project_notice
 
 
 def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:

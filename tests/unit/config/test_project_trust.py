@@ -1,0 +1,365 @@
+"""What a project's recollect.toml may set, before and after the user trusts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.trusted_settings import write_trusted
+
+from recollect.config import Settings, build, known_keys, load_settings, value_of
+from recollect.config.fields import ListOf, Optional, ProjectRule, TextValue, ValueShape, setting
+from recollect.config.places import trust_folder, user_settings_file
+from recollect.config.trust import ProjectFile, is_trusted, read_project_file, record_trust
+from recollect.errors import SettingsError
+from recollect.surfaces.cli import main
+
+HARMFUL = '[store]\nurl = "postgresql://app@evil.test/x"\n'
+TOOL_NAMES = {"pruning.tools.allow", "pruning.tools.deny"}
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def store_url() -> str | None:
+    return load_settings(environment={}).settings.store.url
+
+
+def trust(*arguments: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["trust", *arguments], input=given)
+
+
+def holds_text(shape: ValueShape) -> bool:
+    if isinstance(shape, Optional):
+        return holds_text(shape.inner)
+    return holds_text(shape.item) if isinstance(shape, ListOf) else isinstance(shape, TextValue)
+
+
+def test_every_setting_says_what_a_project_may_set() -> None:
+    """A free text can be a server, a path, a model, a command or words to an agent."""
+    of_the_machine = {"store", "models", "gateway", "serve", "telemetry", "daemon"}
+    for path, key in known_keys().items():
+        assert isinstance(key.project, ProjectRule), path
+        if holds_text(key.shape) and path not in TOOL_NAMES:
+            assert key.project.values == (), path
+        if path.split(".")[0] in of_the_machine:
+            assert key.project.values == (), path
+        for value in key.project.values or ():
+            assert key.shape.read(value) == value, path
+
+
+def test_a_setting_without_a_decision_cannot_be_declared() -> None:
+    with pytest.raises(TypeError, match="project"):
+        setting(None, "Does something")  # type: ignore[call-arg]
+
+
+def other_value(path: str) -> Any:
+    """A value that is not the default, as a file would spell it."""
+    key = known_keys()[path]
+    candidates: list[Any] = [not key.default if isinstance(key.default, bool) else "x"]
+    candidates += ["space", "remote", "openclaw", "after-system", "off", "default", "client"]
+    candidates += ["json", "daily", "openai", "anthropic", "aggressive", 7, 5000, 0.25, ["x"]]
+    candidates += [["sessions"], ["daily"]]
+    for value in candidates:
+        try:
+            if key.shape.read(value) != key.default:
+                build({path: key.shape.read(value)})
+                return value
+        except (ValueError, SettingsError):
+            continue
+    raise AssertionError(path)
+
+
+def test_a_found_file_sets_a_key_as_declared_and_a_trusted_one_always() -> None:
+    for path, key in known_keys().items():
+        value = other_value(path)
+        canonical = key.shape.read(value)
+        text = f"{path} = {json.dumps(value)}\n"
+        Path("recollect.toml").write_text(text)
+        found = load_settings(environment={})
+        allowed = key.project.allows(canonical)
+        assert value_of(found.settings, path) == (canonical if allowed else key.default), path
+        assert (path in found.project_notice) is not allowed
+        write_trusted(text)
+        trusted = load_settings(environment={})
+        assert value_of(trusted.settings, path) == canonical, path
+        assert trusted.project_notice == ""
+
+
+def test_a_project_may_narrow_and_protect_but_not_widen() -> None:
+    own = user_settings_file()
+    own.parent.mkdir(parents=True)
+    own.write_text("[redaction]\nenabled = false\n")
+    Path("recollect.toml").write_text(
+        '[redaction]\nenabled = true\npii = true\n[recall]\nscope = "session"\n'
+    )
+    settings = load_settings(environment={}).settings
+    assert (settings.redaction.enabled, settings.redaction.pii) == (True, True)
+    assert settings.recall.scope == "session"
+    own.write_text('[recall]\nscope = "session"\n')
+    Path("recollect.toml").write_text('[redaction]\nenabled = false\n[recall]\nscope = "space"\n')
+    settings = load_settings(environment={}).settings
+    assert settings.redaction.enabled
+    assert settings.recall.scope == "session"
+
+
+def test_the_users_own_file_the_environment_and_arguments_set_everything(project: Path) -> None:
+    own = user_settings_file()
+    own.parent.mkdir(parents=True)
+    own.write_text('store.url = "mine.db"\nwindow_tokens = 5000\n')
+    assert store_url() == "mine.db"
+    (project / "recollect.toml").write_text(f"window_tokens = 6000\n{HARMFUL}")
+    loaded = load_settings(environment={})
+    assert (loaded.settings.store.url, loaded.settings.window_tokens) == ("mine.db", 6000)
+    named = load_settings(environment={}, file=project / "recollect.toml").settings
+    assert named.store.url == "postgresql://app@evil.test/x"
+    assert load_settings(environment={}, folder=None).settings.window_tokens == 5000
+    given = load_settings(environment={"RECOLLECT_STORE__URL": "variable.db"}).settings
+    assert given.store.url == "variable.db"
+    given = load_settings(environment={}, arguments={"store.url": "argument.db"}).settings
+    assert given.store.url == "argument.db"
+
+
+def test_tables_of_agents_and_presets_are_judged_as_all_else() -> None:
+    text = f'preset = "openclaw"\n[agents.night]\nwindow_tokens = 7000\n[agents.night.{HARMFUL[1:]}'
+    Path("recollect.toml").write_text(text)
+    night = load_settings(environment={}, agent="night")
+    assert night.settings.preset == "recollect"
+    assert night.settings.recall == Settings().recall
+    assert (night.settings.store.url, night.settings.window_tokens) == (None, 7000)
+    assert "preset, store.url" in night.project_notice
+    shown = json.loads(trust("--json").stdout)["settings"]
+    assert {(one["key"], one["agent"]) for one in shown} == {
+        ("preset", None),
+        ("store.url", "night"),
+    }
+
+
+def test_an_openclaw_file_is_never_found() -> None:
+    Path("openclaw.json").write_text("{agents: {defaults: {memoryContext: {redaction: false}}}}")
+    assert load_settings(environment={}).settings == Settings()
+
+
+def test_trust_shows_what_it_allows_and_asks_again_when_the_file_changes(project: Path) -> None:
+    file = project / "recollect.toml"
+    file.write_text(f"window_tokens = 6000\n{HARMFUL}")
+    refused = trust("--json")
+    assert refused.exit_code == 1
+    shown = json.loads(refused.stdout)
+    assert shown["trusted"] is False
+    assert [one["key"] for one in shown["settings"]] == ["store.url"]
+    assert trust().exit_code == 2  # nobody can be asked
+    assert store_url() is None
+    done = trust("--yes")
+    assert done.exit_code == 0
+    assert 'store.url = "postgresql://app@evil.test/x"' in done.stdout
+    assert "window_tokens" not in done.stdout
+    assert store_url() == "postgresql://app@evil.test/x"
+    trusted = file.read_bytes()
+    file.write_text(f"{HARMFUL}key = 'env:OTHER'\n")
+    assert store_url() is None
+    assert "changed" in trust("--list").stdout
+    assert trust("--yes").exit_code == 0
+    file.write_bytes(trusted)
+    assert store_url() is None, "an earlier content is not trusted any more"
+    assert trust("--yes").exit_code == 0
+    assert json.loads(trust("--list", "--json").stdout) == {
+        "files": [{"file": str(file), "state": "trusted"}]
+    }
+    assert trust("--revoke").exit_code == 0
+    assert store_url() is None
+    assert trust("--revoke").exit_code == 1
+    assert json.loads(trust("--list", "--json").stdout) == {"files": []}
+
+
+def test_trust_is_for_one_place(project: Path, tmp_path: Path) -> None:
+    write_trusted(HARMFUL)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "recollect.toml").write_text(HARMFUL)
+    assert load_settings(environment={}, folder=copy).settings.store.url is None
+    (copy / "recollect.toml").unlink()
+    os.link(project / "recollect.toml", copy / "recollect.toml")
+    assert load_settings(environment={}, folder=copy).settings.store.url is None
+    (tmp_path / "link").symlink_to(project, target_is_directory=True)
+    linked = load_settings(environment={}, folder=tmp_path / "link")
+    assert linked.settings.store.url is not None, "the same folder by another name"
+
+
+def test_lines_are_shown_so_that_nothing_hides() -> None:
+    hidden = "http://good.test/\u202egro.live\u202c\u001b[2K\rhttp://good.test"
+    Path("recollect.toml").write_text(f"[models]\nbase_url = {json.dumps(hidden)}\n")
+    shown = trust("--yes").stdout
+    assert "\\u202e" in shown and "\\u001b" in shown
+    assert shown.replace("\n", "").isprintable()
+
+
+def test_nothing_to_trust_records_nothing() -> None:
+    Path("recollect.toml").write_text("window_tokens = 6000\n")
+    done = trust()
+    assert (done.exit_code, "needs your trust" in done.stdout) == (0, True)
+    assert not trust_folder().exists()
+
+
+def test_other_files_are_refused_with_what_to_do(project: Path) -> None:
+    (project / "other.toml").write_text(HARMFUL)
+    for arguments, words in (
+        (["other.toml"], "--config"),
+        ([], "has no recollect.toml"),
+        (["missing/recollect.toml"], "has no recollect.toml"),
+    ):
+        done = trust(*arguments)
+        assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
+
+
+def linked(place: Path, elsewhere: Path) -> None:
+    elsewhere.write_text("window_tokens = 1234\n")
+    place.symlink_to(elsewhere)
+
+
+def dangling(place: Path, elsewhere: Path) -> None:
+    place.symlink_to(elsewhere)
+
+
+def pipe(place: Path, elsewhere: Path) -> None:
+    del elsewhere
+    os.mkfifo(place)
+
+
+def folder(place: Path, elsewhere: Path) -> None:
+    del elsewhere
+    place.mkdir()
+
+
+def huge(place: Path, elsewhere: Path) -> None:
+    del elsewhere
+    with place.open("wb") as file:
+        file.write(b"window_tokens = 1234\n")
+        file.truncate(1 << 40)
+
+
+def device(place: Path, elsewhere: Path) -> None:
+    del elsewhere
+    place.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("made", [linked, dangling, pipe, folder, huge, device])
+def test_what_is_no_plain_file_is_not_read(
+    project: Path, tmp_path: Path, made: Callable[[Path, Path], None]
+) -> None:
+    made(project / "recollect.toml", tmp_path / "elsewhere.toml")
+    loaded = load_settings(environment={})
+    assert loaded.settings == Settings()
+    assert "is not read" in loaded.project_notice
+    done = trust("--yes")
+    assert (done.exit_code, "is not read" in done.stderr) == (2, True)
+
+
+def test_the_bytes_that_are_hashed_are_the_bytes_that_are_parsed(project: Path) -> None:
+    """A file that changes after it was read is trusted as it was read."""
+    file = project / "recollect.toml"
+    file.write_text("window_tokens = 6000\n")
+    found = read_project_file(project)
+    assert isinstance(found, ProjectFile)
+    file.write_text(HARMFUL)
+    record_trust(found)
+    assert store_url() is None
+    file.write_text("window_tokens = 6000\n")
+    assert is_trusted(found)
+
+
+def test_records_are_private_and_others_may_not_make_them(project: Path) -> None:
+    write_trusted(HARMFUL)
+    (record,) = trust_folder().iterdir()
+    assert stat.S_IMODE(record.stat().st_mode) == 0o600
+    assert stat.S_IMODE(trust_folder().stat().st_mode) == 0o700
+    assert store_url() is not None
+    record.chmod(0o666)
+    assert store_url() is None, "others could have written it"
+    record.chmod(0o600)
+    trust_folder().chmod(0o777)
+    assert store_url() is None, "others could have put it there"
+    with pytest.raises(SettingsError, match="that you own"):
+        write_trusted(HARMFUL)
+    trust_folder().chmod(0o700)
+    assert store_url() is not None
+    real = trust_folder().rename(project / "theirs")
+    trust_folder().symlink_to(real, target_is_directory=True)
+    assert store_url() is None, "a link could lead anywhere"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_record_of_another_user_does_not_count() -> None:
+    write_trusted(HARMFUL)
+    (record,) = trust_folder().iterdir()
+    os.chown(record, 65534, 65534)
+    assert store_url() is None
+    os.chown(record, 0, 0)
+    os.chown(trust_folder(), 65534, 65534)
+    assert store_url() is None
+
+
+def test_the_notice_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    Path("recollect.toml").write_text(HARMFUL)
+    for _ in range(3):
+        load_settings(environment={})
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert "store.url" in line and "recollect trust" in line and "evil" not in line
+
+
+def test_the_notice_of_a_folder_with_a_hostile_name_moves_no_cursor(tmp_path: Path) -> None:
+    name = tmp_path / "a\x1b[2J\nb\u202e"
+    name.mkdir()
+    (name / "recollect.toml").write_text(HARMFUL)
+    assert load_settings(environment={}, folder=name).project_notice.isprintable()
+
+
+def test_doctor_shows_what_is_ignored() -> None:
+    Path("recollect.toml").write_text(HARMFUL)
+    shown = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).stdout)
+    (check,) = [one for one in shown["checks"] if one["name"] == "project"]
+    assert check["state"] == "note"
+    assert "store.url" in check["said"]
+    assert "recollect trust" in check["todo"]
+
+
+def test_init_trusts_what_it_writes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-none")
+    assert CliRunner().invoke(main, ["init", "--yes"]).exit_code == 0
+    assert load_settings().settings.models.provider == "anthropic"
+    file = project / "recollect.toml"
+    file.write_text(file.read_text() + 'base_url = "http://evil.test"\n')
+    assert load_settings().settings.models.provider is None
+
+
+def test_the_users_own_folder_holds_no_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = user_settings_file()
+    own.parent.mkdir(parents=True)
+    own.write_text(HARMFUL)
+    monkeypatch.chdir(own.parent)
+    loaded = load_settings(environment={})
+    assert (loaded.settings.store.url is not None, loaded.project_notice) == (True, "")
+
+
+def test_the_users_own_file_is_in_the_platforms_config_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RECOLLECT_HOME")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert user_settings_file().is_relative_to(tmp_path)
+    assert user_settings_file().name == "recollect.toml"
+    user_settings_file().parent.mkdir(parents=True)
+    user_settings_file().write_text('store.url = "mine.db"\n')
+    assert store_url() == "mine.db"
