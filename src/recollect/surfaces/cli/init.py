@@ -127,7 +127,8 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
         choice = _chosen(choices, yes=yes)
         text = settings_text(choice)
         _write_new(settings_file, text)
-        _trust_own(folder, text)
+        if choice is not None:
+            _trust_own(folder, text)
         who = "no model named yet" if choice is None else choice.said
         click.echo(f"written  {settings_file}: {who}")
     if workspace:
