@@ -20,6 +20,7 @@ from recollect.rules.secret_contexts import SecretMatch, find_assigned, find_in_
 from recollect.rules.secret_formats import find_tokens
 from recollect.rules.secret_labels import find_labelled
 from recollect.rules.secret_nearby import find_nearby
+from recollect.rules.secret_triggers import triggers_in
 from recollect.rules.secret_values import (
     MASK,
     MASK_OPENING,
@@ -87,8 +88,6 @@ MOST_KNOWN_SECRETS = 512
 """So many are looked for by themselves: each costs a search through the text."""
 _LEAD_CHARS = 64
 _ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
-_ASCII_WORD = re.compile("[a-z]+")
-_LETTERS_ALONE = {code: " " for code in range(128) if not chr(code).islower()}
 _DOTTED_CAPITAL_I = "\u0130"  # the one character whose lower case is longer than itself
 
 
@@ -200,26 +199,20 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 def _find(text: str, *, pii: bool) -> Iterator[SecretMatch]:
     lowered = text.replace(_DOTTED_CAPITAL_I, "I").lower()
-    for rule, start, end in find_tokens(text):
+    found = triggers_in(lowered)
+    for rule, start, end in find_tokens(text, found):
         # A run of token characters reaches over these, so what stands before them was read too.
         lead = text[max(0, start - _LEAD_CHARS) : start]
         yield SecretMatch(rule, start, end, start - len(lead) + len(lead.rstrip(".~+/-")), end)
-    yield from find_in_context(text, lowered)
-    yield from find_assigned(text, lowered)
-    # a mask names its rule: that is no label
-    held = _ascii_words(MASK.sub(" ", text).lower() if MASK_OPENING in text else lowered)
-    yield from find_by_grammar(text, lowered, held)
-    yield from find_labelled(text, lowered, held)
-    yield from find_nearby(text, lowered, held)  # last: a rule that knows more names the mask
+    yield from find_in_context(text, lowered, found)
+    yield from find_assigned(text, lowered, found)
+    if MASK_OPENING in text:  # a mask names its rule: that is no label
+        found = triggers_in(MASK.sub(" ", text).lower())
+    yield from find_by_grammar(text, lowered, found)
+    yield from find_labelled(text, lowered, found)
+    yield from find_nearby(text, lowered, found)  # last: a rule that knows more names the mask
     if pii:
         yield from find_personal_data(text)
-
-
-def _ascii_words(lowered: str) -> frozenset[str]:
-    """The words of ASCII letters in a text: rules that look for others need not look closer."""
-    if lowered.isascii():
-        return frozenset(lowered.translate(_LETTERS_ALONE).split())
-    return frozenset(_ASCII_WORD.findall(lowered))
 
 
 def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]:

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from recollect.rules.secret_contexts import SecretMatch, places_of, secret_match
+from recollect.rules.secret_triggers import held, trigger, with_triggers
 from recollect.rules.secret_values import (
     entropy_bits,
     is_chosen_words,
@@ -25,7 +26,6 @@ from recollect.rules.secret_values import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from collections.abc import Set as AbstractSet
 
 _COMMAND_CHARS = 2000
 _VALUE = (
@@ -42,16 +42,16 @@ def _flag(written: str, *, attached: bool = False) -> re.Pattern[str]:
 
 # A flag that takes a password, the programs whose flag it is, and how the value follows. `-p` of
 # mysql only where it is written to its value: alone it asks for it.
-_FLAGS: tuple[tuple[str, frozenset[str], re.Pattern[str], re.Pattern[str]], ...] = (
+_FLAGS: tuple[tuple[str, int, re.Pattern[str], re.Pattern[str]], ...] = (
     (
         " -p",
-        words("mysql mysqldump mysqladmin mysqlimport mariadb sshpass"),
+        trigger("mysql mysqldump mysqladmin mysqlimport mariadb sshpass"),
         re.compile(r"\b(?:mysql|mariadb|sshpass)"),
         re.compile(rf" -p(?![ \t]){_VALUE}"),
     ),
     (
         " -p",
-        words("sshpass mongo mongosh mongodump mongorestore cqlsh login"),
+        trigger("sshpass mongo mongosh mongodump mongorestore cqlsh login"),
         re.compile(
             r"\bsshpass\b|\b(?:mongo\w*|cqlsh)\b"
             r"|\b(?:docker|podman|skopeo|buildah|helm|oras|nerdctl|crane|oc|cf"
@@ -59,41 +59,41 @@ _FLAGS: tuple[tuple[str, frozenset[str], re.Pattern[str], re.Pattern[str]], ...]
         ),
         _flag("-p"),
     ),
-    (" -a", words("redis"), re.compile(r"\bredis-cli\b"), _flag("-a")),
+    (" -a", trigger("redis"), re.compile(r"\bredis-cli\b"), _flag("-a")),
     (
         " -w",
-        words("ldapsearch ldapmodify ldapadd ldapwhoami ldapdelete ldappasswd"),
+        trigger("ldapsearch ldapmodify ldapadd ldapwhoami ldapdelete ldappasswd"),
         re.compile(r"\bldap\w+\b"),
         _flag("-w"),
     ),
     (
         " -P",
-        words("sqlcmd bcp isql osql mosquitto ipmitool zip unzip"),
+        trigger("sqlcmd bcp isql osql mosquitto ipmitool zip unzip"),
         re.compile(r"\b(?:sqlcmd|bcp|isql|osql|mosquitto_\w+|ipmitool|(?:un)?zip)\b"),
         _flag("-P", attached=True),
     ),
     (
         " -A",
-        words("snmpwalk snmpget snmpset snmpbulkwalk"),
+        trigger("snmpwalk snmpget snmpset snmpbulkwalk"),
         re.compile(r"\bsnmp\w+\b"),
         _flag("-A"),
     ),
     (
         " -X",
-        words("snmpwalk snmpget snmpset snmpbulkwalk"),
+        trigger("snmpwalk snmpget snmpset snmpbulkwalk"),
         re.compile(r"\bsnmp\w+\b"),
         _flag("-X"),
     ),
     (
         " -c",
-        words("snmpwalk snmpget snmpset snmpbulkwalk"),
+        trigger("snmpwalk snmpget snmpset snmpbulkwalk"),
         re.compile(r"\bsnmp\w+\b"),
         _flag("-c"),
     ),
-    (" -t", words("doctl"), re.compile(r"\bdoctl\b"), _flag("-t")),
+    (" -t", trigger("doctl"), re.compile(r"\bdoctl\b"), _flag("-t")),
     (
         " /p:",
-        words("xfreerdp freerdp mstsc"),
+        trigger("xfreerdp freerdp mstsc"),
         re.compile(r"freerdp|mstsc"),
         re.compile(r" /p:" + _VALUE),
     ),
@@ -159,7 +159,7 @@ _SIGNED_WITH = re.compile(
     r"(?P<bare>[^\"'\n]{8,400})(?P=quote)"
 )
 _SIGNING_CALLS = ("jwt.", "jws.", "createhmac", "createcipheriv")
-_CALL_WORDS = words(
+_CALL_WORDS = trigger(
     "login auth authenticate signin wifi basicauth httpbasicauth credential credentials "
     "networkcredential authentication passwordauthentication usernamepasswordcredentials fernet "
     "aes hmac createsecretkey secretkeyspec jwt jws createhmac createcipheriv"
@@ -178,7 +178,7 @@ _PIPED = re.compile(
 
 # Lines of configuration that name no value with a sign: `requirepass …`, `enable secret 5 …`.
 _DIRECTIVE = re.compile(
-    r"(?im)^[ \t>+#!-]{0,12}(?:[\w-]{1,24}[ \t]+){0,4}?"
+    r"(?i)[ \t>+#!-]{0,12}(?:[\w-]{1,24}[ \t]+){0,4}?"
     r"(?:requirepass|masterauth|sentinel auth-pass[ \t]+\S+|snmp-server[ \t]+community"
     r"|r[ow]community6?|enable[ \t]+(?:password|secret)"
     r"|user(?:name)?[ \t]+\S{1,64}[ \t]+(?:privilege[ \t]+\d+[ \t]+)?(?:password|secret)"
@@ -190,13 +190,17 @@ _DIRECTIVE = re.compile(
     r"|neighbor[ \t]+\S+[ \t]+password|auth-user-pass:?[ \t]+\w+)"
     r"[ \t]+(?:\d{1,2}[ \t]+)?[\"']?(?P<bare>[^\s\"']{4,200})"
 )
-_DIRECTIVE_HINTS = (
-    *("requirepass", "masterauth", "auth-pass", "snmp-server", "rocommunity", "rwcommunity"),
-    *("enable password", "enable secret", " privilege ", "wpa_passphrase", "wpa-passphrase"),
-    *("key-string", "pre-shared-key", "chap password", "tacacs-server", "radius-server"),
-    *("authentication-key", "wpa-psk", "isakmp key", "option key", "message-digest-key"),
-    *("text-password", "encrypted-password", "neighbor ", "auth-user-pass", "radius"),
+_DIRECTIVE_HINTS = with_triggers(
+    (
+        *("requirepass", "masterauth", "auth-pass", "snmp-server", "rocommunity", "rwcommunity"),
+        *("enable password", "enable secret", " privilege ", "wpa_passphrase", "wpa-passphrase"),
+        *("key-string", "pre-shared-key", "chap password", "tacacs-server", "radius-server"),
+        *("authentication-key", "wpa-psk", "isakmp key", "option key", "message-digest-key"),
+        *("text-password", "encrypted-password", "neighbor ", "auth-user-pass", "radius"),
+    )
 )
+_DIRECTIVE_PARTS = with_triggers(("pass", "secret", "masterauth", "community", "psk", "key"))
+"""Each directive holds one of them."""
 _PSK = re.compile(r":[ \t]{0,4}(?:PSK|XAUTH|EAP|RSA)[ \t]{1,8}\"(?P<bare>[^\"\n]{4,200})\"")
 _PGPASS = re.compile(
     r"(?m)^(?:[\w.*-]{1,120}|\*):(?:\d{2,5}|\*):[^:\s]{1,80}:[^:\s]{1,80}:(?P<bare>[^\s:]{4,200})$"
@@ -208,9 +212,7 @@ _SHOWN_KEY = re.compile(
     r"(?P<bare>\S{16,400})[ \t]*(?:\r?\n|$)"
 )
 
-_COOKIES = re.compile(
-    r"(?i)(?:set-)?cookie[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?(?P<pairs>[^\r\n]{4,4000})"
-)
+_COOKIES = re.compile(r"(?i)cookie[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?(?P<pairs>[^\r\n]{4,4000})")
 _COOKIE_PAIR = re.compile(r"(?P<name>[\w.\-$]{1,64})=(?P<value>[^;,\s\"'\\]{8,2000})")
 _COOKIE_MEMBER = re.compile(
     r"[\"'](?P<name>[\w.\-$]{1,64})[\"'][ \t]{0,4}(?::|=>)[ \t]{0,4}[\"']"
@@ -255,7 +257,7 @@ _LINK = re.compile(
     r"|sso)"
     r"[\w-]{0,20}(?:/|\?[\w-]{1,20}=)(?P<bare>[\w.~-]{24,400})"
 )
-_LINK_WORDS = words("invite reset verify confirm magic activate join share signin sso")
+_LINK_WORDS = trigger("invite reset verify confirm magic activate join share signin sso")
 _GRANT_REACH_CHARS = 400
 
 _CRYPT = re.compile(
@@ -286,79 +288,85 @@ _AWS_PAIR = re.compile(
 _LEAST_KEY_BITS = 3.5
 _BOT = re.compile(r"(?<![A-Za-z0-9])(?:bot)?(?P<bare>\d{8,10}:[\w-]{35})(?![\w-])", re.ASCII)
 # Patterns that need no closer look, and words of which a text that matches holds one.
-_PLAIN_PATTERNS: tuple[tuple[frozenset[str], re.Pattern[str], str], ...] = (
-    (words("nonce"), _DIGEST, "authorization-header"),
-    (words("wifi"), _WIFI_CODE, "configured-password"),
-    (words("oracle"), _ORACLE, "url-credentials"),
-    (words("signature"), _SIGNATURE, "signed-address"),
-    (words("bot telegram"), _BOT, "telegram-token"),
+_PLAIN_PATTERNS: tuple[tuple[int, re.Pattern[str], str], ...] = (
+    (trigger("nonce"), _DIGEST, "authorization-header"),
+    (trigger("wifi"), _WIFI_CODE, "configured-password"),
+    (trigger("oracle"), _ORACLE, "url-credentials"),
+    (trigger("signature"), _SIGNATURE, "signed-address"),
+    (trigger("bot telegram"), _BOT, "telegram-token"),
 )
 # Words of ASCII letters, one of which a text holds where there is something to look for.
-_PROGRAM_WORDS = words(
+_PROGRAM_WORDS = trigger(
     "mysql mysqldump mysqladmin mysqlimport mariadb sshpass login mongo mongosh mongodump "
     "mongorestore mongoexport mongoimport cqlsh redis ldapsearch ldapmodify ldapadd ldapwhoami "
     "ldapdelete sqlcmd bcp isql osql mosquitto ipmitool zip unzip snmpwalk snmpget snmpset snmp "
     "doctl xfreerdp freerdp mstsc smbclient lftp htpasswd rabbitmqctl net sqlplus kubeadm openssl "
     "vault convertto echo rar z"
 )
-_SESSION_WORDS = words(
+_SESSION_WORDS = trigger(
     "phpsessid jsessionid sessionid sid laravel ci session sess wordpress roblosecurity"
 )
-_PARAMETER_WORDS = words(
-    "signature sig hmac hdnts hdnea key apikey api appid auth authkey access sas st "
-    "passcode pwd code state invite magic token"
+_PARAMETER_WORDS = trigger(
+    "signature sig hmac hdnts hdnea key apikey api appid auth authkey access sas st passcode pwd "
+    "code state invite magic token"
 )
-_DIRECTIVE_WORDS = words(
+_DIRECTIVE_WORDS = trigger(
     "requirepass masterauth sentinel snmp rocommunity rwcommunity privilege wpa psk chap tacacs "
     "radius xauth eap shared putty enable isakmp option ospf digest neighbor text encrypted md"
 )
-_KEY_FILE_WORDS = words("key secret token password passwd apikey credential credentials master")
-_HANDED_FOR_WORDS = words(
+_KEY_FILE_WORDS = trigger("key secret token password passwd apikey credential credentials master")
+_HANDED_FOR_WORDS = trigger(
     "secret secrets secretsmanager password passwords passwd passphrase token credential login "
     "credentials kinit sudo chpasswd vault apikey pass dbpassword securestring"
 )
+_COOKIE_WORDS = trigger("cookie cookies")
+_SHOWING_WORDS = trigger("cat content")
+_HASH_NAMES = trigger("pbkdf bcrypt scrypt argon scram")
+_LDAP_HASH_NAMES = trigger("sha ssha md smd crypt pbkdf")
+_MD = trigger("md")
+_AWS_WORDS = trigger(parts=("akia", "asia"))
 _PORTS = re.compile(r"[\d.]+(?::\d+)*(?:/\w+)?")
 
 
-def find_by_grammar(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
-    """Every secret known by the grammar around it; `lowered` is the text in lower case, `held` the
-    words of ASCII letters in it."""
-    yield from _find_on_lines(text, lowered, held)
-    yield from _find_handed(text, held)
-    if not held.isdisjoint(_CALL_WORDS) and ("(" in text or "[" in text):
+def find_by_grammar(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
+    """Every secret known by the grammar around it; `lowered` is the text in lower case, `found`
+    are the triggers in it."""
+    yield from _find_on_lines(text, lowered, found)
+    yield from _find_handed(text, found)
+    if found & _CALL_WORDS and ("(" in text or "[" in text):
         yield from _find_calls(text, lowered)
-    if "cookie" in held or "cookies" in held:
-        yield from _find_cookies(text)
-    if not held.isdisjoint(_SESSION_WORDS):
+    if found & _COOKIE_WORDS:
+        yield from _find_cookies(text, lowered)
+    if found & _SESSION_WORDS:
         yield from _find_sessions(text, lowered)
-    if not held.isdisjoint(_PARAMETER_WORDS) and "=" in text:
+    if found & _PARAMETER_WORDS and "=" in text:
         yield from _find_parameters(text, lowered)
-    if not held.isdisjoint(_LINK_WORDS) and "://" in text:
+    if found & _LINK_WORDS and "://" in text:
         yield from _find_links(text)
-    yield from _find_hashes(text, held)
-    yield from _find_shapes(text, lowered, held)
+    yield from _find_hashes(text, found)
+    yield from _find_shapes(text, lowered, found)
 
 
-def _find_shapes(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
+def _find_shapes(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
     """What a pattern alone tells."""
-    for words_held, pattern, rule in _PLAIN_PATTERNS:
-        if not held.isdisjoint(words_held) or (pattern is _BOT and "бот" in lowered):
+    for hints, pattern, rule in _PLAIN_PATTERNS:
+        if found & hints or (pattern is _BOT and "бот" in lowered):
             for match in pattern.finditer(text):
                 yield secret_match(rule, match, match.lastgroup or "bare")
-    if "akia" in lowered or "asia" in lowered:
+    if found & _AWS_WORDS:
         for match in _AWS_PAIR.finditer(text):
             if not is_placeholder(match["bare"]) and entropy_bits(match["bare"]) > _LEAST_KEY_BITS:
                 yield secret_match("aws-secret-key", match, "bare")
 
 
-def _find_on_lines(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
+def _find_on_lines(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
     """What commands are given, what they print, and what lines of configuration set."""
-    if not held.isdisjoint(_PROGRAM_WORDS):
-        yield from _find_flags(text, held)
+    if found & _PROGRAM_WORDS:
+        yield from _find_flags(text, found)
         yield from _find_commands(text, lowered)
-    if not held.isdisjoint(_DIRECTIVE_WORDS) or ":54" in text:
-        yield from _find_directives(text, lowered)
-    if ("cat" in held or "content" in held) and not held.isdisjoint(_KEY_FILE_WORDS):
+    if found & _DIRECTIVE_WORDS or ":54" in text:
+        yield from _find_directives(text, lowered, found)
+    if found & _SHOWING_WORDS and found & _KEY_FILE_WORDS:
         yield from _find_shown_keys(text, lowered)
 
 
@@ -369,9 +377,9 @@ def _is_given(value: str) -> bool:
     return not is_reference(value, quoted=True) and len(set(value)) > 2
 
 
-def _find_flags(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
+def _find_flags(text: str, found: int) -> Iterator[SecretMatch]:
     for literal, hints, program, flag in _FLAGS:
-        at = -1 if held.isdisjoint(hints) else text.find(literal)
+        at = text.find(literal) if found & hints else -1
         while at >= 0:
             match = flag.match(text, at)
             if match is not None and _is_given(match[match.lastgroup or "bare"]):
@@ -400,14 +408,15 @@ def _find_commands(text: str, lowered: str) -> Iterator[SecretMatch]:
                 yield secret_match("command-password", match, match.lastgroup or "bare")
 
 
-def _find_handed(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
+def _find_handed(text: str, found: int) -> Iterator[SecretMatch]:
     """Passwords behind flags of any program, and values given to commands about secrets."""
-    for flag in [other for other in _USER_FLAGS if other in text]:
+    flags = [other for other in _USER_FLAGS if other in text] if " -" in text else ()
+    for flag in flags:
         for at in places_of(text, flag):
             match = _USER_AND_PASSWORD.match(text, at + len(flag))
             if match is not None and _is_made(match["bare"]):
                 yield secret_match("command-password", match, "bare")
-    if held.isdisjoint(_HANDED_FOR_WORDS):
+    if not found & _HANDED_FOR_WORDS:
         return
     for literal, grammar in [one for one in _HANDED if one[0] in text]:
         for at in places_of(text, literal):
@@ -467,9 +476,14 @@ def _command_end(text: str, start: int) -> int:
         end += 1
 
 
-def _find_cookies(text: str) -> Iterator[SecretMatch]:
+def _find_cookies(text: str, lowered: str) -> Iterator[SecretMatch]:
     for around, member in ((_COOKIES, _COOKIE_PAIR), (_COOKIE_MAP, _COOKIE_MEMBER)):
-        for header in around.finditer(text):
+        done = 0
+        for at in places_of(lowered, "cookie"):
+            header = around.match(text, at) if at >= done else None
+            if header is None:
+                continue
+            done = header.end()
             for match in member.finditer(text, *header.span("pairs")):
                 if _opens_session(match["name"], match["value"]):
                     yield secret_match("session-cookie", match, "value")
@@ -529,11 +543,11 @@ def _find_links(text: str) -> Iterator[SecretMatch]:
             yield secret_match("signed-address", match, "bare")
 
 
-def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
+def _find_hashes(text: str, found: int) -> Iterator[SecretMatch]:
     patterns = [_CRYPT] if "$" in text else []
-    if not held.isdisjoint(("pbkdf", "bcrypt", "scrypt", "argon", "scram")):
+    if found & _HASH_NAMES:
         patterns.append(_NAMED_HASH)
-    if not held.isdisjoint(("sha", "ssha", "md", "smd", "crypt", "pbkdf")) and "}" in text:
+    if found & _LDAP_HASH_NAMES and "}" in text:
         patterns.append(_LDAP_HASH)
     for pattern in patterns:
         for match in pattern.finditer(text):
@@ -542,7 +556,7 @@ def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
     if "::" in text:
         for match in _CHALLENGE.finditer(text):
             yield secret_match("password-hash", match, "bare")
-    if "md" in held and "md5" in text:
+    if found & _MD and "md5" in text:
         for match in _POSTGRES_HASH.finditer(text):
             yield secret_match("password-hash", match, "bare")
     if ":::" in text:
@@ -550,9 +564,14 @@ def _find_hashes(text: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
             yield secret_match("password-hash", match, "bare")
 
 
-def _find_directives(text: str, lowered: str) -> Iterator[SecretMatch]:
-    if any(hint in lowered for hint in _DIRECTIVE_HINTS):
-        for match in _DIRECTIVE.finditer(text):
+def _find_directives(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
+    if held(_DIRECTIVE_HINTS, lowered, found):
+        starts = {
+            lowered.rfind("\n", 0, at) + 1
+            for part in held(_DIRECTIVE_PARTS, lowered, found)
+            for at in places_of(lowered, part)
+        }
+        for match in filter(None, (_DIRECTIVE.match(text, start) for start in sorted(starts))):
             value = match["bare"]
             if _is_given(value) and (not value.islower() or is_chosen_words(value)):
                 yield secret_match("configured-password", match, "bare")

@@ -12,6 +12,7 @@ import binascii
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from recollect.rules.secret_triggers import one_of, trigger, with_triggers
 from recollect.rules.secret_values import (
     is_chosen_words,
     is_password_value,
@@ -103,15 +104,25 @@ _BUNDLE = re.compile(
 )
 
 
-def find_in_context(text: str, lowered: str) -> Iterator[SecretMatch]:
-    """Every secret known by its place; `lowered` is the text in lower case, of equal length."""
+_HEADERS = trigger(parts=("authorization", "bearer"))
+_PLACED = trigger(
+    parts=("begin", "LS0tLS1CRUdJTi", "curl", "identified", "password", "kty", "bundle")
+)
+
+
+def find_in_context(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
+    """Every secret known by its place; `lowered` is the text in lower case, of equal length,
+    `found` are the triggers in it."""
+    if "://" in text:
+        yield from _find_url_credentials(text)
+    if found & _HEADERS:
+        yield from _find_headers(text, lowered)
+    if not found & _PLACED:
+        return
     if "-----BEGIN " in text:
         yield from _find_key_blocks(text)
     if "LS0tLS1CRUdJTi" in text:
         yield from _find_encoded_keys(text)
-    if "://" in text:
-        yield from _find_url_credentials(text)
-    yield from _find_headers(text, lowered)
     if "curl" in text:
         yield from _find_curl_users(text)
     if "identified" in lowered or "password" in lowered:
@@ -314,10 +325,17 @@ _PUBLIC_WORDS = words(
 )
 
 
-def find_assigned(text: str, lowered: str) -> Iterator[SecretMatch]:
-    """Every secret given to a name that promises one."""
+_HINTED = with_triggers(_HINTS)
+_NAMES = trigger(parts=_HINTS)
+_HAN_NAMES = one_of(_HAN_KINDS)
+
+
+def find_assigned(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
+    """Every secret given to a name that promises one; `found` are the triggers in the text."""
+    if not found & _NAMES and (lowered.isascii() or _HAN_NAMES.search(lowered) is None):
+        return
     done = 0
-    for at in _hints(lowered):
+    for at in _hints(lowered, found):
         match = None if at < done else _ASSIGNMENT.match(lowered, at)
         if match is None:
             continue
@@ -330,10 +348,11 @@ def find_assigned(text: str, lowered: str) -> Iterator[SecretMatch]:
             yield secret_match
 
 
-def _hints(lowered: str) -> list[int]:
+def _hints(lowered: str, found: int) -> list[int]:
     """The ends of all hints, in order. A search for each is faster than one alternation."""
     ends: list[int] = []
-    for hint in _HINTS if lowered.isascii() else (*_HINTS, *_HAN_KINDS):
+    hints = [hint for hint, bit in _HINTED if found & bit]
+    for hint in hints if lowered.isascii() else (*hints, *_HAN_KINDS):
         at = lowered.find(hint)
         while at >= 0:
             ends.append(at + len(hint))

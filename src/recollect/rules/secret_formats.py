@@ -14,6 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recollect.rules.secret_triggers import trigger
 from recollect.rules.secret_values import is_filler, is_placeholder, is_published_sample
 
 if TYPE_CHECKING:
@@ -231,11 +232,12 @@ INFIX_FORMATS: tuple[tuple[str, TokenFormat], ...] = (
     ("-us", _format("mailchimp-key", "", rf"[{_HEX}]{{32}}-us\d{{1,2}}")),
 )
 
+_AFTER_ONE = "1//0"
 # Found by a search of the whole text, because what precedes or follows is no token character.
 SEARCHED_FORMATS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("fly-token", "fm1", re.compile(rf"fm1[ar]_[{_BASE64}]{{80,}}+={{0,3}}", re.ASCII)),
     ("fly-token", "fm2_", re.compile(rf"fm2_[{_BASE64}]{{80,}}+={{0,3}}", re.ASCII)),
-    ("google-oauth", "1//0", re.compile(rf"1//0[{_WORD}]{{40,120}}(?![{_WORD}])", re.ASCII)),
+    ("google-oauth", _AFTER_ONE, re.compile(rf"1//0[{_WORD}]{{40,120}}(?![{_WORD}])", re.ASCII)),
     (
         "slack-webhook",
         "hooks.slack.com/",
@@ -303,21 +305,31 @@ def _by_opening() -> dict[str, tuple[TokenFormat, ...]]:
 
 
 _BY_OPENING = _by_opening()
+_OPENED = re.compile(rf"(?<![{_ALNUM}_])(?:{'|'.join(sorted(map(re.escape, _BY_OPENING)))})")
+_ESCAPES = "\\%["
 
 
-def find_tokens(text: str) -> Iterator[tuple[str, int, int]]:
-    """Every token of a known format in the text: its rule's name, start and end."""
+_SEARCHED = trigger(parts=[literal for _, literal, _ in SEARCHED_FORMATS if literal != _AFTER_ONE])
+
+
+def find_tokens(text: str, found: int) -> Iterator[tuple[str, int, int]]:
+    """Every token of a known format in the text: its rule's name, start and end; `found` are the
+    triggers in the text."""
+    infixes = [one for one in INFIX_FORMATS if one[0] in text]
     for run in _RUN.finditer(text):
-        first, last = run.span()
-        yield from _tokens_of_run(text, _after_escape(text, first) if first else 0, last)
-        word = run.group()
-        for literal, token_format in INFIX_FORMATS:
+        word, first = run[0], run.start()
+        if _OPENED.search(word) or (first and text[first - 1] in _ESCAPES):
+            start = _after_escape(text, first) if first else 0
+            yield from _tokens_of_run(text, start, run.end())
+        for literal, token_format in infixes:
             if literal in word:
                 start = _before_punctuation(text, first)
                 match = token_format.pattern.match(text, start)
                 if match is not None and _is_live(text, token_format, match):
                     yield token_format.name, start, match.end()
-    yield from _find_searched(text)
+    if found & _SEARCHED or _AFTER_ONE in text:
+        yield from _find_searched(text)
+    yield from _find_numbered(text)
 
 
 def _tokens_of_run(text: str, start: int, last: int) -> Iterator[tuple[str, int, int]]:
@@ -379,6 +391,9 @@ def _find_searched(text: str) -> Iterator[tuple[str, int, int]]:
                 if not is_filler(text[begin:end]):
                     yield name, begin, end
             at = text.find(literal, at + 1 if match is None else match.end())
+
+
+def _find_numbered(text: str) -> Iterator[tuple[str, int, int]]:
     for name, literal, most_digits, pattern in NUMBERED_FORMATS:
         at = text.find(literal)
         while at >= 0:

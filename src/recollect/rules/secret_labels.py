@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from recollect.rules.secret_contexts import SecretMatch, kind_of_name, places_of
+from recollect.rules.secret_triggers import held, one_of, trigger, with_triggers
 from recollect.rules.secret_values import (
     is_chosen_words,
     is_name,
@@ -25,7 +26,6 @@ from recollect.rules.secret_values import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from collections.abc import Set as AbstractSet
 
 
 class Judge(Protocol):
@@ -35,15 +35,19 @@ class Judge(Protocol):
         """`words_do`: words that somebody joined may be one there."""
 
 
+_FIRST_WORD = re.compile("[a-z]+")
 # All in lower case. Words that begin alike are looked for by what they share.
 _PASS_WORD = re.compile(r"pass(?:word|wd|code|phrase|wort)?s?")
 _KEY_BEFORE = (
     *("api", "access", "secret", "private", "unseal", "signing", "encryption", "license"),
     *("licence", "recovery", "account", "master", "auth", " my", " this", " your", " our", " new"),
 )
-_PASSWORDS: tuple[str, ...] = (
-    *("kennwort", "contrasena", "clave", "mot de passe", "senha", "palavra-passe", "wachtwoord"),
-    *("salasana", "kata sandi", "heslo", "pw", "pwd", "mdp"),
+_PASSWORDS: tuple[tuple[str, int], ...] = tuple(
+    (literal, trigger(_FIRST_WORD.findall(literal)[0]))
+    for literal in (
+        *("kennwort", "contrasena", "clave", "mot de passe", "senha", "palavra-passe"),
+        *("wachtwoord", "salasana", "kata sandi", "heslo", "pw", "pwd", "mdp"),
+    )
 )
 _PASSWORDS_BEYOND_ASCII: tuple[str, ...] = (
     *("contraseña", "lösenord", "hasło", "şifre", "mật khẩu", "jelszó", "парол", "кодовое слово"),
@@ -61,43 +65,54 @@ _PASSWORDS_BEYOND_ASCII: tuple[str, ...] = (
     ),
     *("كلمة المرور", "كلمة السر", "पासवर्ड", "รหัสผ่าน", "κωδικός", "סיסמה"),
 )
-_TOKENS: tuple[str, ...] = (
-    "token",
-    "client secret",
-    "jeton",
-    "chave",
-    "llave",
-    "chiave",
-    "sleutel",
+_TOKENS: tuple[tuple[str, int], ...] = tuple(
+    (literal, trigger(_FIRST_WORD.findall(literal)[0]))
+    for literal in ("token", "client secret", "jeton", "chave", "llave", "chiave", "sleutel")
 )
 _TOKENS_BEYOND_ASCII: tuple[str, ...] = (
     *("schlüssel", "clé", "ключ", "токен", "секрет"),
     *("密钥", "密鑰", "金鑰", "令牌", "秘钥", "キー", "トークン", "シークレット", "키", "토큰"),
 )
-_CODES: tuple[str, ...] = (
-    *("verification code", "security code", "login code", "passcode", "confirmation code"),
-    *("authentication code", "2fa code", "pin code", "one-time code", "access code", "otp"),
+_CODES = with_triggers(
+    (
+        *("verification code", "security code", "login code", "passcode", "confirmation code"),
+        *("authentication code", "2fa code", "pin code", "one-time code", "access code", "otp"),
+    )
+)
+_CODES_BEYOND_ASCII: tuple[str, ...] = (
     *("bestätigungscode", "código de verificación", "code de vérification", "код подтверждения"),
     *("код для входа", "验证码", "驗證碼", "認証コード", "確認コード", "인증번호", "인증 코드"),
 )
-_CREDENTIALS = words("credentials creds login zugangsdaten identifiants credenciales")
+_CREDENTIALS = tuple(
+    (label, trigger(label))
+    for label in ("credenciales", "credentials", "creds", "identifiants", "login", "zugangsdaten")
+)
+_CREDENTIAL_WORDS = trigger(" ".join(label for label, _ in _CREDENTIALS))
 # Words of ASCII letters, one of which a text holds where there is something to look for.
-_PASSWORD_HINTS = words(
+_PASSWORD_HINTS = trigger(
     "password passwords passwd passcode passphrase passwort kennwort contrasena clave mot senha "
     "palavra wachtwoord salasana kata heslo pass pw pwd mdp"
 )
-_TOKEN_HINTS = words("key keys apikey token client jeton chave llave chiave sleutel")
-_LOGIN_WORDS = words("login log sign signin connect admin administrator root ubuntu guest")
-_CODE_WORDS = words("code pin otp passcode one")
-_CODE_CONTEXTS = words(
-    "your verification verify login sign signin door gate alarm access security sms otp pin unlock "
-    "entry safe confirm authentication authenticate one-time one phone voicemail"
+_TOKEN_HINTS = trigger("key keys apikey token client jeton chave llave chiave sleutel")
+_LOGIN_WORDS = trigger("login log sign signin connect admin administrator root ubuntu guest")
+_CODE_WORDS = trigger("code pin otp passcode one")
+_CODE_CONTEXTS = trigger(
+    "your verification verify login sign signin door gate alarm access security sms otp pin "
+    "unlock entry safe confirm authentication authenticate one phone voicemail"
 )
-_SET_WORDS = words("set change changed reset")
-_POLICY_WORDS = words("password passphrase passwort characters login account")
-_VALUE_WORDS = words("value default parametervalue string stringvalue secretvalue defaultvalue")
-_NAMING_WORDS = words("name key variable parameterkey field label param header property")
-_LIST_WORDS = words("recovery backup rescue scratch emergency mnemonic seed wallet")
+_SET_WORDS = trigger("set change changed reset")
+_POLICY_WORDS = trigger("password passphrase passwort characters login account")
+_VALUE_WORDS = trigger("value default parametervalue string stringvalue secretvalue defaultvalue")
+_NAMING_WORDS = trigger("name key variable parameterkey field label param header property")
+_LIST_WORDS = trigger("recovery backup rescue scratch emergency mnemonic seed wallet")
+_PROMPT_WORDS = trigger("password passphrase")
+_CODE_HINTS = trigger("code otp passcode")
+# Beyond ASCII a word ends elsewhere: parts of words, and a letter of each label.
+_PASS_PART, _KEY_PART = trigger(parts=("pass",)), trigger(parts=("key",))
+_CODE_PART = trigger(parts=("code", "otp"))
+_PASSWORD_LETTERS = one_of(_PASSWORDS_BEYOND_ASCII)
+_TOKEN_LETTERS = one_of(_TOKENS_BEYOND_ASCII)
+_CODE_LETTERS = one_of(_CODES_BEYOND_ASCII)
 _REACH_CHARS = 110
 # How a sentence gets from the label to the value: words, then a verb or a sign; or at once.
 _COPULA = (
@@ -136,7 +151,7 @@ _CODE_BEHIND = re.compile(
     r"(?:word|code)?[ \t]*(?:is|:|=|to sign in is)?[ \t]*(?P<value>\d{4,8})(?![\w.-])",
     re.IGNORECASE,
 )
-_CODE_LITERALS = ("code", "pin", "otp", "one-time pass")
+_CODE_LITERALS = with_triggers(("code", "pin", "otp", "one-time pass"))
 _WORD_BEFORE = re.compile(r"([a-z0-9-]+)[ \t]+\Z")
 _SECRET_CODES = words(
     "verification verify login log-in signin sign-in security one-time confirmation authentication "
@@ -169,7 +184,7 @@ _LOGIN_WITH = re.compile(
     r"[\"'`]?(?P<value>[^\s\"'`]{6,100})",
     re.IGNORECASE,
 )
-_LOGIN_VERBS = ("log in", "login", "sign in", "connect")
+_LOGIN_VERBS = with_triggers(("log in", "login", "sign in", "connect"))
 _USER_AND = re.compile(r" / [\"'`]?(?P<value>[^\s\"'`]{6,100})")
 _USERS = ("admin", "administrator", "root", "user", "ubuntu", "postgres", "guest", " sa")
 _USED_AS = re.compile(
@@ -181,9 +196,11 @@ _USED_AS = re.compile(
 _ARE = re.compile(r"(?i)[*_`]{0,3}[ \t]*(?:\w+[ \t]+)?(?:are|is|[:=：])")
 _USED_JOINTS = (" as ", " als ", " comme ", " como ", " for ")
 _USED_REACH_CHARS = 160
-_SET_HINTS = (
-    *("set it", "set mine", "set my", "set the", "set that", "set your", "changed it"),
-    *("changed my", "changed the", "change it", "reset it", "reset my", "reset the"),
+_SET_HINTS = with_triggers(
+    (
+        *("set it", "set mine", "set my", "set the", "set that", "set your", "changed it"),
+        *("changed my", "changed the", "change it", "reset it", "reset my", "reset the"),
+    )
 )
 _SET_TO = re.compile(
     r"(?:set|changed?|reset)[ \t]+(?:it|mine|that|(?:the|my|your)[ \t]+[\w ]{2,40}?)[ \t]+(?:to"
@@ -251,39 +268,46 @@ _COLUMNS = words(
     "password passwd pwd pass passwort kennwort contraseña clave senha пароль 密码 密碼 パスワード "
     "비밀번호 passphrase passcode wachtwoord hasło psk"
 )
-_TABLE_HINTS = ("pass", "pwd", "secret", "token", "key", "kennwort", "senha", "clave", "psk")
+_TABLE_HINTS = with_triggers(
+    ("pass", "pwd", "secret", "token", "key", "kennwort", "senha", "clave", "psk")
+)
 _TABLE_HINTS_BEYOND_ASCII = ("contraseña", "пароль", "密码", "密碼", "パスワード", "비밀번호")
+_COLUMN_PARTS = trigger(parts=[hint for hint, _ in _TABLE_HINTS])
+_COLUMN_LETTERS = one_of(_TABLE_HINTS_BEYOND_ASCII)
 _MOST_HEADER_CHARS = 400
 _ROW_NAME = re.compile(r"[\w.-]{2,80}")
 _COLUMN_NAME = re.compile(r"[^\W_][\w ./#'-]{0,39}")
 _RULE_LINE = re.compile(r"[\s|:+=-]+$")
 
 
-def find_labelled(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
-    """Every secret that a label announces; `lowered` is the text in lower case, `held` the words
-    of ASCII letters in it."""
+def find_labelled(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
+    """Every secret that a label announces; `lowered` is the text in lower case, `found` are the
+    triggers in it."""
     beyond = not text.isascii()
-    if beyond or not held.isdisjoint(_PASSWORD_HINTS):
-        yield from _find_passwords(text, lowered, held, beyond=beyond)
-    if beyond or not held.isdisjoint(_TOKEN_HINTS):
-        yield from _find_keys(text, lowered, held, beyond=beyond)
-    if beyond or "code" in held or "otp" in held or "passcode" in held:
-        yield from _find_codes(text, lowered)
-    if not held.isdisjoint(_CODE_WORDS) and not held.isdisjoint(_CODE_CONTEXTS):
-        yield from _find_plain_codes(text, lowered)
-    if "password" in held or "passphrase" in held:
+    if found & _PASSWORD_HINTS or (
+        beyond and (found & _PASS_PART or _PASSWORD_LETTERS.search(lowered))
+    ):
+        yield from _find_passwords(text, lowered, found, beyond=beyond)
+    if found & _TOKEN_HINTS or (beyond and (found & _KEY_PART or _TOKEN_LETTERS.search(lowered))):
+        yield from _find_keys(text, lowered, found, beyond=beyond)
+    if found & _CODE_HINTS or (beyond and (found & _CODE_PART or _CODE_LETTERS.search(lowered))):
+        yield from _find_codes(text, lowered, found)
+    if found & _CODE_WORDS and found & _CODE_CONTEXTS:
+        yield from _find_plain_codes(text, lowered, found)
+    if found & _PROMPT_WORDS:
         yield from _find_prompts(text, lowered)
-        yield from _find_app_passwords(text)
-    if not held.isdisjoint(_LOGIN_WORDS):
-        yield from _find_logins(text, lowered)
-    if not held.isdisjoint(_CREDENTIALS):
-        yield from _find_users(text, lowered, held)
-    if not held.isdisjoint(_SET_WORDS) and not held.isdisjoint(_POLICY_WORDS):
-        yield from _find_settings(text, lowered)
-    if not held.isdisjoint(_VALUE_WORDS) and not held.isdisjoint(_NAMING_WORDS):
+        yield from _find_app_passwords(text, lowered)
+    if found & _LOGIN_WORDS:
+        yield from _find_logins(text, lowered, found)
+    if found & _CREDENTIAL_WORDS:
+        yield from _find_users(text, lowered, found)
+    if found & _SET_WORDS and found & _POLICY_WORDS:
+        yield from _find_settings(text, lowered, found)
+    if found & _VALUE_WORDS and found & _NAMING_WORDS:
         yield from _find_pairs(text, lowered)
-    yield from _find_columns(text, lowered, beyond=beyond)
-    if not held.isdisjoint(_LIST_WORDS):
+    if found & _COLUMN_PARTS or (beyond and _COLUMN_LETTERS.search(lowered)):
+        yield from _find_columns(text, lowered, found, beyond=beyond)
+    if found & _LIST_WORDS:
         yield from _find_code_lists(text, lowered)
 
 
@@ -291,14 +315,11 @@ def _secret_at(rule: str, start: int, end: int, match: re.Match[str]) -> SecretM
     return SecretMatch(rule, start, end, match.start(), max(end, match.end()))
 
 
-def _literals_in(lowered: str, literals: tuple[str, ...]) -> list[str]:
-    """Those of the literals that the text holds: of most texts none."""
-    return [literal for literal in literals if literal in lowered]
+def _labels_in(lowered: str, labels: tuple[str, ...]) -> list[str]:
+    return [label for label in labels if label in lowered]
 
 
-def _find_passwords(
-    text: str, lowered: str, held: AbstractSet[str], *, beyond: bool
-) -> Iterator[SecretMatch]:
+def _find_passwords(text: str, lowered: str, found: int, *, beyond: bool) -> Iterator[SecretMatch]:
     for at in places_of(lowered, "pass"):
         label = _PASS_WORD.match(lowered, at)
         if label is not None and _begins_word(lowered, at):
@@ -311,8 +332,8 @@ def _find_passwords(
                 used = _USED_AS.search(text, since, at)
             if used is not None and (_is_strong(used["value"]) or is_chosen_words(used["value"])):
                 yield _secret_at("told-password", *used.span("value"), used)
-    others = [text for text in _PASSWORDS if not held.isdisjoint(text.split()[:1])]
-    for literal in [*others, *(_literals_in(lowered, _PASSWORDS_BEYOND_ASCII) if beyond else ())]:
+    others = [literal for literal, hint in _PASSWORDS if found & hint]
+    for literal in [*others, *(_labels_in(lowered, _PASSWORDS_BEYOND_ASCII) if beyond else ())]:
         for at in places_of(lowered, literal):
             begins = not literal[0].isascii() or _begins_word(lowered, at)
             if begins and (
@@ -321,15 +342,13 @@ def _find_passwords(
                 yield match
 
 
-def _find_keys(
-    text: str, lowered: str, held: AbstractSet[str], *, beyond: bool
-) -> Iterator[SecretMatch]:
+def _find_keys(text: str, lowered: str, found: int, *, beyond: bool) -> Iterator[SecretMatch]:
     for at in places_of(lowered, "key"):
         named = lowered[max(0, at - 12) : at].rstrip(" _-").endswith(_KEY_BEFORE)
         if named and (match := _announced_secret(text, at + 3, _is_told_token, _KEY)):
             yield match
-    others = [text for text in _TOKENS if not held.isdisjoint(text.split()[:1])]
-    for literal in [*others, *(_literals_in(lowered, _TOKENS_BEYOND_ASCII) if beyond else ())]:
+    others = [literal for literal, hint in _TOKENS if found & hint]
+    for literal in [*others, *(_labels_in(lowered, _TOKENS_BEYOND_ASCII) if beyond else ())]:
         for at in places_of(lowered, literal):
             begins = not literal.isascii() or _begins_word(lowered, at)
             if begins and (
@@ -338,8 +357,11 @@ def _find_keys(
                 yield match
 
 
-def _find_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
-    for label in _literals_in(lowered, _CODES):
+def _find_codes(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
+    labels = held(_CODES, lowered, found)
+    if not lowered.isascii():
+        labels += _labels_in(lowered, _CODES_BEYOND_ASCII)
+    for label in labels:
         for at in places_of(lowered, label):
             after = at + len(label)
             match = _CODE_VALUE.match(text, after, after + _REACH_CHARS)
@@ -351,13 +373,13 @@ def _find_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
                 yield _secret_at("told-code", *match.span("value"), match)
 
 
-def _find_plain_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
+def _find_plain_codes(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
     """Codes that are sent to sign in with, and those of doors."""
     for at in places_of(lowered, " is your "):
         digits = _DIGITS_BEFORE.search(text, max(0, at - 12), at)
         if digits is not None and _CODE_FIRST.match(text, at):
             yield _secret_at("told-code", *digits.span("value"), digits)
-    for literal in _literals_in(lowered, _CODE_LITERALS):
+    for literal in held(_CODE_LITERALS, lowered, found):
         for at in places_of(lowered, literal):
             match = _CODE_BEHIND.match(text, at + len(literal))
             if match is None or not _begins_word(lowered, at):
@@ -367,9 +389,9 @@ def _find_plain_codes(text: str, lowered: str) -> Iterator[SecretMatch]:
                 yield _secret_at("told-code", *match.span("value"), match)
 
 
-def _find_users(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
+def _find_users(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
     """A password behind its user: `creds are ada / …`."""
-    for label in sorted(_CREDENTIALS & held):
+    for label in [label for label, hint in _CREDENTIALS if found & hint]:
         for at in places_of(lowered, label):
             after = at + len(label)
             match = _USER_SLASH.match(text, after, after + _REACH_CHARS)
@@ -413,9 +435,13 @@ def _announced_secret(text: str, after: int, judge: Judge, rule: str) -> SecretM
     return None
 
 
-def _find_app_passwords(text: str) -> Iterator[SecretMatch]:
-    for match in _APP_PASSWORD.finditer(text):
-        yield _secret_at("told-password", *match.span("value"), match)
+def _find_app_passwords(text: str, lowered: str) -> Iterator[SecretMatch]:
+    done = 0
+    for at in places_of(lowered, "passw"):
+        match = _APP_PASSWORD.match(text, at) if at >= done else None
+        if match is not None:
+            done = match.end()
+            yield _secret_at("told-password", *match.span("value"), match)
 
 
 def _find_prompts(text: str, lowered: str) -> Iterator[SecretMatch]:
@@ -433,11 +459,11 @@ def _find_prompts(text: str, lowered: str) -> Iterator[SecretMatch]:
                     break
 
 
-def _find_logins(text: str, lowered: str) -> Iterator[SecretMatch]:
+def _find_logins(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
     """Who signs in, and with what: "log in with ada and …", "admin / …"."""
     matches = [
         _LOGIN_WITH.match(text, at + len(verb))
-        for verb in _literals_in(lowered, _LOGIN_VERBS)
+        for verb in held(_LOGIN_VERBS, lowered, found)
         for at in places_of(lowered, verb)
     ]
     if " / " in text:
@@ -503,8 +529,8 @@ def _is_strong(value: str) -> bool:
     )
 
 
-def _find_settings(text: str, lowered: str) -> Iterator[SecretMatch]:
-    for hint in _literals_in(lowered, _SET_HINTS):
+def _find_settings(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
+    for hint in held(_SET_HINTS, lowered, found):
         for at in places_of(lowered, hint):
             match = _SET_TO.match(text, at)
             value = "" if match is None else match["value"].rstrip(_TRAILING)
@@ -566,12 +592,13 @@ def _is_paired(name: str, value: str) -> bool:
     return _SESSION_NAME.search(name) is not None and len(value) >= 16 and " " not in value
 
 
-def _find_columns(text: str, lowered: str, *, beyond: bool) -> Iterator[SecretMatch]:
+def _find_columns(text: str, lowered: str, found: int, *, beyond: bool) -> Iterator[SecretMatch]:
     """The cells below a header that names a password, a key or a token."""
     if not ("|" in text or "," in text or "\t" in text or "#" in text or ";" in text):
         return
-    hints = _TABLE_HINTS + _TABLE_HINTS_BEYOND_ASCII if beyond else _TABLE_HINTS
-    lines = {line for hint in _literals_in(lowered, hints) for line in _lines_with(lowered, hint)}
+    hints = [hint for hint, bit in _TABLE_HINTS if found & bit]
+    hints += _TABLE_HINTS_BEYOND_ASCII if beyond else ()
+    lines = {line for hint in hints for line in _lines_with(lowered, hint)}
     table_end = -1
     for start, end in sorted(lines):
         if "|" in text[start:end]:

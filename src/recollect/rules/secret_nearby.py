@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 import string
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from recollect.rules.secret_contexts import SecretMatch
+from recollect.rules.secret_triggers import one_of, trigger, with_triggers
 from recollect.rules.secret_values import (
     is_chosen_words,
     is_name,
@@ -28,7 +28,6 @@ from recollect.rules.secret_values import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from collections.abc import Set as AbstractSet
 
 # Stems in lower case, wherever they stand in a word or a name: first those of what people choose.
 _CHOSEN = (
@@ -53,16 +52,29 @@ _GENERATED_BEYOND_ASCII = (
 )
 _BEYOND_ASCII = _CHOSEN_BEYOND_ASCII + _GENERATED_BEYOND_ASCII
 _PEOPLES = frozenset(_CHOSEN + _CHOSEN_BEYOND_ASCII)
-_STEMS = tuple((max(re.findall("[a-z]+", stem), key=len), stem) for stem in (*_CHOSEN, *_GENERATED))
+_STEMS = with_triggers((*_CHOSEN, *_GENERATED))
+_ANY_STEM = trigger(parts=(*_CHOSEN, *_GENERATED))
+_LETTERS_BEYOND_ASCII = one_of(_BEYOND_ASCII)
 _REACH_CHARS = 120
 _FAR_CHARS = 30
 _MOST_LINES = 2
 _QUOTES = "\"'「『“«‘"
 _OF_NAME = re.compile(r"\Z|[-._]|\\{0,8}[\"']?[ \t]{0,4}[:=\](]")
-_CHUNK_CHAR = r"[^\s\\\"'`<>,;|(){}\[\]，。；、）「」『』“”«»‘’]"
+# White space is written out: a class without categories is one lookup per character.
+_CHUNK_CHAR = (
+    r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+    r"\\\"'`<>,;|(){}\[\]，。；、）「」『』“”«»‘’]"
+)
 _CHUNK = re.compile(_CHUNK_CHAR + "{8,600}+")
 _CHUNK_OPENING = re.compile(_CHUNK_CHAR + "{8}")
-_PLAIN = re.compile(r"[A-Za-z]?[a-z]*+(?:[-_./:=$@#*+&?!~]*[A-Z]?[a-z]+)*+[-_./:=$@#*+&?!~]*")
+_JOINTS = "[-_./:=$@#*+&?!~]*"
+_PLAIN_CHARS = rf"[A-Za-z]?[a-z]*+(?:{_JOINTS}[A-Z]?[a-z]+)*+{_JOINTS}"
+_PLAIN = re.compile(_PLAIN_CHARS)
+_CHUNK_REST = re.compile(_CHUNK_CHAR + "{0,600}+")
+_PAST_WORDS = re.compile(
+    rf"(?:{_CHUNK_CHAR.replace('^', '', 1)}++|(?={_CHUNK_CHAR}){_PLAIN_CHARS}(?!{_CHUNK_CHAR})"
+    rf"|{_CHUNK_CHAR}{{1,7}}+(?!{_CHUNK_CHAR}))*+{_CHUNK_CHAR}{{8}}"
+)
 _NAMED = re.compile(r"(?:[A-Za-z_][A-Za-z_.-]{1,30}[0-9]{0,3}[=:]){1,2}")
 _INNER = re.compile(r"[A-Za-z0-9+/_~.%-]{10,}+={0,2}")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -109,10 +121,10 @@ _QUOTED = re.compile(r"(?P<quote>[\"'])(?P<value>[A-Za-z0-9+/_=.-]{20,90})(?P=qu
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 
 
-def find_nearby(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[SecretMatch]:
-    """Every value that looks generated or chosen and stands behind a word for a secret; `held`
-    are the words of ASCII letters in the text."""
-    hits = _hits(lowered, held)
+def find_nearby(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
+    """Every value that looks generated or chosen and stands behind a word for a secret; `found`
+    are the triggers in the text."""
+    hits = _hits(lowered, found)
     for at, (start, end, chosen) in enumerate(hits):
         limit = min(len(text), end + _REACH_CHARS)
         if at + 2 < len(hits):
@@ -121,11 +133,11 @@ def find_nearby(text: str, lowered: str, held: AbstractSet[str]) -> Iterator[Sec
             yield from _behind(text, start, end, limit, chosen=chosen)
 
 
-def _hits(lowered: str, held: AbstractSet[str]) -> list[tuple[int, int, bool]]:
+def _hits(lowered: str, found: int) -> list[tuple[int, int, bool]]:
     """Where the words stand, in order, and whether they are for what people choose."""
-    stems = dict.fromkeys(stem for word in held for stem in _stems_of(word))
-    if not lowered.isascii():
-        stems.update(dict.fromkeys(_BEYOND_ASCII))
+    stems = [stem for stem, hint in _STEMS if found & hint] if found & _ANY_STEM else []
+    if not lowered.isascii() and _LETTERS_BEYOND_ASCII.search(lowered):
+        stems += _BEYOND_ASCII
     hits: list[tuple[int, int, bool]] = []
     for stem in stems:
         chosen = stem in _PEOPLES
@@ -137,13 +149,9 @@ def _hits(lowered: str, held: AbstractSet[str]) -> list[tuple[int, int, bool]]:
     return hits
 
 
-@lru_cache(maxsize=16_384)
-def _stems_of(word: str) -> tuple[str, ...]:
-    """The stems that a text with this word may hold: the same words come again and again."""
-    return tuple(stem for letters, stem in _STEMS if letters in word)
-
-
 def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Iterator[SecretMatch]:
+    if not chosen and not _has_value(text, start, end, limit):
+        return
     after = _label_end(text, start, end, chosen=chosen)
     if after is None:
         return
@@ -171,6 +179,14 @@ def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Ite
             if len(named) > _MOST_GAP_WORDS or not _OTHER.isdisjoint(named):
                 return
             yield SecretMatch("near-secret", first, first + len(value), start, first + len(value))
+
+
+def _has_value(text: str, start: int, end: int, limit: int) -> bool:
+    """Whether anything but words stands near: asked first, since it rarely does."""
+    until = _CHUNK_REST.match(text, limit).end()  # type: ignore[union-attr]
+    if _PAST_WORDS.match(text, end, until) is not None:
+        return True
+    return _QUOTED.search(text, max(0, start - _FRONT_CHARS), start) is not None
 
 
 def _has_name(text: str, after: int, first: int) -> bool:
