@@ -103,6 +103,7 @@ class Talk:
         self.spelled = spelled
         self.history: list[dict[str, Any]] = []
         self.sent: dict[int, bytes] = {}
+        self.told: dict[int, dict[str, Any]] = {}
         self.seen: set[type] = set()
         self.asked_for = self.filled = 0
         self.undone = False
@@ -129,6 +130,7 @@ class Talk:
         self.filled += context.compaction is not None and context.compaction.compacted
         self.seen |= {type(edit) for edit in context.edits}
         self.sent[context.report.turn] = bytes_of(context.request)
+        self.told[context.report.turn] = json.loads(json.dumps(context.report.to_dict()))
         told = answered(n)
         self.history += told
         await memory.observe("s", {**told[-1], "usage": {"input_tokens": 9_000}})
@@ -136,6 +138,16 @@ class Talk:
             done = await memory.compact("s")
             assert done.ok, done.reason  # where the window was full just now, nothing is left to do
             self.asked_for += done.compacted
+
+
+def assert_same(kept: dict[str, Any], told: dict[str, Any]) -> None:
+    """The report of the ledger says what the caller was told when the request was prepared."""
+    names = ("turn", "window_tokens", "limit_tokens", "tokens_before", "tokens_after", "lines")
+    for name in names:
+        assert kept[name] == told[name], name
+    changed = [fate for fate in told["fates"] if fate["fate"] != "kept"]
+    assert kept["fates"] == [{"entry": fate.pop("key"), **fate} for fate in changed]
+    assert kept["recalled"] == [[one["segment"], one["score"]] for one in told["recalled"]]
 
 
 @pytest.mark.parametrize(("spelled", "turns"), [(as_body, TURNS), (as_mapping, TURNS // 2)])
@@ -158,6 +170,8 @@ def test_every_turn_of_a_long_session_is_rebuilt_byte_for_byte(
             assert isinstance(found, Rebuilt)
             assert found.exact, (number, found.missing, found.redacted)
             assert found.body == body, number
+            assert found.report is not None
+            assert_same(json.loads(found.report), talk.told[number])
         await store.close()
 
     asyncio.run(run())

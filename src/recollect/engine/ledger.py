@@ -12,19 +12,27 @@ forgotten or has expired stands as a mark, and `exact` says whether there is any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from recollect.config.settings import Redaction as RedactionSettings
+from recollect.engine.outcomes import OutcomeChain
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
 from recollect.formats.json_text import encode
 from recollect.formats.request import fill_frame, frame_of
 from recollect.formats.stored_records import split_state
+from recollect.formats.turn_records import (
+    read_outcomes,
+    read_report,
+    standing_outcomes,
+    write_outcomes,
+    write_report,
+)
 from recollect.ports import Ledger
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.redaction import redact
@@ -41,6 +49,7 @@ from recollect.values.edit import Carried, Cut, Edit, Insert, Shorten
 from recollect.values.history import Entry, Row, SessionId, SessionState, newest_cut
 from recollect.values.message import EntryKey, MessageId, ToolResult
 from recollect.values.model import FormatName, Request
+from recollect.values.reason import Reason
 from recollect.values.report import Report
 
 _DIGEST_BYTES = 16
@@ -125,6 +134,7 @@ class LastRecord:
     hashes: tuple[PieceHash, ...] = field(default=(), repr=False)
     known: frozenset[PieceHash] = field(default=frozenset(), repr=False)
     """Pieces other than rows that were written already."""
+    outcomes: OutcomeChain = field(default_factory=OutcomeChain, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,20 +161,27 @@ def record_turn(
 
     frame = frame_of(request, as_it_came=as_it_came)
 
+    def add(piece: LedgerPiece) -> PieceHash:
+        if piece.hash not in last.known and forgotten.isdisjoint(piece.about):
+            made[piece.hash] = piece
+        return piece.hash
+
     def named(
         kind: PieceKind, body: bytes, about: tuple[MessageId, ...] = (), *, exact: bool = True
     ) -> PieceHash:
-        piece = _piece(kind, body, about, mask)
-        piece = piece if exact else replace(piece, exact=False)
-        if piece.hash not in last.known and forgotten.isdisjoint(about):
-            made[piece.hash] = piece
-        return piece.hash
+        masked, unchanged = mask.body(body)
+        return add(_piece(kind, masked, about, exact=exact and unchanged))
+
+    def masked_reason(reason: Reason) -> Reason:
+        return reason.masked(lambda text: _masked_word(text, mask))
 
     rows = report.view.rows
     kept = kept_rows(rows, last)
     about = _whose(report)
     added = tuple([named("row", row.raw, about(row)) for row in rows[kept:]])
-    changed = bool(report.new_edits or report.ended_edits)
+    outcomes = last.outcomes.record(
+        report, lambda made: add(_piece("outcomes", write_outcomes(made, masked_reason)))
+    )
     record = TurnRecord(
         session=report.session,
         number=report.turn,
@@ -174,8 +191,8 @@ def record_turn(
         system=None if request.system is None else named("system", request.system),
         tools=None if request.tools is None else named("tools", request.tools),
         rest=named("rest", frame, exact=_gives_it_back(frame, request, as_it_came=as_it_came)),
-        edits=named("edits", _edits_body(report)) if changed else None,
-        report=named("report", _report_body(report, with_fates=changed)),
+        report=add(_piece("report", write_report(report, masked_reason))),
+        outcomes=outcomes.names,
         kept_rows=kept,
         rows=added,
     )
@@ -186,6 +203,7 @@ def record_turn(
             raws=tuple([row.raw for row in rows]),
             hashes=last.hashes[:kept] + added,
             known=frozenset(n for n in (record.system, record.tools, record.rest) if n),
+            outcomes=outcomes,
         ),
     )
 
@@ -209,10 +227,15 @@ def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
     return kept
 
 
+def _masked_word(text: str, mask: TextMask) -> str:
+    """A text that a reason carries, as it may be stored; a lone word in small letters is a code
+    of ours, and never a secret by itself."""
+    return text if text.isalpha() and text.islower() else mask.text(text)
+
+
 def _piece(
-    kind: PieceKind, body: bytes, about: tuple[MessageId, ...], mask: TextMask
+    kind: PieceKind, body: bytes, about: tuple[MessageId, ...] = (), *, exact: bool = True
 ) -> LedgerPiece:
-    body, exact = mask.body(body)
     digest = blake2b(body, digest_size=_DIGEST_BYTES, person=kind.encode()).hexdigest()
     return LedgerPiece(hash=PieceHash(digest), kind=kind, body=body, about=about, exact=exact)
 
@@ -252,53 +275,6 @@ def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
     return tuple(dict.fromkeys([*covered, *(id_ for edit in quoting for id_ in edit.quotes)]))
 
 
-def _edits_body(report: Report) -> bytes:
-    """Which edits began and ended, and why. What they show stands in the rows of this turn and of
-    those before: kept here again, it would double what a turn with a recalled block takes."""
-
-    def written(edit: Edit) -> dict[str, object]:
-        return {
-            "kind": type(edit).__name__,
-            "stage": edit.stage,
-            "anchor": edit.anchor,
-            "turn": edit.turn,
-            "reason": edit.reason.to_dict(),
-        }
-
-    return encode(
-        {
-            "new": [written(edit) for edit in report.new_edits],
-            "ended": [written(edit) for edit in report.ended_edits],
-        }
-    )
-
-
-def _report_body(report: Report, *, with_fates: bool) -> bytes:
-    """What was done and why, without what was said; fates only where they changed.
-
-    A message is named by its `entry`: what stands behind "key" would be taken for a secret.
-    """
-    fates: list[dict[str, Any]] = []
-    for fate in report.fates() if with_fates else ():
-        if fate.fate != "kept":
-            record = fate.to_dict()
-            fates.append({"entry": record.pop("key"), **record})
-    return encode(
-        {
-            "turn": report.turn,
-            "window_tokens": report.window_tokens,
-            "limit_tokens": report.limit_tokens,
-            "tokens_before": report.tokens_before,
-            "tokens_after": report.tokens_after,
-            "calibration_ratio": report.calibration_ratio,
-            "moment": None if report.moment is None else report.moment.kind,
-            "lines": [line.to_dict() for line in report.lines],
-            "fates": fates,
-            "recalled": [list(one) for one in report.recalled],
-        }
-    )
-
-
 GONE = encode({"recollect": "this message is no longer kept: it was forgotten or has expired"})
 """Stands where a message was."""
 GONE_PART = encode("\0recollect: no longer kept")
@@ -320,7 +296,8 @@ class Rebuilt:
     """What stands in it with its secrets masked, named alike."""
     record: TurnRecord
     report: bytes | None = field(default=None, repr=False)
-    """What was done in the turn and why, as JSON; None where it is no longer kept."""
+    """What was done in the turn and why, as JSON, with what became of every message that was not
+    sent as it came; None where it is no longer kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,7 +351,7 @@ async def rebuild_request(store: Ledger, session: SessionId, number: int) -> Reb
     if turn is None:
         return NotRebuilt(reason=await _why_not(store, session, number))
     record = turn.record
-    names = [*turn.rows, record.rest, record.system, record.tools, record.report]
+    names = [*turn.rows, record.rest, record.system, record.tools, record.report, *record.outcomes]
     pieces = await store.pieces(list(dict.fromkeys(name for name in names if name)))
     return _joined(turn, dict(pieces))
 
@@ -420,10 +397,22 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
         missing=tuple(missing),
         redacted=tuple(redacted),
         record=record,
-        report=None
-        if (ledger_piece := pieces.get(record.report or PieceHash(""))) is None
-        else ledger_piece.body,
+        report=_report_of(record, pieces),
     )
+
+
+def _report_of(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bytes | None:
+    """The report of a turn as JSON; None where it is no longer kept, or cannot be read. Of
+    outcomes only those are in it that are kept."""
+    piece = pieces.get(record.report or PieceHash(""))
+    if piece is None:
+        return None
+    try:
+        kept = [pieces[name].body for name in record.outcomes if name in pieces]
+        outcomes = standing_outcomes(map(read_outcomes, kept))
+        return encode(read_report(piece.body, outcomes))
+    except FormatError:
+        return None
 
 
 def _without_frame(

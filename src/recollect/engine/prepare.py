@@ -36,7 +36,7 @@ from recollect.turn.query import (
 )
 from recollect.turn.standing_block import StandResult, stand, standing_tokens
 from recollect.values.compaction import CompactionResult
-from recollect.values.edit import Edit, Insert
+from recollect.values.edit import Edit, Insert, edits_only_in
 from recollect.values.history import SessionState, View, behind_cut
 from recollect.values.message import Text, ToolResult
 from recollect.values.reason import NOT_RUN, Cause, Reason
@@ -537,8 +537,8 @@ def context_of(
         moment=None if draft is None else done.moment,
         query=done.query,
         lines=tuple(boundary.lines),
-        new_edits=_only_in(edits, given.state.edits),
-        ended_edits=_only_in(given.state.edits, edits),
+        new_edits=edits_only_in(edits, given.state.edits),
+        ended_edits=edits_only_in(given.state.edits, edits),
         entries=() if draft is None else draft.entries,
         view=view,
         edits=edits,
@@ -555,13 +555,6 @@ def context_of(
         recalled=done.recalled and _with_shown(done.recalled, shown),
         compaction=compaction,
     )
-
-
-def _only_in(edits: tuple[Edit, ...], others: tuple[Edit, ...]) -> tuple[Edit, ...]:
-    if edits is others:  # the same tuple on most turns, and long
-        return ()
-    known = set(others)
-    return tuple([edit for edit in edits if edit not in known])
 
 
 def _with_shown(recalled: Recalled, shown: frozenset[str]) -> Recalled:
@@ -596,16 +589,16 @@ def _pause_seconds(draft: Draft) -> float | None:
     """Since the last request; None where nothing of it can be in the provider's cache."""
     given = draft.given
     before, edits = given.state.sent_at, draft.edits
-    same = all(isinstance(e, Insert) for e in _only_in(edits, given.state.edits))
-    gone = _only_in(given.state.edits, edits)
+    same = all(isinstance(e, Insert) for e in edits_only_in(edits, given.state.edits))
+    gone = edits_only_in(given.state.edits, edits)
     return given.now - before if before is not None and same and not gone else None
 
 
 def _marked_blocks(draft: Draft) -> tuple[str, ...]:
     """The marks of the blocks in this session, with those of this turn and of what memory tools
     answered in it."""
-    known, before = draft.given.state.blocks, set(draft.given.state.edits)
-    new = [e.text for e in draft.edits if isinstance(e, Insert) and e not in before]
+    known, before = draft.given.state.blocks, draft.given.state.edits
+    new = [e.text for e in edits_only_in(draft.edits, before) if isinstance(e, Insert)]
     parts = [part for reading in draft.read.fresh for part in reading.message.parts]
     results = [part for part in parts if isinstance(part, ToolResult)]
     new += [part.text for part in results if part.recalls is not None]

@@ -19,6 +19,7 @@ import msgspec
 
 from recollect.errors import FormatError
 from recollect.formats.json_text import decode, encode
+from recollect.formats.turn_records import holds_no_text
 from recollect.values.batch import Batch
 from recollect.values.compaction import CompactionResult, Probe
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
@@ -297,6 +298,8 @@ class SoughtText:
     def stands_in(self, held: bytes | str | None) -> bool:
         """Whether it is there."""
         if not held or not self._folded:
+            return False
+        if isinstance(held, bytes) and holds_no_text(held):
             return False
         text = held if isinstance(held, str) else held.decode("utf-8", "replace")
         for _ in range(_LEVELS):

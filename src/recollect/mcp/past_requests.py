@@ -312,7 +312,9 @@ class PastRequests:
                 turn=turn,
                 rebuilt=rebuilt,
                 report=_object(rebuilt.report),
-                fates=await _standing_fates(store, session, [n for n in kept if n <= wanted]),
+                fates=await _standing_fates(
+                    store, session, rebuilt, [n for n in kept if n <= wanted]
+                ),
                 rows=rows,
                 summaries=await _standing_summaries(store, session, wanted, rows),
             )
@@ -338,17 +340,26 @@ class PastRequests:
         return await self._told(answer, is_error=True)
 
 
-async def _standing_fates(store: Store, session: str, turns: Sequence[int]) -> Fates:
-    """What had become of messages by a turn: recorded whenever it changed, and standing since."""
+async def _standing_fates(
+    store: Store, session: str, rebuilt: Rebuilt, turns: Sequence[int]
+) -> Fates:
+    """What had become of messages by a turn. Earlier versions recorded it only with turns that
+    changed it: the last of those holds what stood then."""
+    if rebuilt.record.outcomes:
+        return _by_entry(rebuilt.report)
     for number in reversed(turns[-_MOST_TURNS_BACK:]):
         turn = await store.turn(session, number)
         if turn is None or turn.record.edits is None or turn.record.report is None:
             continue
         pieces = await store.pieces([turn.record.report])
         piece = pieces.get(turn.record.report)
-        fates = _object(piece.body if piece else None).get("fates") or ()
-        return {str(one["entry"]): one for one in fates if one.get("entry")}
+        return _by_entry(piece.body if piece else None)
     return {}
+
+
+def _by_entry(report: bytes | None) -> Fates:
+    fates = _object(report).get("fates") or ()
+    return {str(one["entry"]): one for one in fates if one.get("entry")}
 
 
 async def _standing_summaries(

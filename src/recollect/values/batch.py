@@ -20,9 +20,11 @@ from recollect.values.segment import NewSegment, SegmentId, VectorSet
 
 PieceHash = NewType("PieceHash", str)
 """32 hexadecimal digits over kind and body."""
-PieceKind: TypeAlias = Literal["system", "tools", "row", "edits", "report", "rest", "told"]
+PieceKind: TypeAlias = Literal[
+    "system", "tools", "row", "edits", "report", "rest", "told", "outcomes"
+]
 """What it is of a request; "told" says whom the answer of a memory tool
-quotes, and no turn names it."""
+quotes, and no turn names it. "edits" is of earlier versions, which nothing writes any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,11 @@ class TurnRecord:
     rest: PieceHash | None = None
     """The request without messages, system and tools."""
     edits: PieceHash | None = None
+    """In records of earlier versions: outcomes changed in this turn, and stand in its report."""
     report: PieceHash | None = None
+    outcomes: tuple[PieceHash, ...] = ()
+    """What the outcomes of its messages are read from, the oldest first; earlier versions have
+    none."""
     kept_rows: int = 0
     """How many rows from the start are those of the record before it."""
     rows: tuple[PieceHash, ...] = ()

@@ -7,6 +7,7 @@ them. Nothing here knows how a change is written in a wire format.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -143,6 +144,22 @@ class Cut:
 
 
 Edit: TypeAlias = LeaveOut | Shorten | Insert | Cut
+
+
+def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, ...]:
+    """Those edits that are not among the others.
+
+    From turn to turn most of them are the same objects, and thousands: these are told by that.
+    """
+    if edits is others:
+        return ()
+    same = set(map(id, others))
+    new = [edit for edit in edits if id(edit) not in same]
+    if not new:
+        return ()
+    anchors = {edit.anchor for edit in new}
+    known = {edit for edit in others if edit.anchor in anchors}
+    return tuple([edit for edit in new if edit not in known])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten, StageName
-from recollect.values.history import Composed, Entry, SessionId, View, behind_cut, newest_cut
+from recollect.values.history import Composed, Entry, SessionId, View, newest_cut
 from recollect.values.message import EntryKey, Role
 from recollect.values.model import FormatName
 from recollect.values.reason import Cause, Reason, joined_reasons
@@ -247,37 +248,69 @@ def joined_lines(lines: Sequence[StageLine]) -> str:
     return "; ".join(f"{', '.join(named)}: {text}" for text, named in stages.items())
 
 
-def _fates(entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> tuple[Fate, ...]:
-    as_it_came = {id(row) for row in view.rows if isinstance(row, Entry)}
-    reasons = _reasons(view, edits)
-    shares = _shares(entries, view)
-    cut = newest_cut(edits)
-    behind = behind_cut(entries, edits)
-    own = _own_rows(view)
-    fates: list[Fate] = list(own.get(None, ()))
-    for place, entry in enumerate(entries):
-        why = reasons.get(entry.key, [])
-        if id(entry) in as_it_came:
+class Outcomes:
+    """What became of each message of a request, by its place in the request as it came."""
+
+    __slots__ = ("_as_it_came", "_covered", "_cut", "_cut_place", "_entries", "_reasons", "_shares")
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        view: View,
+        edits: Sequence[Edit],
+        *,
+        asked: AbstractSet[EntryKey] | None = None,
+    ) -> None:
+        """`asked` are the messages that `at` is called for; None for all of them."""
+        self._entries = entries
+        self._as_it_came = {id(row) for row in view.rows if isinstance(row, Entry)}
+        told = edits if asked is None else [edit for edit in edits if edit.anchor in asked]
+        self._reasons = _reasons(view, told)
+        self._shares = _shares(entries, view)
+        self._cut = newest_cut(edits)
+        self._covered: frozenset[str] = frozenset()
+        self._cut_place = 0
+        if self._cut is not None:
+            anchor = self._cut.anchor
+            places = (at for at, entry in enumerate(entries) if entry.key == anchor)
+            self._cut_place = next(places, 0)
+            self._covered = frozenset(self._cut.covers)
+
+    def at(self, place: int) -> Fate:
+        """What became of the message at this place."""
+        entry = self._entries[place]
+        why = self._reasons.get(entry.key, [])
+        if id(entry) in self._as_it_came:
             why = [reason for reason in why if reason.cause is Cause.RESULT_AWAY]
             kind: FateKind = "changed" if why else "kept"
             after, otherwise = entry.tokens, Cause.AS_IT_CAME
-        elif entry.key in shares:
-            kind, after, otherwise = "changed", shares[entry.key], Cause.WITH_NEIGHBOUR
-        elif cut is not None and entry.key in behind:
-            kind, after, why, otherwise = "summarised", 0, [cut.reason], Cause.NOT_SHOWN
+        elif entry.key in self._shares:
+            kind, after, otherwise = "changed", self._shares[entry.key], Cause.WITH_NEIGHBOUR
+        elif self._cut is not None and self._is_behind_cut(place):
+            kind, after, why, otherwise = "summarised", 0, [self._cut.reason], Cause.NOT_SHOWN
         else:
             kind, after, otherwise = "left out", 0, Cause.NOT_SHOWN
-        fates.append(
-            Fate(
-                fate=kind,
-                role=entry.role,
-                reasons=tuple(why) or (Reason(otherwise),),
-                key=entry.key,
-                place=place,
-                tokens_before=entry.tokens,
-                tokens_after=after,
-            )
+        return Fate(
+            fate=kind,
+            role=entry.role,
+            reasons=tuple(why) or (Reason(otherwise),),
+            key=entry.key,
+            place=place,
+            tokens_before=entry.tokens,
+            tokens_after=after,
         )
+
+    def _is_behind_cut(self, place: int) -> bool:
+        """As `behind_cut` says it of all of them."""
+        entry = self._entries[place]
+        return place < self._cut_place and entry.id in self._covered and entry.role != "system"
+
+
+def _fates(entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> tuple[Fate, ...]:
+    outcomes, own = Outcomes(entries, view, edits), own_rows(view)
+    fates: list[Fate] = list(own.get(None, ()))
+    for place, entry in enumerate(entries):
+        fates.append(outcomes.at(place))
         fates.extend(own.get(entry.key, ()))
     return tuple(fates)
 
@@ -303,18 +336,19 @@ def _add(reasons: dict[EntryKey, list[Reason]], key: EntryKey, reason: Reason) -
 
 def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:
     """What of a composed row's tokens each of its sources accounts for."""
-    weight = {entry.key: entry.tokens for entry in entries}
+    composed = [row for row in view.rows if isinstance(row, Composed) and row.sources]
+    sources = {key for row in composed for key in row.sources}
+    weight = {entry.key: entry.tokens for entry in entries if entry.key in sources}
     shares: dict[EntryKey, int] = {}
-    for row in view.rows:
-        if isinstance(row, Composed) and row.sources:
-            total = sum(weight.get(key, 0) for key in row.sources) or 1
-            for key in row.sources:
-                part = row.tokens * weight.get(key, 0) // total
-                shares[key] = shares.get(key, 0) + part
+    for row in composed:
+        total = sum(weight.get(key, 0) for key in row.sources) or 1
+        for key in row.sources:
+            part = row.tokens * weight.get(key, 0) // total
+            shares[key] = shares.get(key, 0) + part
     return shares
 
 
-def _own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
+def own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
     """Rows of our own, by the last incoming message shown before them."""
     own: dict[EntryKey | None, list[Fate]] = {}
     last: EntryKey | None = None

@@ -40,7 +40,7 @@ _NUMBERS: Final = """
 _BACKWARDS: Final = """
     SELECT session, number, at, format, model, system_hash AS system, tools_hash AS tools,
            rest_hash AS rest, edits_hash AS edits, report_hash AS report, kept_rows,
-           row_hashes AS rows
+           row_hashes AS rows, outcome_hashes AS outcomes
     FROM recollect.turns WHERE space_id = %s AND session = %s AND number <= %s
     ORDER BY number DESC LIMIT %s
 """
@@ -68,11 +68,13 @@ _HAND_ON: Final = """
 """
 _EXPIRE: Final = """
     DELETE FROM recollect.turns WHERE space_id = %s AND at < %s
-    RETURNING row_hashes || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
+    RETURNING row_hashes || outcome_hashes
+        || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
 """
 _DROP_TURNS: Final = """
     DELETE FROM recollect.turns WHERE space_id = %s AND session = ANY(%s::text[])
-    RETURNING row_hashes || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
+    RETURNING row_hashes || outcome_hashes
+        || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
 """
 _DROP_PIECES: Final = """
     DELETE FROM recollect.pieces AS p
@@ -80,7 +82,7 @@ _DROP_PIECES: Final = """
         SELECT FROM recollect.turns AS t
         WHERE t.space_id = %(space)s AND (
             p.hash IN (t.system_hash, t.tools_hash, t.rest_hash, t.edits_hash, t.report_hash)
-            OR p.hash = ANY(t.row_hashes)
+            OR p.hash = ANY(t.row_hashes) OR p.hash = ANY(t.outcome_hashes)
         )
     ) RETURNING 1
 """
@@ -109,7 +111,7 @@ async def _backwards(work: Transaction, session: str, number: int) -> list[TurnR
         below = turn_records[-1].number - 1 if turn_records else number
         given = (work.space_id, session, below, _AT_ONCE)
         some = [
-            TurnRecord(**{**row, "rows": tuple(row["rows"])})
+            TurnRecord(**{**row, "rows": tuple(row["rows"]), "outcomes": tuple(row["outcomes"])})
             for row in await work.records(_BACKWARDS, given)
         ]
         turn_records += some
@@ -319,15 +321,16 @@ _ADD_PIECES: Final = """
 """
 _ADD_TURNS: Final = """
     INSERT INTO recollect.turns (space_id, session, number, at, format, model, system_hash,
-        tools_hash, rest_hash, edits_hash, report_hash, kept_rows, row_hashes)
+        tools_hash, rest_hash, edits_hash, report_hash, kept_rows, row_hashes, outcome_hashes)
     SELECT c.space_id, u.session, u.number, u.at, u.format, u.model, u.system_hash, u.tools_hash,
            u.rest_hash, u.edits_hash, u.report_hash, u.kept_rows,
-           ARRAY(SELECT json_array_elements_text(u.row_hashes::json))
+           ARRAY(SELECT json_array_elements_text(u.row_hashes::json)),
+           ARRAY(SELECT json_array_elements_text(u.outcome_hashes::json))
     FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
     CROSS JOIN unnest(%s::text[], %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::text[],
-        %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[])
+        %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::text[])
         AS u (session, number, at, format, model, system_hash, tools_hash, rest_hash,
-              edits_hash, report_hash, kept_rows, row_hashes)
+              edits_hash, report_hash, kept_rows, row_hashes, outcome_hashes)
     ON CONFLICT DO NOTHING
 """
 
@@ -350,9 +353,11 @@ async def add_turns(work: Transaction, given: Sequence[TurnRecord]) -> None:
     """Record turns; what is recorded stays."""
     rows = [
         (turn.session, turn.number, turn.at, turn.format, turn.model, turn.system, turn.tools,
-         turn.rest, turn.edits, turn.report, turn.kept_rows, json_list(turn.rows))
+         turn.rest, turn.edits, turn.report, turn.kept_rows, json_list(turn.rows),
+         json_list(turn.outcomes))
         for turn in given
     ]  # fmt: skip
     if rows:
-        kinds: tuple[Kind, ...] = (texts, int8s, float8s, *[texts] * 7, int8s, texts)
+        hashes: tuple[Kind, ...] = (texts,) * 7
+        kinds: tuple[Kind, ...] = (texts, int8s, float8s, *hashes, int8s, texts, texts)
         await work.send(_ADD_TURNS, (work.space_id, *columns(rows, *kinds)))

@@ -48,6 +48,7 @@ _HAND_ON: Final = "UPDATE turn SET kept_rows = ?, rows = ? WHERE session = ? AND
 _DROP_PIECES: Final = "DELETE FROM piece WHERE hash IN (SELECT value FROM json_each(?))"
 _PIECES_ABOUT: Final = "SELECT hash, about FROM piece WHERE about IS NOT NULL"
 
+_HASH_CHARS: Final = 32
 _NAMED: Final = ("system", "tools", "rest", "edits", "report")
 """What a head names besides rows."""
 
@@ -69,6 +70,8 @@ def add_turns(db: Database, turns: Sequence[TurnRecord], *, but_of: str | None) 
         if turn.session == but_of:
             continue
         head = {name: getattr(turn, name) for name in ("format", "model", *_NAMED)}
+        if turn.outcomes:
+            head["outcomes"] = "".join(turn.outcomes)
         packed = json.dumps({name: value for name, value in head.items() if value is not None})
         session = session_number(db, turn.session)
         rows = pack_ids(turn.rows) or b""
@@ -198,14 +201,22 @@ def _ids(packed: bytes | str | None) -> list[str]:
 def _named_by(head: str) -> list[str]:
     try:
         row = json.loads(head)
-        return [row[name] for name in _NAMED if name in row]
+        return [*[row[name] for name in _NAMED if name in row], *_outcomes(row)]
     except (ValueError, TypeError):
         return []
+
+
+def _outcomes(head: Mapping[str, Any]) -> tuple[PieceHash, ...]:
+    """The names of pieces, which are joined in the head."""
+    joined = head.get("outcomes", "")
+    names = [joined[at : at + _HASH_CHARS] for at in range(0, len(joined), _HASH_CHARS)]
+    return tuple(map(PieceHash, names))
 
 
 def _record(session: str, row: tuple[Any, ...]) -> TurnRecord:
     number, at, kept, head, rows = row
     stored_row = json.loads(head)
+    stored_row["outcomes"] = _outcomes(stored_row)
     return TurnRecord(
         session=session,
         number=number,

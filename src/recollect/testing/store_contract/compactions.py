@@ -454,6 +454,25 @@ async def _rows(store: Store, number: int, session: str = SESSION) -> tuple[Piec
     return turn.rows
 
 
+async def outcomes_outlive_the_turn_that_recorded_them(spaces: Spaces) -> None:
+    """Records that a later turn rests on stay when the turn that made them expires; so does their
+    order. The last turn that names one takes it along."""
+    store = await spaces.open()
+    outcomes = [piece(f"outcomes {number}", kind="outcomes") for number in range(3)]
+    for number in range(1, 4):
+        batch = _turn(number, kept=0, rows=_ROWS[:1])
+        record = replace(batch.turns[0], outcomes=_hashes(outcomes[:number]))
+        added = (*batch.pieces, outcomes[number - 1])
+        await store.write(replace(batch, pieces=added, turns=(record,)))
+    assert await store.expire(before=START + 3) == 2
+    turn = await store.turn(SESSION, 3)
+    assert turn is not None
+    assert turn.record.outcomes == _hashes(outcomes)
+    assert len(await store.pieces(_hashes(outcomes))) == 3
+    await store.expire(before=START + 4)
+    assert not await store.pieces(_hashes(outcomes))
+
+
 async def pieces_are_stored_once(spaces: Spaces) -> None:
     """A piece that several turns name is stored once, and comes back byte by byte."""
     store = await spaces.open()
