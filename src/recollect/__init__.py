@@ -36,11 +36,16 @@ if TYPE_CHECKING:
     from recollect.values.model import Answer as Answer
     from recollect.values.model import Prompt as Prompt
     from recollect.values.report import Report as Report
+    from recollect.values.segment import StoredMessage as StoredMessage
+    from recollect.values.upkeep import Certificate as Certificate
+    from recollect.values.upkeep import SessionSummary as SessionSummary
+    from recollect.values.upkeep import Stats as Stats
     from recollect.wiring import open_blocking_memory as open_blocking_memory
     from recollect.wiring import open_memory as open_memory
 
 _EXPORTS = {
     "Answer": "recollect.values.model",
+    "Certificate": "recollect.values.upkeep",
     "CompactionResult": "recollect.values.compaction",
     "Model": "recollect.ports",
     "Prompt": "recollect.values.model",
@@ -54,6 +59,9 @@ _EXPORTS = {
     "Report": "recollect.values.report",
     "Session": "recollect.engine",
     "SessionState": "recollect.values.history",
+    "SessionSummary": "recollect.values.upkeep",
+    "Stats": "recollect.values.upkeep",
+    "StoredMessage": "recollect.values.segment",
     "Settings": "recollect.config",
     "load_settings": "recollect.config",
     "read_state": "recollect.formats.stored_records",

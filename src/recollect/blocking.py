@@ -12,23 +12,23 @@ import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from recollect.compaction.cut import UndoResult
 from recollect.engine import Context, Engine, Observation, Session
 from recollect.engine.hooks import Hook, HookName
-from recollect.engine.keeper import HandedOver, IngestCounts
-from recollect.ports import Spool, Store
+from recollect.engine.keeper import IngestCounts
+from recollect.ports import Spool
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.fact import Fact, FactType, MadeBy
 from recollect.values.history import SessionId, SessionState
 from recollect.values.message import MessageId
 from recollect.values.model import FormatName
 from recollect.values.recall import Recalled
-from recollect.values.segment import SegmentId, Trust
-from recollect.values.upkeep import Certificate, ForgetOrder
+from recollect.values.segment import SegmentId, StoredMessage, Trust
+from recollect.values.upkeep import Certificate, ForgetOrder, SessionSummary, Stats
 
 if TYPE_CHECKING:  # they bring the rules of extraction along, which most processes never need
     from recollect.engine.facts.book import FactBook
@@ -59,14 +59,6 @@ class BlockingEngine:
     def end(self, session: Session | SessionId) -> None:
         """As `Engine.end`."""
         self.engine.end(session)
-
-    def abandon(self, session: SessionId) -> None:
-        """As `Engine.abandon`, in the thread of its loop."""
-
-        async def abandoned() -> None:
-            self.engine.abandon(session)
-
-        self._wait(abandoned())
 
     def prepare(
         self,
@@ -163,12 +155,6 @@ class BlockingEngine:
         """As `Engine.facts`, waited for."""
         return BlockingFactBook(self._wait(self.engine.facts(session)), self._wait)
 
-    def hand_over(
-        self, session: Session | SessionId, seconds: float | None = None
-    ) -> HandedOver | None:
-        """As `Engine.hand_over`, waited for."""
-        return self._wait(self.engine.hand_over(session, seconds))
-
     def ingest(
         self,
         session: SessionId,
@@ -183,17 +169,56 @@ class BlockingEngine:
             self.engine.ingest(session, messages, format=format, batch=batch, said_at=said_at)
         )
 
-    def look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
-        """As `Engine.look_up`, waited for."""
-        return self._wait(self.engine.look_up(question))
+    def sessions(self) -> tuple[SessionSummary, ...]:
+        """As `Engine.sessions`, waited for."""
+        return self._wait(self.engine.sessions())
 
-    def wake_jobs(self, due_at: float | None = None) -> None:
-        """As `Engine.wake_jobs`."""
+    def messages(
+        self,
+        session: Session | SessionId,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> tuple[StoredMessage, ...]:
+        """As `Engine.messages`, waited for."""
+        return self._wait(
+            self.engine.messages(session, after=after, limit=limit, newest_first=newest_first)
+        )
 
-        async def wake() -> None:
-            self.engine.wake_jobs(due_at)
+    def stats(self) -> Stats:
+        """As `Engine.stats`, waited for."""
+        return self._wait(self.engine.stats())
 
-        self._wait(wake())
+    def forget(
+        self,
+        *,
+        messages: Sequence[str] = (),
+        sessions: Sequence[SessionId] = (),
+        facts: Sequence[str] = (),
+        matching: str | None = None,
+        pattern: str | None = None,
+        said_after: float | None = None,
+        said_before: float | None = None,
+    ) -> Certificate:
+        """As `Engine.forget`, waited for."""
+        return self._wait(
+            self.engine.forget(
+                messages=messages,
+                sessions=sessions,
+                facts=facts,
+                matching=matching,
+                pattern=pattern,
+                said_after=said_after,
+                said_before=said_before,
+            )
+        )
+
+    def delete_space(self) -> Certificate:
+        """As `Engine.delete_space`, waited for; then stop the background thread."""
+        certificate = self._wait(self.engine.delete_space())
+        self.close()
+        return certificate
 
     def search(
         self,

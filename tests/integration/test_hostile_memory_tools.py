@@ -178,7 +178,7 @@ async def attacked(folder: Path, attack: Attack) -> tuple[MemoryAnswer, Any, Any
             tools = memory_tools(memory, answer_tokens=ANSWER_TOKENS)
             answer = await asyncio.wait_for(tools.call(name, arguments(known)), SECONDS)
             after = await stored(memory)
-            tokens = memory.weigher.text(answer.text)
+            tokens = memory._weigher.text(answer.text)
         assert await stored(other) == (foreign_ids, foreign_facts)
         return answer, before, after, tokens
 

@@ -141,8 +141,8 @@ def test_values_come_back_exactly_and_outlast_the_process(anywhere: Path | str) 
         assert again.updated_at > first.updated_at
         assert [item.key for item in store.search(ADA)] == [first.key, "empty"], "newest first"
         assert store.search(ADA)[1].value == {}
-        assert memory.look_up(lambda kept: kept.stats()).segments == 2, "a segment for each item"
-        assert memory.look_up(lambda kept: kept.check()).problems == ()
+        assert _asked(memory, lambda kept: kept.stats()).segments == 2, "a segment for each item"
+        assert _asked(memory, lambda kept: kept.check()).problems == ()
         store.delete(ADA, first.key)
         store.delete(ADA, "empty")
         assert store.list_namespaces() == []
@@ -236,8 +236,8 @@ def test_what_cannot_be_done_is_refused_before_anything_changes(memory: Blocking
 def test_what_was_forgotten_stays_forgotten(memory: BlockingEngine) -> None:
     store = RecollectStore(memory)
     store.put(ADA, "crane", {"text": "red"})
-    segment = memory.look_up(lambda kept: kept.page())[0].segment
-    memory.look_up(lambda kept: kept.forget(ForgetOrder(at=1.0, segments=(segment.id,))))
+    segment = _asked(memory, lambda kept: kept.page())[0].segment
+    _asked(memory, lambda kept: kept.forget(ForgetOrder(at=1.0, segments=(segment.id,))))
     assert store.get(ADA, "crane") is None
     store.put(ADA, "crane", {"text": "blue"})
     with pytest.raises(StoreError, match="forgotten"):
@@ -245,7 +245,7 @@ def test_what_was_forgotten_stays_forgotten(memory: BlockingEngine) -> None:
     kept = store.get(ADA, "crane")
     assert kept is not None
     assert kept.value == {"text": "blue"}, "what stood there stays"
-    memory.look_up(lambda kept: kept.forget(ForgetOrder(at=1.0, sessions=(segment.session,))))
+    _asked(memory, lambda kept: kept.forget(ForgetOrder(at=1.0, sessions=(segment.session,))))
     assert store.search(()) == []
     store.put(ADA, "crane", {"text": "green"})
     assert [item.value for item in store.search(ADA)] == [{"text": "green"}]
@@ -260,7 +260,7 @@ def test_an_update_that_breaks_off_loses_neither_value(
     async def fails(*_: Any, **__: Any) -> int:
         raise StoreError("the disk is full")
 
-    kept = type(memory.look_up(_itself))
+    kept = type(_asked(memory, _itself))
     with monkeypatch.context() as broken:
         broken.setattr(kept, "withdraw", fails)
         with pytest.raises(StoreError):
@@ -268,7 +268,11 @@ def test_an_update_that_breaks_off_loses_neither_value(
     assert [item.value for item in store.search(ADA, query="red")] == [{"text": "blue"}]
     store.put(ADA, "crane", {"text": "green"})
     assert [item.value for item in store.search(ADA)] == [{"text": "green"}]
-    assert memory.look_up(lambda kept: kept.stats()).segments == 1
+    assert _asked(memory, lambda kept: kept.stats()).segments == 1
+
+
+def _asked(memory: BlockingEngine, question: Any) -> Any:
+    return memory.submit(memory.engine._look_up(question)).result()
 
 
 async def _itself(store: Any) -> Any:
@@ -289,7 +293,7 @@ def test_many_at_once(anywhere: Path | str) -> None:
         left = stores[0].search(ADA)
         assert len(left) == 1
         assert left[0].value["number"] in range(12)
-        assert one.look_up(lambda kept: kept.stats()).segments == 1
+        assert _asked(one, lambda kept: kept.stats()).segments == 1
 
 
 class _State(TypedDict):

@@ -111,7 +111,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Memory:
             told = {"role": "user", "content": FOREIGN}
             await other.prepare("s", {"model": "m", "max_tokens": 9, "messages": [told]})
             await other.settle(10)
-            (one,) = await other.look_up(lambda opened: opened.page())
+            (one,) = await other._look_up(lambda opened: opened.page())
             kept = await memory_tools(other).call("memory_store", {"text": FOREIGN})
             fact = re.findall(r"\[([0-9a-f]{24})\]", kept.text)[0]
             return Memory(store, one.segment.id, fact)
@@ -401,22 +401,22 @@ def test_answers_are_known_to_another_process_and_forgetting_reaches_them(
                 said.append({"role": "user", "content": [result]})
             await gateway.prepare("s", request(said))
             await gateway.settle(10)
-            kept = await gateway.look_up(lambda opened: opened.page(limit=100))
+            kept = await gateway._look_up(lambda opened: opened.page(limit=100))
             texts = [one.segment.text for one in kept]
             assert [text for text in texts if "Kestrel" in text] == [DECIDED]
             assert not any(TOOL_OPENING in text for text in texts)
             assert not (await gateway.search("zebra")).passages  # nor what was looked for
-            sent = await gateway.look_up(lambda opened: rebuild_request(opened, "s", 2))
+            sent = await gateway._look_up(lambda opened: rebuild_request(opened, "s", 2))
             assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" in sent.body
             book = await gateway.facts()
             gone = [one.segment.id for one in kept if one.segment.text == DECIDED]
             await book.forget(ForgetOrder(at=time.time(), segments=tuple(gone)))
-            sent = await gateway.look_up(lambda opened: rebuild_request(opened, "s", 2))
+            sent = await gateway._look_up(lambda opened: rebuild_request(opened, "s", 2))
             assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" not in sent.body
         async with open_memory(space=SPACE, store=store, settings=SETTINGS) as later:
             await later.prepare("s", request([*said, {"role": "user", "content": "go on"}]))
             await later.settle(10)
-            sent = await later.look_up(lambda opened: rebuild_request(opened, "s", 3))
+            sent = await later._look_up(lambda opened: rebuild_request(opened, "s", 3))
             assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" not in sent.body
 
     asyncio.run(talk())
@@ -681,7 +681,7 @@ def test_what_was_asked_before_the_end_is_answered(
 
 async def _all_said(store: Path, space: str) -> str:
     async with open_memory(space=space, store=store, settings=SETTINGS) as opened:
-        page = await opened.look_up(lambda one: one.page(limit=1000))
+        page = await opened._look_up(lambda one: one.page(limit=1000))
         return "\n".join(one.segment.text for one in page)
 
 

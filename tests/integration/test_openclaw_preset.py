@@ -23,6 +23,7 @@ from click.testing import CliRunner
 from tests.unit.config.test_recall_settings_act import Clock
 
 from recollect import open_memory
+from recollect.config.settings import Preset
 from recollect.engine.session import Context
 from recollect.search.openclaw import WarmIndex, WarmMessage, Weights, words_of
 from recollect.surfaces.cli import main
@@ -468,7 +469,7 @@ def test_what_is_forgotten_leaves_the_index_in_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["recollect", "openclaw"])
 def test_a_transformer_that_is_not_here_stops_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: Preset
 ) -> None:
     """Outside the preset recall goes by words, under it by hash vectors; both say so."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "no models"))

@@ -55,6 +55,7 @@ def test_the_exported_names_are_these() -> None:
     assert set(recollect.__all__) == {
         "Answer",
         "BlockingEngine",
+        "Certificate",
         "CompactionResult",
         "Context",
         "Engine",
@@ -67,7 +68,10 @@ def test_the_exported_names_are_these() -> None:
         "Report",
         "Session",
         "SessionState",
+        "SessionSummary",
         "Settings",
+        "Stats",
+        "StoredMessage",
         "__version__",
         "load_settings",
         "open_blocking_memory",

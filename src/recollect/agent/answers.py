@@ -115,7 +115,7 @@ async def receipt_text(engine: Engine, session: str, wanted: str, *, elsewhere: 
     if wanted and not wanted.isdigit():
         return "A compaction is named by its number: /receipt 2"
     await engine.settle()
-    records = await engine.look_up(lambda store: store.compactions(session))
+    records = await engine._look_up(lambda store: store.compactions(session))
     if not records:
         return "No compaction of this session is kept."
     numbers = [record.number for record in records]
@@ -160,14 +160,14 @@ async def replay_text(engine: Engine, session: str, wanted: str, *, elsewhere: s
         return "A turn is named by its number: /replay 3; /replay lists those that are kept."
     await engine.settle()
     if not wanted:
-        turns = await engine.look_up(lambda store: kept_turns(store, session))
+        turns = await engine._look_up(lambda store: kept_turns(store, session))
         if not turns:
             return "No turn of this session is in the ledger."
         lines = [f"{turn.turn:>5}  {when(turn.at)}  {one_line(turn.said)}" for turn in turns]
         left = len(lines) - MOST_LISTED
         older = [f"… {left} older ones: {elsewhere} --list"] if left > 0 else []
         return "\n".join([*older, *lines[-MOST_LISTED:]])
-    found = await engine.look_up(lambda store: rebuild_request(store, session, int(wanted)))
+    found = await engine._look_up(lambda store: rebuild_request(store, session, int(wanted)))
     if isinstance(found, NotRebuilt):
         return f"That turn cannot be shown: {found.reason}."
     state = "as it was sent" if found.exact else "not exact: parts are masked or no longer kept"

@@ -379,7 +379,7 @@ async def _beside_facts(scope: MemoryScope) -> str:
     await scope.engine._read_files()
     files: list[str] = []
     said = sessions = 0
-    for summary in await scope.engine.look_up(lambda store: store.sessions()):
+    for summary in await scope.engine._look_up(lambda store: store.sessions()):
         if summary.session.startswith(FILE_SESSIONS):
             path = one_line(summary.session.removeprefix(FILE_SESSIONS))
             files.append(f"  {path}: {summary.segments} sections")

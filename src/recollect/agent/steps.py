@@ -503,7 +503,7 @@ class TurnSteps:
             seconds=max(0.0, self.clock.now() - (conversation.began or self.clock.now())),
             spending=spending_of(conversation.transcript.entries, prices),
             reported_tokens=None if last is None else reported_tokens(last.reply),
-            request=request_context(made, which, self.engine.weigher),
+            request=request_context(made, which, self.engine._weigher),
         )
 
     def _body(self) -> tuple[dict[str, Any], WireHistory, tuple[PiShown, ...]]:
@@ -555,7 +555,7 @@ class TurnSteps:
         spent = result.spent
         if spent.input_tokens or spent.output_tokens:
             usage = Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
-            await self._keep_spent("summary", self.engine.summary_model, usage)
+            await self._keep_spent("summary", self.engine._summary_model, usage)
         return Compacted(result=result, entry_id=entry_id)
 
     async def _keep_spent(self, purpose: SidePurpose, model: str, usage: Usage) -> None:

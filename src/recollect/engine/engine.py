@@ -33,16 +33,19 @@ from recollect.engine.session import (
     Observation,
     Session,
     check_format,
+    check_order,
     check_reply,
     check_session_name,
     check_space_name,
+    check_state,
     checked_messages,
     checked_request,
+    listed_message,
     load,
 )
 from recollect.engine.told_answers import ToldAnswers
 from recollect.engine.watch import Watching, watched
-from recollect.errors import StaleSession, StoreError
+from recollect.errors import StaleSession, StoreError, StoreUnavailable
 from recollect.formats.codec import CODECS, format_of
 from recollect.formats.json_text import encode
 from recollect.formats.replies import StreamedReply
@@ -65,6 +68,8 @@ from recollect.values.model import FormatName, ModelUse, Request
 from recollect.values.reason import Cause, Reason
 from recollect.values.recall import Recalled, RecallRequest
 from recollect.values.report import Outcome
+from recollect.values.segment import SegmentId, StoredMessage
+from recollect.values.upkeep import Certificate, ForgetOrder, SessionSummary, Stats
 
 if TYPE_CHECKING:
     from recollect.engine.facts.book import FactBook
@@ -111,8 +116,10 @@ class Engine:
         cascades: Sequence[Cascade] = (),
         deployment_secret: bytes = b"",
         off_the_loop: bool = False,
+        delete_stored: Callable[[], Awaitable[Certificate]] | None = None,
     ) -> None:
-        """`off_the_loop` runs pure stages in a thread, as servers want it.
+        """`off_the_loop` runs pure stages in a thread, as servers want it. `delete_stored` removes
+        all that is stored of the space.
 
         Without an `archive` nothing is kept, without a `model` nothing is compacted;
         `open_memory` gives it both.
@@ -123,6 +130,7 @@ class Engine:
         self._jobs, self._files = jobs, files
         self._embedders = tuple(embedder.name for embedder in embedders)
         self._cascades = tuple(cascades)
+        self._delete_stored = delete_stored
         self._beside = beside or BackgroundNotes()
         self._clock = clock or SystemClock()
         self._recaller, self._model = recaller, model
@@ -132,7 +140,7 @@ class Engine:
         """Reads what is stored, whether or not anything new may be kept."""
         self._keeper = self._stored if self.settings.ingest.enabled else None
         count = counter.count_text if counter else None
-        self.weigher = Weigher(self.settings.tokens.counter, count=count)
+        self._weigher = Weigher(self.settings.tokens.counter, count=count)
         """Counts tokens as reports do, before calibration."""
         self._compactor = Compactor(
             self.settings,
@@ -151,7 +159,7 @@ class Engine:
         self._observer = Observer(
             self.settings,
             secret=self._secret,
-            weigher=self.weigher,
+            weigher=self._weigher,
             clock=self._clock,
             reader=self._stored,
             keeper=self._keeper,
@@ -166,12 +174,12 @@ class Engine:
         self._watch_part = Part("watched stream")
         self._closed = False
         self._told = ToldAnswers(self._secret)
-        self.summary_model = "" if self._model is None else self._model.name
+        self._summary_model = "" if self._model is None else self._model.name
         """The name of the model that summarises; empty where none does."""
         self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
 
     def _reader(self, archive: DurableArchive, embedders: Sequence[Embedder]) -> SessionKeeper:
-        archive.jobs_due = self.wake_jobs
+        archive.jobs_due = self._wake_jobs
         return SessionKeeper(
             archive,
             self.settings,
@@ -189,6 +197,7 @@ class Engine:
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """The session of this name; `state` continues one that was kept elsewhere."""
         check_session_name(id)
+        check_state(state)
         known = self._sessions.get(id)
         if known is None or state is not None:
             self._check_open()  # those that there were can be looked at
@@ -201,7 +210,7 @@ class Engine:
         self._sessions.pop(name, None)
         self._compactor.part.forget(whose=name)
 
-    def abandon(self, session: SessionId) -> None:
+    def _abandon(self, session: SessionId) -> None:
         """Let go of a session whose request was not answered, and cut off what is written of it and
         the compaction that it waited for:
         another process may go on with it, and what is here would be older than what is stored."""
@@ -212,7 +221,7 @@ class Engine:
             if self._keeper is not None:
                 self._keeper.abandon(handle.keeping)
 
-    async def hand_over(
+    async def _hand_over(
         self, session: Session | SessionId, seconds: float | None = None
     ) -> HandedOver | None:
         """Let go of a session when all of it is kept, so that any process may go on with it.
@@ -268,7 +277,7 @@ class Engine:
             codec = CODECS[format or format_of(raws)]
             key = ROOT if batch is None else batch_root(batch, self._secret)
             entries = []
-            for reading in read(raws, codec, self._secret, self.weigher, LastRequest()).fresh:
+            for reading in read(raws, codec, self._secret, self._weigher, LastRequest()).fresh:
                 key = chain(key, reading.id)
                 entries.append(enter(reading, key))
             return entries
@@ -464,8 +473,8 @@ class Engine:
         if self._files is not None:
             await self._files.first_look()
 
-    def wake_jobs(self, due_at: float | None = None) -> None:
-        """There are jobs to do at that time, or may be now: who writes through `look_up` says so.
+    def _wake_jobs(self, due_at: float | None = None) -> None:
+        """There are jobs to do at that time, or may be now: who writes through `_look_up` says so.
 
         Returns at once; where a worker runs the jobs nothing happens.
         """
@@ -599,7 +608,96 @@ class Engine:
             session=session,
         )
 
-    async def look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
+    async def sessions(self) -> tuple[SessionSummary, ...]:
+        """List the sessions that are stored, oldest first; memory files are listed as `file:…`."""
+        await self._let_arrive()
+        return await self._look_up(lambda store: store.sessions())
+
+    async def messages(
+        self,
+        session: Session | SessionId,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> tuple[StoredMessage, ...]:
+        """List a session's stored messages in order, `limit` of them.
+
+        `after` is the `place` of the last message you have: the list continues behind it. With
+        `newest_first` it goes back in time, and `after` is the place to stay before. Messages that
+        were forgotten, or left out as a copy of a recalled block, are not listed.
+        """
+        name = session.id if isinstance(session, Session) else check_session_name(session)
+        await self._let_arrive()
+        page = await self._look_up(
+            lambda store: store.page(
+                after=after, limit=limit, session=name, descending=newest_first
+            )
+        )
+        return tuple(listed_message(one) for one in page)
+
+    async def stats(self) -> Stats:
+        """Count what the space holds: messages, passages, vectors, facts, sessions, bytes."""
+        await self._let_arrive()
+        return await self._look_up(lambda store: store.stats())
+
+    async def forget(
+        self,
+        *,
+        messages: Sequence[str] = (),
+        sessions: Sequence[SessionId] = (),
+        facts: Sequence[str] = (),
+        matching: str | None = None,
+        pattern: str | None = None,
+        said_after: float | None = None,
+        said_before: float | None = None,
+    ) -> Certificate:
+        """Forget permanently, in the store, the spool and the caches of this machine.
+
+        `messages` and `facts` are ids; `matching` means every message and fact that contains this
+        text, `pattern` every one that a regular expression matches. `sessions`, `said_after` and
+        `said_before` mean the messages of these sessions and times; given together, those that
+        all of them name. A message that was forgotten stays out if a client sends it again. The
+        certificate counts what was removed, and names what it cannot reach.
+        """
+        order = ForgetOrder(
+            at=self._clock.now(),
+            segments=tuple(SegmentId(one) for one in messages),
+            sessions=tuple(check_session_name(one) for one in sessions),
+            matching=matching,
+            pattern=pattern,
+            said_after=said_after,
+            said_before=said_before,
+        )
+        check_order(order, facts)
+        book = await self.facts()
+        if facts:
+            named = await book.order_to_forget(facts)
+            order = replace(order, facts=named.facts)
+        if await self._let_arrive():
+            raise StoreUnavailable("messages are waiting for the store: try again when it is back")
+        return await book.forget(order)
+
+    async def delete_space(self) -> Certificate:
+        """Delete the whole space, as when a user leaves: all that its store holds, what waits in
+        the spool of this machine, and cached vectors. Closes this memory.
+
+        Other processes must have closed the space. On PostgreSQL, space names of tenants are the
+        service's to delete.
+        """
+        self._check_open()
+        if self._delete_stored is None:
+            raise StoreError(
+                "this memory does not own its store: delete the space where the store was opened"
+            )
+        await self.close()
+        return await self._delete_stored()
+
+    async def _let_arrive(self) -> int:
+        """Wait for what is being written, within the deadline of a turn; how many batches wait."""
+        return await self.settle(self.settings.turn.deadline_seconds)
+
+    async def _look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
         """Ask the store something: what was compacted, what was sent at a turn, which sessions.
 
         StoreError where nothing is kept here, or the store does not answer in time.
@@ -638,7 +736,7 @@ class Engine:
             scope="space" if only is None else "session",
             now=self._clock.now(),
             budget_tokens=budget_tokens,
-            count_tokens=self.weigher.text,
+            count_tokens=self._weigher.text,
             asks="past",
             on_purpose=True,
             said_after=said_after,
@@ -803,7 +901,7 @@ class Engine:
             fixed_tokens=fixed_tokens,
             limits=limits,
             window_source=window.source,
-            weigher=self.weigher,
+            weigher=self._weigher,
             secret=self._secret,
             now=self._clock.now(),
             mask=TextMask(self.settings.redaction, handle.keeping.secrets),
@@ -825,7 +923,7 @@ class Engine:
             if len(self._fixed) >= KNOWN_PROMPTS:
                 self._fixed.clear()
             texts = [raw.decode("utf-8", "replace") for raw in known if raw]
-            self._fixed[known] = sum(self.weigher.text(text) for text in texts)
+            self._fixed[known] = sum(self._weigher.text(text) for text in texts)
         return self._fixed[known]
 
 

@@ -103,7 +103,7 @@ class ItemStore:
     async def get(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, StoredItem]:
         """These items, as far as they are there."""
         wanted = {id_: place for place in places for id_ in self._ids(place)}
-        stored = await self._engine.look_up(lambda store: store.segments(list(wanted)))
+        stored = await self._engine._look_up(lambda store: store.segments(list(wanted)))
         return _newest(self._items(stored))
 
     async def put(self, items: Sequence[NewItem], gone: Sequence[ItemPlace] = ()) -> None:
@@ -118,14 +118,14 @@ class ItemStore:
             waiting = {item.place: (item, _written(item.value)) for item in items}
             forgotten: list[ItemPlace] = []
             for _ in range(_MOST_RACES):
-                put = await self._engine.look_up(
+                put = await self._engine._look_up(
                     partial(self._put, items=tuple(waiting.values()), gone=gone)
                 )
                 forgotten += put.forgotten
                 waiting = {place: waiting[place] for place in put.raced}
                 if not waiting:
                     break
-        self._engine.wake_jobs()
+        self._engine._wake_jobs()
         if waiting:
             raise StoreError("another process keeps changing the same items: try again")
         if forgotten:
@@ -136,7 +136,7 @@ class ItemStore:
 
     async def namespaces(self) -> tuple[Namespace, ...]:
         """Those that hold items, in order."""
-        sessions = await self._engine.look_up(lambda store: store.sessions())
+        sessions = await self._engine._look_up(lambda store: store.sessions())
         names = [one.session for one in sessions if one.session.startswith(self._prefix)]
         return tuple(sorted(tuple(name.removeprefix(self._prefix).split(".")) for name in names))
 
@@ -175,7 +175,7 @@ class ItemStore:
         return scores
 
     async def _candidates(self, asked: CandidateQuery) -> Candidates:
-        return await self._engine.look_up(lambda store: store.candidates(asked))
+        return await self._engine._look_up(lambda store: store.candidates(asked))
 
     async def _put(
         self, store: Store, *, items: Sequence[tuple[NewItem, str]], gone: Sequence[ItemPlace]
@@ -254,7 +254,7 @@ class ItemStore:
             message_id=identify(Message(role="assistant", parts=(said,), raw=b""), engine._secret),
             role="assistant",
             text=text,
-            tokens=engine.weigher.text(text),
+            tokens=engine._weigher.text(text),
             said_at=now,
             source="note",
             trust="medium",
@@ -273,7 +273,7 @@ class ItemStore:
         return read
 
     async def _page(self, session: str, *, after: int) -> tuple[StoredSegment, ...]:
-        return await self._engine.look_up(
+        return await self._engine._look_up(
             lambda store: store.page(after=after, limit=_PAGE, session=session)
         )
 

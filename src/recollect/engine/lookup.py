@@ -64,7 +64,7 @@ class MemoryLookup:
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text, as budgets count them."""
-        return self._engine.weigher.text(text)
+        return self._engine._weigher.text(text)
 
     async def search(
         self,
@@ -85,12 +85,12 @@ class MemoryLookup:
 
     async def messages(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
         """These messages, as far as they are there and may be seen."""
-        stored = await self._engine.look_up(lambda store: store.segments(ids))
+        stored = await self._engine._look_up(lambda store: store.segments(ids))
         return tuple(one for one in stored if self._reaches(one))
 
     async def message_at(self, sequence: int) -> StoredSegment | None:
         """The message at this place of the archive, where it is there and may be seen."""
-        page = await self._engine.look_up(lambda store: store.page(after=sequence - 1, limit=1))
+        page = await self._engine._look_up(lambda store: store.page(after=sequence - 1, limit=1))
         return next((one for one in page if one.sequence == sequence and self._reaches(one)), None)
 
     async def messages_beginning(self, start: str, most: int) -> tuple[StoredSegment, ...]:
@@ -107,7 +107,7 @@ class MemoryLookup:
                 found += [one for one in page if one.segment.id.startswith(start)]
             return found[:most]
 
-        return tuple(one for one in await self._engine.look_up(look) if self._reaches(one))
+        return tuple(one for one in await self._engine._look_up(look) if self._reaches(one))
 
     async def around(
         self, stored: StoredSegment, *, before: int, after: int
@@ -126,7 +126,7 @@ class MemoryLookup:
                 later = await store.page(after=place, limit=after, session=session)
             return tuple(reversed(earlier)), later
 
-        earlier, later = await self._engine.look_up(read)
+        earlier, later = await self._engine._look_up(read)
         return earlier, later
 
     async def exchanges(
@@ -155,11 +155,11 @@ class MemoryLookup:
                 found[hit.segment.id] = tuple(near)
             return found
 
-        return await self._engine.look_up(read)
+        return await self._engine._look_up(read)
 
     async def files(self) -> tuple[str, ...]:
         """The memory files that are followed, by their paths."""
-        sessions = await self._engine.look_up(lambda store: store.sessions())
+        sessions = await self._engine._look_up(lambda store: store.sessions())
         names = [one.session for one in sessions if one.session.startswith(FILE_SESSIONS)]
         return tuple(sorted(name.removeprefix(FILE_SESSIONS) for name in names))
 
@@ -167,7 +167,7 @@ class MemoryLookup:
         """What is kept of a memory file, section by section; nothing is read from the disk, so
         that no path leads anywhere and what is masked or forgotten stays so."""
         name = f"{FILE_SESSIONS}{path}"
-        return await self._engine.look_up(
+        return await self._engine._look_up(
             lambda store: store.page(session=name, limit=_MOST_SECTIONS)
         )
 
@@ -176,20 +176,20 @@ class MemoryLookup:
         self._check_writable()
         engine = self._engine
         session = self._own_session or NOTES_SESSION
-        done = await self._engine.look_up(
+        done = await self._engine._look_up(
             lambda store: keep_note(
                 store,
                 text,
                 session=session,
                 secret=engine._secret,
-                weigher=engine.weigher,
+                weigher=engine._weigher,
                 redaction=engine.settings.redaction,
                 now=self.now(),
                 role="assistant",
                 embedders=engine._embedders,
             )
         )
-        engine.wake_jobs()
+        engine._wake_jobs()
         return done
 
     async def facts(self) -> FactBook:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ from recollect.values.model import LimitDoubt, Overflow, Usage
 from recollect.values.reason import NOT_RUN, Reason
 from recollect.values.recall import FILE_SESSIONS, Recalled
 from recollect.values.report import Report, StageLine, joined_lines
+from recollect.values.segment import StoredMessage, StoredSegment
+from recollect.values.upkeep import ForgetOrder
 
 
 class Session:
@@ -154,6 +156,36 @@ class Observation:
         }
 
 
+def check_order(order: ForgetOrder, facts: Sequence[str]) -> None:
+    """ValueError for an order to forget that names nothing, or everything by accident."""
+    texts = (order.matching, order.pattern)
+    if not (order.segments or order.sessions or order.by_time or facts or any(texts)):
+        raise ValueError(
+            "name what to forget: messages, sessions, facts, matching, pattern, said_after or "
+            "said_before; `delete_space` deletes everything"
+        )
+    if any(text is not None and not text.strip() for text in texts):
+        raise ValueError("matching and pattern must hold a text: an empty one matches everything")
+    if order.pattern is not None:
+        from recollect.upkeep.masks import own_patterns
+
+        own_patterns((order.pattern,))
+
+
+def listed_message(stored: StoredSegment) -> StoredMessage:
+    """A stored message as a program lists it."""
+    one = stored.segment
+    return StoredMessage(
+        id=one.id,
+        session=one.session,
+        role=one.role,
+        text=one.text,
+        said_at=one.said_at,
+        tool=one.tool,
+        place=stored.sequence,
+    )
+
+
 def check_session_name(given: Any) -> SessionId:
     """The name of a session; TypeError or ValueError for what names none."""
     if not isinstance(given, str):
@@ -166,6 +198,15 @@ def check_session_name(given: Any) -> SessionId:
     if given.startswith(FILE_SESSIONS):  # every session of the space may read those
         raise ValueError(f"{FILE_SESSIONS}… names a memory file; name the session otherwise")
     return given
+
+
+def check_state(given: Any) -> None:
+    """TypeError for what is no session's state, saying what to give."""
+    if given is not None and not isinstance(given, SessionState):
+        raise TypeError(
+            f"the state of a session must be a SessionState, not a {type(given).__name__}: "
+            "`read_state` makes one of the bytes that `write_state` returned"
+        )
 
 
 def check_space_name(given: Any) -> SpaceId:

@@ -286,7 +286,7 @@ class Shaper:
             return None
         if caller.session not in memory.names:
             work = partial(stored_name, session=caller.session, client=caller.client)
-            found = await attempted(self._within(memory.engine.look_up(work)))
+            found = await attempted(self._within(memory.engine._look_up(work)))
             if isinstance(found, Failure):
                 return caller.session  # asked again with the next request: the store may be back
             memory.names[caller.session] = found

@@ -166,7 +166,7 @@ class HookMemory:
             return ""
         if not session.name:
             work = partial(stored_name, session=session_id, client=agent)
-            found = await attempted(memory.engine.look_up(work))
+            found = await attempted(memory.engine._look_up(work))
             if not isinstance(found, Failure):  # else the next hook looks again
                 session.name = found
         name = session.name or session_id
@@ -271,7 +271,7 @@ class HookMemory:
         stood = stand(
             entries,
             (),
-            engine.weigher,
+            engine._weigher,
             anchor=entries[-1].key,
             budget_tokens=min(self._settings.recall.standing_tokens, STANDING_TOKENS),
             turn=context.report.turn,
@@ -315,7 +315,7 @@ class HookMemory:
         until = time.monotonic() + CATCH_UP_SECONDS
         path, space = Path(hook.transcript.path), hook.session.space
         since = await asyncio.to_thread(installed_at, hook.agent)
-        sessions = await hook.memory.engine.look_up(lambda store: store.sessions())
+        sessions = await hook.memory.engine._look_up(lambda store: store.sessions())
         known = {one.session: one.last_said_at or 0.0 for one in sessions}
         left_bytes = CATCH_UP_BYTES
         for other in await asyncio.to_thread(_beside, hook.agent, path):
@@ -357,7 +357,7 @@ class HookMemory:
         rules = ImportRules.of(self._settings, secret=secret, now=self._now())
         # What the prompt's own request brings is written first: the transcript holds it, too.
         await hook.memory.engine.settle(SETTLE_SECONDS)
-        await hook.memory.engine.look_up(
+        await hook.memory.engine._look_up(
             partial(
                 import_transcript,
                 transcript=transcript,
@@ -368,7 +368,7 @@ class HookMemory:
                 look_again=not hook.session.archived,
             )
         )
-        hook.memory.engine.wake_jobs()
+        hook.memory.engine._wake_jobs()
 
     def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         """Do it beside the answer; what fails is told in the log."""

@@ -184,7 +184,7 @@ class OpenClawMemory:
         await self._keep_pending(memory, asked.space, asked.session, conversation)
         window = asked.window_tokens
         if window is not None:  # the prompt is not in OpenClaw's budget, and is in our request
-            window += memory.engine.weigher.text(asked.prompt)
+            window += memory.engine._weigher.text(asked.prompt)
         conversation.window_tokens = window
         prompt = {"role": "user", "content": asked.prompt, "timestamp": int(self._now() * 1000)}
         sent = [*asked.messages, *([prompt] if asked.prompt.strip() else [])]
@@ -248,7 +248,7 @@ class OpenClawMemory:
         items = tuple(TranscriptItem(raw=raw, line=at) for at, raw in enumerate(raws, 1))
         secret = space_secret(space, deployment_secret())
         rules = ImportRules.of(self._settings, secret=secret, now=self._now())
-        counts = await memory.engine.look_up(
+        counts = await memory.engine._look_up(
             partial(
                 import_transcript,
                 transcript=RecordedSession(kind="pi", format="pi", items=items, requests=()),
@@ -258,7 +258,7 @@ class OpenClawMemory:
                 rules=rules,
             )
         )
-        memory.engine.wake_jobs()
+        memory.engine._wake_jobs()
         return counts.stored
 
     # The past compacted

@@ -154,13 +154,13 @@ class PastRequests:
                 found += [one for one in page if folded in one.segment.text.casefold()]
             return found[:_MOST_MATCHES]
 
-        return await self._engine.look_up(look)
+        return await self._engine._look_up(look)
 
     # context_status
 
     async def _status(self, asked: Arguments) -> AnswerLines:
         assert isinstance(asked, StatusArguments)
-        stats = await self._engine.look_up(lambda store: store.stats())
+        stats = await self._engine._look_up(lambda store: store.stats())
         answer = self._answer(0)
         answer.head(
             f"memory {plain(self._engine.space)}: {stats.sessions:,} sessions, "
@@ -214,7 +214,7 @@ class PastRequests:
             answer.head(f" {len(recalled)} passages were recalled for it")
 
     async def _kept_of(self, session: str, answer: AnswerLines) -> None:
-        for one in await self._engine.look_up(lambda store: store.sessions()):
+        for one in await self._engine._look_up(lambda store: store.sessions()):
             if one.session == session:
                 day, minute = day_and_minute(one.last_said_at or 0.0)
                 answer.head(
@@ -235,7 +235,7 @@ class PastRequests:
                 behind = turn
             return None
 
-        turn = await self._engine.look_up(look)
+        turn = await self._engine._look_up(look)
         if turn is None:
             answer.head("compactions: the agent's requests show none; what it does is its own")
             return
@@ -249,8 +249,8 @@ class PastRequests:
         """What was compacted; of a session whose agent does that itself, what its requests show."""
         if is_agents:
             await self._shortened(session, answer)
-        kept = await self._engine.look_up(lambda store: store.compactions(session))
-        state = await self._engine.look_up(lambda store: store.session(session))
+        kept = await self._engine._look_up(lambda store: store.compactions(session))
+        state = await self._engine._look_up(lambda store: store.session(session))
         standing = 0
         if state is not None:
             try:
@@ -271,7 +271,7 @@ class PastRequests:
                 raise RecollectError("only this session's own requests can be asked for here.")
             return self._only
         named = wanted or self._own
-        sessions = await self._engine.look_up(lambda store: store.sessions())
+        sessions = await self._engine._look_up(lambda store: store.sessions())
         there = [one for one in sessions if not one.session.startswith(FILE_SESSIONS)]
         if named:
             names = [one.session for one in there]
@@ -319,7 +319,7 @@ class PastRequests:
                 summaries=await _standing_summaries(store, session, wanted, rows),
             )
 
-        found = await self._engine.look_up(read)
+        found = await self._engine._look_up(read)
         if isinstance(found, NotRebuilt):
             raise RecollectError(found.reason)
         return found

@@ -79,7 +79,7 @@ class Resources:
             more = begin + _PAGE < len(sessions)
             return found, str(begin + _PAGE) if more else None
 
-        return await self._engine.look_up(read)
+        return await self._engine._look_up(read)
 
     async def read(self, uri: str) -> ResourceText:
         """What stands under this address; RecollectError where nothing does."""
@@ -99,7 +99,7 @@ class Resources:
         async def read(store: Store) -> tuple[StoredSegment, ...]:
             return await store.page(session=session, limit=_MOST_MESSAGES, descending=True)
 
-        newest = await self._engine.look_up(read)
+        newest = await self._engine._look_up(read)
         if not newest:
             raise _missing()
         told: list[str] = []
@@ -115,10 +115,10 @@ class Resources:
         return ResourceText(text=framed(told), mime_type="text/plain")
 
     async def _receipt(self, session: str, number: int) -> ResourceText:
-        records = await self._engine.look_up(lambda store: store.compactions(session))
+        records = await self._engine._look_up(lambda store: store.compactions(session))
         if number not in [record.number for record in records]:
             raise _missing()
-        stored = await self._engine.look_up(lambda store: store.session(session))
+        stored = await self._engine._look_up(lambda store: store.session(session))
         page = page_of(session, records, number, standing_number(stored))
         text = json.dumps(as_object(page), ensure_ascii=False, indent=2, default=str)
         return ResourceText(text=text, mime_type="application/json")

@@ -281,7 +281,7 @@ class Service:
                     size = len(incoming.body) + len(told)
                     texts = await aside(size, partial(mcp_texts, incoming.body, told))
                     async with self.memories.memory(tenant.id, space) as memory:
-                        tokens = sum(memory.engine.weigher.text(text) for text in texts)
+                        tokens = sum(memory.engine._weigher.text(text) for text in texts)
                     await self._charge(tenant, tokens)
             await send(message)
 

@@ -68,7 +68,7 @@ class TenantMemory:
             try:
                 yield
             finally:
-                self.engine.abandon(session)
+                self.engine._abandon(session)
 
 
 class TenantMemories:

@@ -94,6 +94,23 @@ class StoredSegment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessage:
+    """A message of a session, as a program lists it."""
+
+    id: SegmentId
+    session: str
+    role: Role
+    text: str = field(repr=False)
+    """The message as text, secrets masked: its words, tool calls and tool results in order."""
+    said_at: float
+    """Seconds since the epoch."""
+    tool: str | None
+    """The tool whose call or result it is."""
+    place: int
+    """Its place in the order of arrival: `Engine.messages(after=…)` continues behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
     """A passage's embedding: little-endian float32, as many as the embedder has dimensions."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from recollect.config import Settings, load_settings
 from recollect.errors import SettingsError, StoreUnavailable
@@ -19,6 +20,7 @@ from recollect.wiring.stores import (
 
 if TYPE_CHECKING:
     from recollect.blocking import BlockingEngine
+    from recollect.config.settings import Preset
     from recollect.engine import Engine
     from recollect.engine.archive import DurableArchive
     from recollect.engine.background import BackgroundNotes
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
     from recollect.upkeep.jobs import BackgroundJobs
     from recollect.values.batch import Batch
     from recollect.values.history import SpaceId
+    from recollect.values.upkeep import Certificate
     from recollect.wiring.models import Embedders, OwnModel
 
+P = ParamSpec("P")
 QUESTION_SECONDS = 0.4
 """What embedding a question may take, and of `recall.deadline_seconds` this share: the search
 needs some."""
@@ -41,6 +45,8 @@ def open_memory(
     store: str | Path | None = None,
     config: Path | str | None = None,
     openclaw: Path | str | None = None,
+    window_tokens: int | None = None,
+    preset: Preset | None = None,
     clock: Clock | None = None,
     workspace: Path | str | None = None,
     embedders: Sequence[Embedder] | None = None,
@@ -52,13 +58,12 @@ def open_memory(
     off_the_loop: bool = False,
     open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
-    **arguments: Any,
 ) -> Engine:
     """An engine for one space, with settings from arguments, environment and files.
 
-    Top-level settings are arguments (`window_tokens=200_000`, `preset="openclaw"`); deeper ones go
-    into `settings` by their dotted names: `settings={"trim.protect_messages": 8}`. A `Settings`
-    is taken as it is, and nothing else is read. `store` is where memory is kept, as the setting
+    `window_tokens` and `preset` are settings; all others go into `settings` by their dotted names:
+    `settings={"trim.protect_messages": 8}`. A `Settings` is taken as it is, and nothing else is
+    read. `store` is where memory is kept, as the setting
     `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
     store that is away stops nobody; `ingest.enabled = false` keeps nothing new, and recalls from
     what is stored there already. `workspace` is a folder whose memory files are followed; without
@@ -87,6 +92,8 @@ def open_memory(
     check_space_name(space)
     summarizer = None if model is None else own_model(model)  # before anything is opened
     reader = None if extraction_model is None else own_model(extraction_model)
+    named = {"window_tokens": window_tokens, "preset": preset}
+    arguments = {name: value for name, value in named.items() if value is not None}
     chosen = _settings(settings, arguments, config, openclaw)
     beside = BackgroundNotes()
     archive = jobs = files = None
@@ -130,14 +137,27 @@ def open_memory(
         compact_in_background=compact_in_background,
         deployment_secret=deployment_secret(),
         off_the_loop=off_the_loop,
+        delete_stored=None if open_space is not None else partial(_delete, chosen, space, url),
     )
 
 
-def open_blocking_memory(**arguments: Any) -> BlockingEngine:
-    """As `open_memory`, for code without an event loop."""
-    from recollect.blocking import BlockingEngine
+def _blocking(opening: Callable[P, Engine]) -> Callable[P, BlockingEngine]:
+    def open_blocking_memory(*args: P.args, **arguments: P.kwargs) -> BlockingEngine:
+        """As `open_memory`, for code without an event loop."""
+        from recollect.blocking import BlockingEngine
 
-    return BlockingEngine(open_memory(**arguments))
+        return BlockingEngine(opening(*args, **arguments))
+
+    return open_blocking_memory
+
+
+open_blocking_memory = _blocking(open_memory)
+
+
+async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certificate:
+    from recollect.wiring.spaces import delete_stored_space
+
+    return await delete_stored_space(settings, space, url, must_exist=False)
 
 
 def variables_beside(

@@ -42,13 +42,15 @@ _TRANSCRIPTS: Final = (
 _BLOCKS: Final = "blocks of the disk on which the file stood, and processes that have it open"
 
 
-async def delete_stored_space(settings: Settings, space: SpaceId, url: str | None) -> Certificate:
+async def delete_stored_space(
+    settings: Settings, space: SpaceId, url: str | None, *, must_exist: bool = True
+) -> Certificate:
     """Delete a space from its store and from the spool of this machine; StoreError where there is
-    none of this name."""
+    none of this name, if it `must_exist`."""
     key = settings.store.key
-    if url is not None and is_server(url):
+    if must_exist and url is not None and is_server(url):
         await _require_space(settings, space, url)
-    store = await open_store(url, space=space, create=False, key=key)
+    store = await open_store(url, space=space, create=not must_exist, key=key)
     try:
         if isinstance(store, DeletesItself):
             certificate = await delete_space(store, named=space, now=time.time())

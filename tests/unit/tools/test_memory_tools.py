@@ -165,7 +165,7 @@ class TestSearchAndGet:
                 await told(memory, *TALK)
                 tools = memory_tools(memory)
                 found = await tools.call("memory_search", {"query": "Which port has Kestrel?"})
-                page = await memory.look_up(lambda store: store.page())
+                page = await memory._look_up(lambda store: store.page())
                 whole = next(one.segment.id for one in page if one.segment.text == DECIDED)
                 given = (ids_in(found.text)[0][:-2], whole[:12], whole.upper())
                 facts = [
@@ -180,7 +180,7 @@ class TestSearchAndGet:
                     doubles = [replace(kept[0], id=FactId(one)) for one in same]
                     await store.write(Batch(at=1.0, facts=tuple(doubles)))
 
-                await memory.look_up(facts_of_one_beginning)
+                await memory._look_up(facts_of_one_beginning)
                 gets = [await tools.call("memory_get", {"id": id_}) for id_ in given]
                 gets.append(await tools.call("memory_get", {"id": known[1][:20]}))
                 two = await tools.call("memory_forget", {"ids": [known[0][:4]]})
@@ -404,7 +404,7 @@ class TestSearchAndGet:
                 for _ in range(60):
                     asked = {"id": ids_in(found.text)[0], "offset": offset, "around": 0}
                     part = await tools.call("memory_get", asked)
-                    assert memory.weigher.text(part.text) <= 1_500
+                    assert memory._weigher.text(part.text) <= 1_500
                     read += part.text
                     more = re.search(r"offset=(\d+)\)", part.text)
                     if more is None:
@@ -715,7 +715,7 @@ def test_no_answer_is_longer_than_its_budget(tmp_path: Path) -> None:
                 ):
                     answer = await tools.call(name, arguments)
                     made.append((name, budget, answer))
-                    tokens = memory.weigher.text(answer.text)
+                    tokens = memory._weigher.text(answer.text)
                     assert tokens <= budget, f"{name}: {tokens} of {budget}"
         return made
 
