@@ -23,6 +23,7 @@ from typing import Final
 from recollect.config.keys import GivenValue, known_keys
 from recollect.config.places import trust_folder, user_settings_file
 from recollect.errors import SettingsError
+from recollect.plain_files import read_plain
 
 FILE_NAME: Final = "recollect.toml"
 MOST_BYTES: Final = 256 * 1024
@@ -72,35 +73,14 @@ def read_project_file(folder: Path) -> ProjectFile | UnreadFile | None:
     if path == Path(os.path.realpath(user_settings_file())):
         return None
     try:
-        data, _ = _read_regular(path, MOST_BYTES + 1)
+        data, _ = read_plain(path, MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as problem:
         linked = problem.errno in (errno.ELOOP, errno.EMLINK)
         reason = "it is a symbolic link" if linked else problem.strerror or str(problem)
         return UnreadFile(path=path, reason=reason)
-    if len(data) > MOST_BYTES:
-        return UnreadFile(path=path, reason=f"it is larger than {MOST_BYTES // 1024} KiB")
     return ProjectFile(path=path, data=data)
-
-
-def _read_regular(path: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """The first bytes of a regular file, and what it is; OSError if it is anything else.
-
-    A link could name any file of the user's, and a pipe would never end.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        parts = []
-        while most > 0 and (part := os.read(descriptor, most)):
-            parts.append(part)
-            most -= len(part)
-        return b"".join(parts), found
-    finally:
-        os.close(descriptor)
 
 
 def withheld_values(given: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
@@ -200,7 +180,9 @@ def _is_own(found: os.stat_result) -> bool:
 
 def _read_record(path: Path) -> TrustRecord | None:
     try:
-        data, found = _read_regular(path, _MOST_RECORD_BYTES)
+        data, found = read_plain(
+            Path(os.path.realpath(path.parent)) / path.name, _MOST_RECORD_BYTES
+        )
         record = json.loads(data) if _is_own(found) else {}
         return TrustRecord(path=Path(record["path"]), digest=str(record["digest"]))
     except (OSError, ValueError, LookupError, TypeError):

@@ -21,19 +21,20 @@ _MOST_BYTES: Final = 64 << 20
 
 
 def has_memory_tools(agent: AgentName, project: str, transcript: str = "") -> bool:
-    """Whether the agent's configuration names `recollect mcp`, for the user or for this project.
+    """Whether the user's configuration of the agent names `recollect mcp`, also for this project
+    alone.
 
-    The configuration is that of the agent that writes the transcript: its folder may be named in
-    an environment that the daemon does not share.
+    The project's own files (`.mcp.json`) are not asked: they could name a server of others by our
+    name, and we would send the agent to it. The configuration is that of the agent that writes
+    the transcript: its folder may be named in an environment that the daemon does not share.
     """
     if agent == "codex":
         own = _folder_of(transcript, "sessions") or codex_folder()
-        files = (own / "config.toml", Path(project) / ".codex" / "config.toml")
+        files = [own / "config.toml"]
     else:
         own = _folder_of(transcript, "projects") or claude_code_folder()
         beside = (own.parent,) if own == Path.home() / ".claude" else ()
-        named = (folder / ".claude.json" for folder in (own, *beside))
-        files = (*named, Path(project) / ".mcp.json")
+        files = [folder / ".claude.json" for folder in (own, *beside)]
     return any(_names_ours(path, project) for path in files)
 
 

@@ -8,7 +8,6 @@ and how much; sizes are known.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -17,8 +16,8 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from recollect.errors import SettingsError
+from recollect.plain_files import read_inside
 from recollect.rules.critical_rules import critical_rules
-from recollect.session.files import read_all
 
 ALWAYS_SHOWN: Final = ("AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md")
 FIRST_RUN_ONLY: Final = "BOOTSTRAP.md"
@@ -138,22 +137,9 @@ def _place(root: Path, name: str) -> Path | None:
 
 def _read(root: Path, place: Path) -> _Read | _Unreadable:
     try:
-        target = place.resolve(strict=True)
-        if not target.is_relative_to(root):
-            return _Unreadable(reason="it is a link that leads out of the workspace")
-        # Without waiting: a named pipe would hold up the turn for ever.
-        descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            there = os.fstat(descriptor)
-            if not stat.S_ISREG(there.st_mode):
-                return _Unreadable(reason="it is no regular file")
-            if there.st_size > MOST_BYTES:
-                return _Unreadable(reason=f"it has more than {MOST_BYTES // 1_000_000} MB")
-            raw = read_all(descriptor)
-        finally:
-            os.close(descriptor)
-    except (OSError, RuntimeError) as error:  # a ring of links is a RuntimeError
-        return _Unreadable(reason=getattr(error, "strerror", None) or "its links lead in a ring")
+        raw, there = read_inside(root, str(place.relative_to(root)), MOST_BYTES)
+    except OSError as error:
+        return _Unreadable(reason=error.strerror or str(error))
     text = raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
     return _Read(text=text, file=(there.st_dev, there.st_ino))
 

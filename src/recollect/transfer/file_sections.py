@@ -24,6 +24,7 @@ from typing import TypeAlias
 
 from recollect.config.settings import Redaction
 from recollect.formats.memory_file import FileSection, read_sections
+from recollect.plain_files import open_plain
 from recollect.ports import Archive
 from recollect.rules.identity import identify, segment_id
 from recollect.rules.redaction import RedactedSpan, redact
@@ -138,7 +139,7 @@ def said_at_of(file: FoundFile, *, now: float) -> float:
 
 def _read(found_file: FoundFile) -> bytes | Unread:
     try:
-        with open(found_file.path, "rb", opener=_opened) as file:
+        with os.fdopen(open_plain(found_file.path), "rb") as file:
             before = os.fstat(file.fileno())
             data = file.read(found_file.size + 1)
             after = os.fstat(file.fileno())
@@ -151,11 +152,6 @@ def _read(found_file: FoundFile) -> bytes | Unread:
     ):
         return Unread(reason="it was changed while it was read; the next look reads it again")
     return data
-
-
-def _opened(path: str, flags: int) -> int:
-    # what became a pipe meanwhile must not be waited for
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _signature(stat: os.stat_result) -> tuple[int, int, int, int]:

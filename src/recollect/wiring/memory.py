@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from recollect.config import Settings, load_settings
 from recollect.errors import SettingsError, StoreUnavailable
+from recollect.plain_files import read_inside
 from recollect.wiring.stores import (
     SECRET_VARIABLE,
     deployment_secret,
@@ -37,6 +38,9 @@ P = ParamSpec("P")
 QUESTION_SECONDS = 0.4
 """What embedding a question may take, and of `recall.deadline_seconds` this share: the search
 needs some."""
+
+_MOST_RULES_BYTES = 2_000_000
+"""A larger AGENTS.md is not read for a summary."""
 
 
 def open_memory(
@@ -304,13 +308,13 @@ def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
     """Reads the rules of a workspace that a summary must not lose, anew each time."""
     if workspace is None:
         return lambda: ""
-    file = Path(workspace) / "AGENTS.md"
 
     def read() -> str:
         from recollect.rules.critical_rules import critical_rules
 
         try:
-            return critical_rules(file.read_text(encoding="utf-8", errors="replace"))
+            data, _ = read_inside(Path(workspace), "AGENTS.md", _MOST_RULES_BYTES)
+            return critical_rules(data.decode("utf-8", "replace"))
         except OSError:  # it is optional, and a summary without it is better than none
             return ""
 

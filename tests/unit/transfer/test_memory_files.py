@@ -453,17 +453,17 @@ def test_what_cannot_be_read_now_keeps_what_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refusals are made up: tests may run as root, who may read everything."""
-    scandir, opener = os.scandir, file_sections._opened
+    scandir, opener = os.scandir, file_sections.open_plain
 
     def refuse_folder(path: Path) -> Any:
         if Path(path).name == "deep":
             raise PermissionError(13, "Permission denied")
         return scandir(path)
 
-    def refuse_file(path: str, flags: int) -> int:
-        if str(path).endswith("a.md"):
+    def refuse_file(path: Path) -> int:
+        if path.name == "a.md":
             raise PermissionError(13, "Permission denied")
-        return opener(path, flags)
+        return opener(path)
 
     async def work(space: Space) -> None:
         space.put("memory/a.md", "Words about herons.\n")
@@ -473,7 +473,7 @@ def test_what_cannot_be_read_now_keeps_what_is_stored(
         space.put("memory/a.md", "Other words.\n", age=30.0)
         with monkeypatch.context() as patched:
             patched.setattr(os, "scandir", refuse_folder)
-            patched.setattr(file_sections, "_opened", refuse_file)
+            patched.setattr(file_sections, "open_plain", refuse_file)
             look = await files.look()
         assert {(one.file, one.reason) for one in look.skipped} == {
             ("memory/a.md", "it cannot be read: Permission denied"),
