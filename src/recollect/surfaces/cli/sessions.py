@@ -21,7 +21,14 @@ from recollect import config
 from recollect.errors import RecollectError, TranscriptLocked
 from recollect.surfaces.chat.output import harmless
 from recollect.surfaces.cli.chat import chat_order
-from recollect.surfaces.cli.store_options import json_option, print_json, when
+from recollect.surfaces.cli.store_options import (
+    Place,
+    json_option,
+    meant_space,
+    print_json,
+    when,
+    with_store,
+)
 from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     from recollect.agent.conversation import Conversation
     from recollect.agent.events import Told
     from recollect.agent.loop import Agent
+    from recollect.ports import Store
     from recollect.session.browse import SessionLine
     from recollect.values.compaction import CompactionResult
 
@@ -41,10 +49,10 @@ _OPTIONS = {
         show_default=True,
         metavar="DIR",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
-        help="Whose sessions.",
+        help="Use the chat sessions of this folder.",
     ),
     "space": click.option(
-        "--space", metavar="NAME", help="Which memory; else the workspace's own."
+        "--space", metavar="NAME", help="Use this memory. Default: the folder's own."
     ),
     "session": click.option(
         "--session",
@@ -52,7 +60,7 @@ _OPTIONS = {
         default="main",
         show_default=True,
         metavar="WHICH",
-        help="Its key, its id or a beginning of that, or its name.",
+        help="Use this chat session: its key, its id or an id prefix, or its name.",
     ),
 }
 
@@ -86,7 +94,10 @@ def agent_options(command: Command) -> Command:
 @_OPTIONS["space"]
 @json_option
 def sessions(*, workspace: Path, space: str | None, as_json: bool) -> None:
-    """List the sessions of a workspace, the one that changed last first."""
+    """List the chat sessions of a folder, the one that changed last first.
+
+    Sessions of other agents (hooks, gateway) are listed by `recollect memory sessions`.
+    """
     from recollect.session.browse import sessions_of
 
     found = sessions_of(space or str(workspace.resolve()))
@@ -94,7 +105,8 @@ def sessions(*, workspace: Path, space: str | None, as_json: bool) -> None:
         print_json({"sessions": [line.to_dict() for line in found]})
         return
     if not found:
-        click.echo("recollect: there are no sessions here yet", err=True)
+        folder = workspace.resolve()
+        click.echo(f"recollect: no chat session yet. {_elsewhere(folder, space, '')}", err=True)
     keys = {line.session_id: plain_line(", ".join(line.keys)) for line in found}
     width = max(map(len, keys.values()), default=0)
     for line in found:
@@ -110,7 +122,7 @@ def sessions(*, workspace: Path, space: str | None, as_json: bool) -> None:
 def name(
     *, text: tuple[str, ...], workspace: Path, space: str | None, wanted: str, as_json: bool
 ) -> None:
-    """Name a session."""
+    """Name a chat session."""
     from recollect.agent.answers import name_session
 
     with _written(workspace, space, wanted) as (line, conversation):
@@ -127,7 +139,7 @@ def name(
 def branch(
     *, message: str | None, workspace: Path, space: str | None, wanted: str, as_json: bool
 ) -> None:
-    """Go on before one of your messages; without a number, list them."""
+    """Continue a chat session before one of your messages; without a number, list them."""
     from recollect.agent.answers import branch_points, branch_session, branched_text
 
     with _written(workspace, space, wanted) as (line, conversation):
@@ -172,10 +184,46 @@ def _written(
 
 def _meant(folder: Path, space: str | None, wanted: str) -> tuple[str, SessionLine]:
     """The space, and the session in it that is meant."""
-    from recollect.session.browse import session_meant, sessions_of
+    from recollect.session.browse import session_meant, sessions_called, sessions_of
 
     place = space or str(folder)
-    return place, session_meant(sessions_of(place), wanted)
+    lines = sessions_of(place)
+    if not sessions_called(lines, wanted):
+        raise RecollectError(
+            f"no chat session is called {plain_line(wanted)!r} in this folder. "
+            + (_elsewhere(folder, space, wanted) if not lines or wanted != "main" else _LISTED)
+        )
+    return place, session_meant(lines, wanted)
+
+
+_LISTED = "`recollect sessions` lists its chat sessions"
+
+
+def _elsewhere(folder: Path, space: str | None, wanted: str) -> str:
+    """What to type, since no chat session is meant: for the sessions of other agents that the
+    folder's memory holds, else to begin a chat."""
+    from recollect.values.recall import FILE_SESSIONS
+
+    async def names(store: Store, place: Place) -> list[str]:
+        del place
+        return [one.session for one in await store.sessions()]
+
+    try:
+        settings = config.load_settings().settings
+        where = space or meant_space(folder, None, settings)
+        stored = with_store(None, where, names)
+    except RecollectError:  # there is no memory, or it is down
+        stored = []
+    own = [name for name in stored if not name.startswith(FILE_SESSIONS)]
+    if not own:
+        return f"{_LISTED}; `recollect chat` begins one"
+    several = "1 session" if len(own) == 1 else f"{len(own):,} sessions"
+    named = wanted if wanted in own else "SESSION"
+    return (
+        f"The memory of this folder holds {several} of other agents, which this command does not "
+        f"read: `recollect memory sessions` lists them, `recollect replay {quote(named)} --list` "
+        "shows their requests, `recollect explain --live` and `recollect tail` the running ones"
+    )
 
 
 def _in_use(line: SessionLine) -> RecollectError:
@@ -188,7 +236,10 @@ def _in_use(line: SessionLine) -> RecollectError:
 @click.command("status")
 @agent_options
 def status(**given: Any) -> None:
-    """Show a session's share of the window, tokens by kind, compactions, cost and cache share."""
+    """Show a chat session's share of the window, tokens by kind, compactions, cost and cache share.
+
+    For sessions of other agents: `recollect replay` and `recollect explain`.
+    """
     _answer("status", "", given)
 
 
@@ -196,7 +247,10 @@ def status(**given: Any) -> None:
 @click.argument("how", type=click.Choice(["list", "detail"]), default="list")
 @agent_options
 def context(*, how: str, **given: Any) -> None:
-    """Show each component of a session's next request, raw and injected."""
+    """Show each component of a chat session's next request, raw and injected.
+
+    For sessions of other agents: `recollect replay` and `recollect explain`.
+    """
     _answer("context", how, given)
 
 
@@ -204,7 +258,10 @@ def context(*, how: str, **given: Any) -> None:
 @click.argument("message", nargs=-1, metavar="[NUMBER|WORDS]")
 @agent_options
 def why(*, message: tuple[str, ...], **given: Any) -> None:
-    """Show what becomes of a message of a session's next request, and why."""
+    """Show what becomes of a message of a chat session's next request, and why.
+
+    For sessions of other agents: `recollect explain`.
+    """
     _answer("why", " ".join(message), given)
 
 
@@ -212,7 +269,7 @@ def why(*, message: tuple[str, ...], **given: Any) -> None:
 @click.argument("instructions", nargs=-1, metavar="[INSTRUCTIONS]")
 @agent_options
 def compact(*, instructions: tuple[str, ...], **given: Any) -> None:
-    """Replace a session's past by a summary, now; `recollect undo` takes it back."""
+    """Replace a chat session's past by a summary, now; `recollect undo` takes it back."""
     from recollect.agent.commands import compaction_text
     from recollect.agent.events import Compacted
 
