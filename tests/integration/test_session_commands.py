@@ -126,7 +126,7 @@ def test_a_session_of_two_keys_answers_to_both(folder: Folder) -> None:
 
 
 def test_sessions_are_listed_named_branched_and_exported(folder: Folder, tmp_path: Path) -> None:
-    assert "no sessions here" in folder.run("sessions").output
+    assert "no chat session" in folder.run("sessions").output
     folder.chat("the blue door", "the red door")
     folder.chat("the green door", new=True)
     first, second = folder.json("sessions")["sessions"]

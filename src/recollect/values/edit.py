@@ -93,7 +93,7 @@ class Shorten:
 
     anchor: EntryKey
     part: int
-    text: str
+    text: str = field(repr=False)
     stage: StageName
     reason: Reason
     turn: int
@@ -109,7 +109,7 @@ class Insert:
 
     anchor: EntryKey | None
     placement: Placement
-    text: str
+    text: str = field(repr=False)
     stage: StageName
     reason: Reason
     turn: int
@@ -126,7 +126,7 @@ class Cut:
     """Everything before `anchor` is shown as a summary."""
 
     anchor: EntryKey
-    summary: str
+    summary: str = field(repr=False)
     stage: StageName
     reason: Reason
     turn: int

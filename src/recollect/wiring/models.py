@@ -202,7 +202,8 @@ class Embedders:
 
 
 def choose_embedders(settings: Settings) -> Embedders:
-    """The embedders of these settings; SettingsError where they ask for what is not here."""
+    """The embedders of these settings; SettingsError where they ask for what is not here,
+    MissingExtra where a package is not installed."""
     name = settings.recall.embedder
     if name == "remote":
         return Embedders(used=(_remote(settings),), others=partial(_others, ()), said="remote")
@@ -214,7 +215,9 @@ def choose_embedders(settings: Settings) -> Embedders:
             threads=min(ONNX_THREADS, os.cpu_count() or 1),
             hash_instead=settings.recall.method == "openclaw",
         )
-    except (EmbedderError, MissingExtra) as error:
+    except MissingExtra as error:
+        raise MissingExtra(feature=f"recall.embedder = {name!r}", extra=error.extra) from error
+    except EmbedderError as error:
         raise SettingsError(f"recall.embedder: {error}") from error
     used = tuple(_shared(embedder) for embedder in choice.embedders)
     others = partial(_others, used)

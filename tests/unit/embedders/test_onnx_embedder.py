@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tests.unit.embedders.onnx_files import INT32, WORDS, graph, write_model
 
+from recollect import open_memory
 from recollect.embedders.onnx import OnnxEmbedder
 from recollect.errors import EmbedderError, MissingExtra
 
@@ -292,6 +293,16 @@ def test_a_settings_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_folder_without_a_model_is_told_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(EmbedderError, match=r"model\.onnx and tokenizer\.json.*models download"):
         OnnxEmbedder(tmp_path)
+
+
+def test_a_memory_that_asks_for_a_missing_package_names_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    asked = {"recall.embedder": "onnx"}
+    with pytest.raises(MissingExtra, match=r"recall\.embedder = 'onnx'.*recollect\[onnx\]") as told:
+        open_memory(store=tmp_path / "m.db", settings=asked)
+    assert told.value.extra == "onnx"
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "tokenizers"])

@@ -18,7 +18,10 @@ from recollect.config import build
 from recollect.engine import batch_moment, prepare
 from recollect.errors import FormatError, StaleSession
 from recollect.turn.trim import trim
+from recollect.values.edit import Cut, Insert, Shorten
+from recollect.values.message import EntryKey
 from recollect.values.model import LimitDoubt, Overflow
+from recollect.values.reason import Cause, Reason
 from recollect.values.recall import Recalled, RecalledFact, RecallRequest
 
 
@@ -519,6 +522,18 @@ def test_reprs_never_show_what_was_said() -> None:
     for shown in (context, context.report, context.state, *context.report.entries):
         assert "swordfish" not in repr(shown)
     assert len(repr(context)) < 4_000
+
+
+def test_reprs_of_edits_never_show_what_was_said() -> None:
+    reason, key = Reason(Cause.NOT_RUN), EntryKey("k")
+    told: dict[str, Any] = {"anchor": key, "stage": "trim", "reason": reason, "turn": 1}
+    edits = (
+        Shorten(**told, part=0, text="swordfish"),
+        Insert(**told, placement="after", text="swordfish"),
+        Cut(**told, summary="swordfish"),
+    )
+    for edit in edits:
+        assert "swordfish" not in repr(edit)
 
 
 class TestBlocking:

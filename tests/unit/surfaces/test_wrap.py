@@ -233,6 +233,7 @@ def test_a_record_says_what_was_done_and_why() -> None:
         "2 requests · 620,000 tokens came, 28,500 went out · 80% of the input read from the cache "
         "· 80 tokens written · $0.01 (1 of them have a known price)"
     )
+    assert sums_of([record]).startswith("1 request · ")
     assert [note.strip() for note in notes] == [
         "41 messages left out",
         "the provider refused it for its size once",

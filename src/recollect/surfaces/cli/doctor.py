@@ -19,7 +19,7 @@ import click
 from recollect import config
 from recollect.config.fields import shown, written
 from recollect.config.load import NOT_RESTORED, OPENCLAW, PRESETS
-from recollect.errors import ModelRefused, RecollectError, SettingsError
+from recollect.errors import MissingExtra, ModelRefused, RecollectError, SettingsError
 from recollect.surfaces.cli.doctor_checks import Check, checks_of
 from recollect.surfaces.cli.store_options import DEFAULT_SPACE, meant_space
 
@@ -195,7 +195,7 @@ def _summaries(loaded: config.LoadedSettings) -> str:
         return "off (compaction.enabled): a full view is trimmed"
     try:
         model = choose_model(loaded.settings, "summary")
-    except (SettingsError, ModelRefused) as problem:
+    except (SettingsError, MissingExtra, ModelRefused) as problem:
         return str(problem)
     if model is None:
         return "no model is named (models.provider, models.main): a full view is trimmed"
@@ -211,7 +211,7 @@ def _facts(loaded: config.LoadedSettings) -> str:
         return "off (facts.enabled)"
     try:
         model = choose_model(loaded.settings, "extraction")
-    except (SettingsError, ModelRefused) as problem:
+    except (SettingsError, MissingExtra, ModelRefused) as problem:
         return str(problem)
     if model is None:
         return "by rules alone: models.extraction names no model"
@@ -251,7 +251,7 @@ def _embedders(loaded: config.LoadedSettings) -> str:
 
     try:
         return choose_embedders(loaded.settings).said
-    except SettingsError as problem:
+    except (SettingsError, MissingExtra) as problem:
         return str(problem)
 
 

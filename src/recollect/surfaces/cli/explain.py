@@ -390,9 +390,7 @@ def _joined(words: list[str]) -> str:
 )
 @click.option("--url", help="With --live: the gateway; else the one that the settings name.")
 @click.option("--window", metavar="N", help="Replay in a window of N tokens: 32k, 200_000, 1M.")
-@click.option(
-    "--turn", type=int, metavar="K", help="Explain request K; −1 is the last, the default."
-)
+@click.option("--turn", type=int, metavar="K", help="Explain request K. Default: -1, the last.")
 @click.option("--run", type=int, metavar="N", help="Which run, for a file that holds several.")
 @click.option("--preset", metavar=f"[{'|'.join(PRESETS)}]", help="Settings to replay under.")
 @click.option("--all", "every", is_flag=True, help="List every message, none joined with others.")

@@ -162,7 +162,7 @@ def sums_of(records: list[dict[str, Any]]) -> str:
     )
     costs = [one["dollars"] for one in records if one["dollars"] is not None]
     parts = [
-        f"{len(records)} requests",
+        "1 request" if len(records) == 1 else f"{len(records):,} requests",
         f"{came:,} tokens came, {sent:,} went out",
         *([f"{read / whole:.0%} of the input read from the cache"] if whole else []),
         f"{out:,} tokens written",
