@@ -103,6 +103,14 @@ _ABBREVIATION: Final = re.compile(
     r"|[a-z])\.\s+$",
     re.IGNORECASE,
 )
+# What a name or a number follows: a dot behind it ends no sentence, though a capital comes next.
+_TITLE: Final = re.compile(
+    r"\b(?<!\d )(?:(?:mr|mrs|ms|mx|dr|prof|st|sen|gov|gen|col|capt|lt|sgt|rev|hon|mt|nr|fig|vs|ca"
+    r"|cf|approx|e\.\ ?g|i\.\ ?e|bzw|z\.\ ?b|d\.\ ?h|u\.\ ?a|hr|fr|inkl|evtl)"
+    r"|(?<!in )(?<!plan )(?<!part )(?<!type )(?<!team )(?<!class )(?<!option )(?<!vitamin )(?-i:"
+    r"[A-HJ-Z]))\.$",
+    re.IGNORECASE,
+)
 _LIST_MARK: Final = re.compile(r"(?:[-*+•>#]+|\d{1,3}[.)])\s+")
 
 
@@ -112,6 +120,9 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
         start, end = line.span()
         mark = _LIST_MARK.match(text, start, end)  # the dot of "1." ends nothing
         for gap in _ENDS.finditer(text, mark.end() if mark else start, end):
+            before = max(start, gap.start() - _ABBREVIATION_CHARS)
+            if _TITLE.search(text[before : gap.start()]):
+                continue
             if start < gap.start():
                 yield start, gap.start()
             start = gap.end()

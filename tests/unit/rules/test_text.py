@@ -15,6 +15,7 @@ from recollect.rules.text import (
     SegmentText,
     clean_text,
     segment_text,
+    sentence_spans,
     thinking_spans,
     without_recalled_blocks,
     without_thinking,
@@ -170,3 +171,38 @@ def test_a_megabyte_takes_linear_time(name: str) -> None:
     without_recalled_blocks(text, any_spelling=False)
     thinking_spans(text)
     assert time.process_time() - started < 2
+
+
+def sentences(text: str) -> list[str]:
+    return [text[start:end] for start, end in sentence_spans(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mrs. Haverkamp signs the lease.",
+        "Send the scan to Dr. Osei before noon.",
+        "Our contact is Liesel K. Brandt at the port authority.",
+        "J. R. Vance owns the boat.",
+        "Prof. Lund reviews it, see Fig. 4 of the report.",
+        "Die Miete zahlt Hr. Aydin bzw. Frau Weber.",
+        "Use a queue, e.g. Redis Streams.",
+    ],
+)
+def test_a_title_or_an_initial_ends_no_sentence(text: str) -> None:
+    assert sentences(text) == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It takes 50 ms. The limit is 80.",
+        "We follow plan B. Nobody liked plan A.",
+        "The driver is written in C. It needs no runtime.",
+        "So do I. Then it is settled.",
+        "We meet at 5 p.m. Bring the keys.",
+        "Not yet. The doctor said no. We wait.",
+    ],
+)
+def test_a_sentence_still_ends_where_it_ends(text: str) -> None:
+    assert len(sentences(text)) == text.count(". ") + 1
