@@ -34,6 +34,8 @@ SMALL_WINDOW: Final = 16_000
 """Of the window beyond a small one, what cleared results that have a line may take. In a small
 window whole exchanges have to leave, and lines of results would take the place of what was said
 (decision 0043)."""
+LEAST_FREED_TOKENS: Final = 16
+"""A result that would free fewer tokens stays as it is."""
 _PROSE_CHARS: Final = 4_000
 """Of what was said, for what a tool was called for."""
 
@@ -196,9 +198,10 @@ class _Pruner:
     def _replace(
         self, item: _Prunable, text: str, cause: Cause, *, hard: bool, quotes: tuple[MessageId, ...]
     ) -> bool:
-        """Whether it frees anything."""
+        """Whether it frees enough: to change a short result costs the cache more than it saves."""
         tokens = self.weigher.text(text)
-        if tokens >= item.tokens:
+        least = 1 if item.hard else LEAST_FREED_TOKENS
+        if item.tokens - tokens < least or len(text) > len(item.text):
             return False
         self.used -= item.tokens - tokens
         item.text, item.tokens, item.hard, item.quoted = text, tokens, hard, bool(quotes)

@@ -57,6 +57,21 @@ def prepare(messages: list[Any], settings: dict[str, Any]) -> Context:
 
 
 class TestPrune:
+    def test_a_short_result_stays_where_its_placeholder_saves_next_to_nothing(self) -> None:
+        """The placeholder may be fewer tokens and yet more bytes, and a changed prefix is paid."""
+        short = ["ok\n", "exit code 0, 14 files checked, nothing to do here today", "x" * 30]
+        long = "drwxr-xr-x harbour staff 4096 Jan 14 berth\n" * 40
+        told = [*short, long]
+        held = entries(
+            [
+                said("user", "go"),
+                *(one for n, text in enumerate(told) for one in (call(n), result(n, text))),
+                *(said(role, "next") for _ in range(4) for role in ("assistant", "user")),
+            ]
+        )
+        made = self.run(held, mode="aggressive")
+        assert [edit.anchor for edit in made.edits] == [held[2 + 2 * len(short)].key]
+
     def run(self, held: tuple[Entry, ...], edits: Any = (), **settings: Any) -> Any:
         return prune(
             held,
@@ -117,7 +132,10 @@ class TestPrune:
         assert self.run(view, made).edits == (), "running it again changes nothing more"
 
     def test_a_result_shorter_than_its_line_is_cleared_all_the_same(self) -> None:
-        short = "crane seven failed at the quay on sunday, of all days"
+        short = (
+            "crane seven failed at the quay on sunday, of all days, and the foreman of the night "
+        )
+        short += "shift wrote it down twice in the book of the harbour"
         held = [said("user", "which crane failed?")]
         for n in range(20):
             held += [call(n), result(n, short)]
