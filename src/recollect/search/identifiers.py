@@ -23,7 +23,7 @@ _LINK: Final = r"(?:\.|::|->)"
 _CHAIN: Final = rf"\b[A-Za-z_$][\w$]{{0,60}}(?:{_LINK}[A-Za-z_$][\w$]{{0,60}}){{1,8}}"
 _SNAKE: Final = r"\b[A-Za-z$]\w{0,60}_\w{1,60}\b"
 _PRIVATE: Final = r"\b_\w{3,60}\b"
-_CAMEL: Final = r"\b[a-z][a-z0-9]{0,40}[A-Z]\w{0,60}\b"
+_CAMEL: Final = r"(?<!\\)\b[a-z][a-z0-9]{0,40}[A-Z]\w{0,60}\b"
 _PASCAL: Final = r"\b[A-Z][a-z0-9]{1,40}[A-Z]\w{0,60}\b"
 _VERSION: Final = r"v?\d{1,4}\.\d{1,5}(?:\.\d{1,6}){1,3}"
 _ERROR: Final = r"E[A-Z]{4,20}"
@@ -90,12 +90,14 @@ _UNITS: Final = (
     r"|users?\b|requests?\b|items?\b|retries\b|workers?\b|threads?\b|replicas?\b|kg\b|km\b|cm\b|mm\b"
     r"|USD\b|EUR\b|GBP\b|CHF\b|dollars?\b|euros?\b"
 )
+_ESCAPED: Final = r"[nrt](?:\\|[A-Z]|[^\w.-]|$)"
+"""Behind a backslash: the end of a line as code spells it, no folder."""
 _EXACT: Final = re.compile(
     rf"""
     (?P<url>[A-Za-z][A-Za-z0-9+.-]{{1,12}}://[^\s"'<>()\[\]{{}}`|]{{3,300}}
         |\b(?:[A-Za-z0-9-]{{2,40}}\.){{1,4}}(?:{_HOST_ENDINGS})\b(?![\w(])(?::\d{{2,5}})?)
     |(?P<path>(?<![\w/])(?:~/|\.{{1,2}}/|/)?(?:[\w@.+-]{{1,80}}/){{1,20}}[\w@.+*-]{{1,80}}/?
-        |(?<!\w)(?:[A-Za-z]:|\.{{1,2}})\\(?:[\w@.+-]{{1,80}}\\){{0,20}}[\w@.+-]{{1,80}}
+        |(?<!\w)(?:[A-Za-z]:|\.{{1,2}})\\(?!{_ESCAPED})(?:[\w@.+-]{{1,80}}\\){{0,20}}[\w@.+-]{{1,80}}
         |(?<![\w.])[\w-]{{1,80}}(?:\.[\w-]{{1,40}}){{0,3}}\.(?:{_FILE_ENDINGS})\b(?![\w(]))
     |(?P<hash>\b[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}\b
         |\b0x[0-9a-fA-F]{{4,64}}\b|{_hash(128)}|{_hash(128, "A-F")})

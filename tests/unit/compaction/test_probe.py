@@ -55,6 +55,8 @@ def test_exact_things_are_found_whole(text: str, kind: str, expected: list[str])
     "text",
     [
         "this and/or that, either way",
+        r"it joins them with '.\n\n', or with '.\r\n' on some machines",
+        r"ends in ';\nThen' and '..\tAnd'",
         "in 2024 we had 12 of 30",
         "on 7/22 he was in the U.S. again",
         "HTML/React is on GitHub",
