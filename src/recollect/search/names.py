@@ -25,10 +25,19 @@ _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat",
 _SHOUTED_INNER: Final = 3
 _TITLED_WORDS, _TITLED_SHARE = 6, 0.6
 """Where so many words are capitalised, capitals mean nothing."""
+# Small words that English does not have; a name may begin with a capital, so they must not.
 _GERMAN: Final = re.compile(
-    r"\b(?:das|dem|ist|sind|nicht|und|oder|wir|ihr|[Ww]elche[mnrs]?|[Ww]er|[Ww]em|[Ww]ann|[Ww]ie|[Ww]o"
-    r"|[Ww]arum|wird|werden|wurden?|haben?|eine[mnrs]?|auf|für|über|nach|unsere?[mnrs]?|meine?[mnrs]?"
-    r"|kommt|kostet|gibt)\b"
+    r"\b(?:das|dem|ein|ist|sind|sollst|nicht|und|oder|wir|ihr|ich|du|wird|werden|wurden?|haben?"
+    r"|eine[mnrs]?|keine?[mnrs]?|auf|für|über|nach|vom|zum|zur|beim|bei|mit|seit|aus|unsere?[mnrs]?"
+    r"|meine?[mnrs]?|deine?[mnrs]?|kommt|kostet|gibt|heißt|läuft|liegt|steht|geht|macht|muss|soll|kann"
+    r"|darf|noch|schon|nur|aber|wenn|weil|dass"
+    r"|[Ww]elche[mnrs]?|[Ww]er|[Ww]em|[Ww]ann|[Ww]arum|wen|wie|wo)\b"
+)
+# The same, where English has the word too: they count beside another one.
+_ALSO_GERMAN: Final = re.compile(r"\b(?:der|die|den|des|was|hat|war|im|es|er|sie|von)\b", re.I)
+_ASKS_IN_GERMAN: Final = re.compile(
+    r"\W*(?:Wann|Wer|Wem|Welche[mnrs]?|Warum|Wieso|Weshalb|Wieviele?|Wo(?:her|hin|mit|für|bei|gegen"
+    r"|ran|rum))\s|\W*(?:Wie|Wo|Wen)\s+(?:[a-z]*[äöüß]|[a-z]+(?:t|en)\b)"
 )
 _GERMAN_WORDS: Final = 2
 """A text with so many different words of German writes every noun with a capital."""
@@ -42,6 +51,8 @@ GERMAN_STOP_WORDS: Final = frozenset(
         "kann können soll sollen muss müssen darf dürfen will nicht kein keine auch noch "
         "schon nur so da dort hier in im an am auf aus bei beim mit nach von vom vor zu zum "
         "zur für über unter um durch gegen ohne bis seit viel viele gibt mal doch denn "
+        "wieso weshalb wieviel woher wohin womit wofür wogegen heißt heisst kostet läuft liegt "
+        "steht geht macht nehmen nimmt sollst "
     )
 )
 """Words too common in German to tell one message from another. They are indexed, and only left out
@@ -53,7 +64,11 @@ _DAY: Final = re.compile(r"(?:[12]?\d|3[01])(?:st|nd|rd|th)?")
 
 def is_german(text: str) -> bool:
     """Whether a text is German, as far as its small words tell."""
-    return len(set(_GERMAN.findall(text))) >= _GERMAN_WORDS
+    if _ASKS_IN_GERMAN.match(text):
+        return True
+    words = set(_GERMAN.findall(text))
+    both = words | set(_ALSO_GERMAN.findall(text))
+    return bool(words) and len(both) + ("ß" in text) >= _GERMAN_WORDS
 
 
 def names_in(question: str) -> tuple[tuple[str, ...], ...]:

@@ -49,7 +49,10 @@ _ASKS: Final = re.compile(
     |^\W*(?:[\w'’]+\W+){0,3}?(?:what|which|who|whom|whose|when|where|why|how)(?:['’]s)?\b
     |^\W*(?:(?:and|so|but|or|also|then|hi|hey|hello|ok|okay|sorry|please|now)\W+){0,2}
      (?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|shall|should|may|might
-       |must)(?:n['’]t)?\b""",
+       |must)(?:n['’]t)?\b
+    |^\W*(?:(?:und|aber|also|auf|in|an|mit|von|für|bei|seit|bis|aus|zu)\W+)?(?:wann|wer|we[mn]|was
+       |welche[mnrs]?|warum|wieso|weshalb|wie|wo(?:her|hin|mit|für|bei|gegen|ran|rum)?|ist|sind|hat
+       |habe?n?|kann|können|soll|sollen|wird|gibt)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 _ECHO_SHARE: Final = 0.8
@@ -79,7 +82,7 @@ def is_echo(question: Question, candidate: Candidate) -> bool:
     if len(candidate.counts) < int(_ECHO_SHARE * len(question.words)):
         return False  # nearly all: it is asked of every candidate
     held = [candidate.counts.get(word, 0) for word in question.words]
-    if candidate.length == question.length and all(held):
+    if candidate.length == question.length == sum(held):
         return True
     share = sum(map(bool, held)) / max(1, len(held))
     return candidate.role == "user" and share >= _ECHO_SHARE and candidate.length <= sum(held)
@@ -88,7 +91,7 @@ def is_echo(question: Question, candidate: Candidate) -> bool:
 def only_asks(text: str) -> bool:
     """Whether a message holds questions and nothing else that is about anything.
 
-    English and Chinese; in doubt it says something too.
+    English, German and Chinese; in doubt it says something too.
     """
     if len(text) > _QUESTION_CHARS or not text.rstrip().endswith(_QUESTION_MARKS):
         return False
@@ -129,6 +132,12 @@ _ASKS_PAST: Final = re.compile(
         |(?:what|which|who|whom|when|where|how\ \w+)\ (?:was|were|had)
         |was\ (?:that|it)\ again|again\ \?|left\ for\ later)\b
     |之前|上次|上回|刚才|以前|当时|曾经|还记得|提醒我|我们(?:决定|说|商量|约定|定)|我(?:说过|告诉过)|你说过""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# What was done a moment ago is in the view: "what did I just run?".
+_ASKS_LATEST: Final = re.compile(
+    r"\b(?:did|have|has|had|was|were)\ (?:i|we|you|he|she|it|they|that)\ just\b|\bjust\ now\b"
+    r"|刚刚",
     re.IGNORECASE | re.VERBOSE,
 )
 # The same as an order: "remind me which host it was", "list all decisions".
@@ -301,6 +310,8 @@ def what_asks(text: str) -> Asks:
         if _ORDERS.match(sentence):
             if _RECOUNTS.search(sentence):
                 return "past"
+            continue
+        if _ASKS_LATEST.search(sentence):
             continue
         if marked or _BEGINS_AS_QUESTION.match(sentence) or _ASKS_IN_CHINESE.search(sentence):
             if _ASKS_PAST.search(sentence):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.unit.search.candidates import candidate
 
 from recollect.search.identifiers import identifiers_in, words_of
 from recollect.search.names import (
@@ -14,7 +15,15 @@ from recollect.search.names import (
     speaker_word,
     speaker_words_asked,
 )
-from recollect.search.question import leans, question_text, read_question, wants_list, what_asks
+from recollect.search.question import (
+    is_echo,
+    leans,
+    only_asks,
+    question_text,
+    read_question,
+    wants_list,
+    what_asks,
+)
 from recollect.search.tokenize import tokenize
 from recollect.values.recall import RecallRequest
 
@@ -264,6 +273,9 @@ def test_a_gated_turn_asks_by_its_newest_message_alone() -> None:
         ("can you walk me through the order in which I brought up the cranes?", "past"),
         ("sweep the quay and coil the ropes", "other"),
         ("The crane is green.", "other"),
+        ("which ropes did we just coil?", "other"),
+        ("what did the harbour master want just now?", "other"),
+        ("just tell me: which crane did we choose?", "past"),
         ("how do I coil a rope?", "advice"),
         ("what if the ferry is late?", "advice"),
         ("Where do I live?", "question"),
@@ -313,6 +325,42 @@ def test_only_what_is_asked_for_many_times_over_is_a_list() -> None:
     assert not wants_list("which mattress did we settle on?")
     assert not wants_list("which host runs the ledger?")
     assert not wants_list("which alias points to staging?")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wann endet die Garantie?",
+        "Wer gießt Omas Tomaten?",
+        "Welchen Tarif nutzt Oma?",
+        "Was kostet der Umzug?",
+        "Womit heizt das Ferienhaus?",
+        "Steht der Termin mit Frau Beck noch?",
+    ],
+)
+def test_nouns_of_a_short_german_question_are_no_names(text: str) -> None:
+    assert names_in(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Who was hired at Die Presse?", "press"),
+        ("Where is Otto von Bismarck buried?", "bismarck"),
+        ("Is Wo Chang in the team?", "chang"),
+    ],
+)
+def test_german_names_in_an_english_question_stay_names(text: str, name: str) -> None:
+    assert name in {word for words in names_in(text) for word in words}
+
+
+def test_a_german_statement_as_long_as_the_question_is_no_echo_of_it() -> None:
+    question = read_question("Auf welchem Kai liegt der Schlepper?", asked_at=NOW)
+    said = "Der Schlepper ruht auf Kai Sieben"
+    assert len(tokenize(said)) == question.length
+    assert not is_echo(question, candidate("said", said))
+    assert only_asks("Auf welchem Kai liegt der Schlepper?")
+    assert not only_asks("Der Schlepper liegt auf Kai Sieben, oder?")
 
 
 def test_small_words_of_german_ask_for_nothing() -> None:
