@@ -57,7 +57,8 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "gateway": frozenset({"quick", "peers"}),
     "hooks": frozenset({"quick"}),
     "live": frozenset(
-        {"sets", "half", "window", "embedder", "summaries", "store", "strategy", "no_pause"}
+        {"sets", "half", "window", "embedder", "summaries", "statements", "store"}
+        | {"strategy", "no_pause"}
         | {"quick", "misses", "seeds", "most_chats", "most_questions", "spread"}
     ),
     "recall": frozenset(
@@ -200,9 +201,19 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 )
 @click.option(
     "--summaries",
-    type=click.Choice(("none", "junk", "plausible")),
-    help="live: who summarises: nobody (agent), one that says nothing (chats), one that keeps what"
-    " the user said last.",
+    multiple=True,
+    type=click.Choice(("none", "junk", "plausible", "model")),
+    help="live: who summarises: nobody, a model that says nothing (junk), one that keeps what the"
+    " user said last (plausible), a real one by llama.cpp (model). agent: junk and plausible unless"
+    " named, chats: junk. May be given several times.",
+)
+@click.option(
+    "--statements",
+    multiple=True,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="live --set agent: N further statements of the user in each session, which answer no"
+    " question; 0 and 200 unless named. May be given several times.",
 )
 @click.option(
     "--strategy",

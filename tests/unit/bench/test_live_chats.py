@@ -103,11 +103,11 @@ def test_a_run_says_what_stood_in_the_requests(capsys: pytest.CaptureFixture[str
         embedder="none",
         strategy=("recollect", "sliding-window", "plain-compaction", "oracle"),
     )
-    assert result.figures["locomo_4k_none.live_all"] == 1.0
-    assert result.figures["locomo_4k_none.billed_sliding-window"] >= 1.0
-    assert result.baselines["locomo_4k_none.oracle.live_all"] == 1.0
+    assert result.figures["locomo_4k_none_junk.live_all"] == 1.0
+    assert result.figures["locomo_4k_none_junk.billed_sliding-window"] >= 1.0
+    assert result.baselines["locomo_4k_none_junk.oracle.live_all"] == 1.0
     draw(result)
-    assert "locomo_4k_none" in capsys.readouterr().out
+    assert "locomo_4k_none_junk" in capsys.readouterr().out
     again = read_live(json.loads(json.dumps(result.as_json())))
     assert again.parts[0].figures == result.parts[0].figures
     written = page([again])
@@ -120,7 +120,7 @@ def test_misses_come_with_the_stage_that_lost_them() -> None:
     result = run(
         sets=("locomo",), window=(60,), embedder="none", strategy=("sliding-window",), misses=5
     )
-    lost = result.baselines["locomo_0k_none.sliding-window.lost.left the window"]
+    lost = result.baselines["locomo_0k_none_junk.sliding-window.lost.left the window"]
     assert lost > 0
 
 

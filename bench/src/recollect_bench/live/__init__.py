@@ -12,9 +12,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Final, Literal, cast, get_args
 
 from recollect.errors import RecollectError
+from recollect.ports import Model
+from recollect_bench.facts.models import opened_model
 from recollect_bench.live.agent import (
     AgentHalf,
     agent_session,
@@ -35,6 +38,7 @@ from recollect_bench.live.run import (
     run_session,
 )
 from recollect_bench.live.sessions import LiveSession
+from recollect_bench.llama_server import find_gguf
 from recollect_bench.recall.embedders import ALSO_KNOWN_AS, opened_embedders
 
 AGENT: Final = "agent"
@@ -53,8 +57,13 @@ WINDOWS: Final = {
     ASSISTANT: (16_000, 32_000),
     **{name: (window,) for name, window in CHAT_WINDOWS.items()},
 }
-SUMMARIES: Final[dict[str, Summaries]] = {AGENT: "none", ASSISTANT: "none"}
+SUMMARIES: Final[dict[str, tuple[Summaries, ...]]] = {
+    AGENT: ("junk", "plausible"),
+    ASSISTANT: ("junk", "plausible"),
+}
 """Who summarises, unless named; chats have a junk summariser, so that what is found is recall's."""
+STATEMENTS: Final = (0, 200)
+"""How many further statements the sessions of tool agents have, unless named."""
 _OWN: Final = ("static", "none")
 """Embedders that the settings open as quickly as a bench could."""
 _QUICK_QUESTIONS: Final = 10
@@ -84,7 +93,8 @@ class _Options:
 
     half: AgentHalf
     windows: tuple[int, ...]
-    summaries: Summaries | None
+    summaries: tuple[Summaries, ...]
+    statements: tuple[int, ...]
     strategies: tuple[StrategyName, ...]
     misses: int
     quick: bool
@@ -102,7 +112,8 @@ def run(
     half: str = "tune",
     window: Sequence[int] = (),
     embedder: str = "static",
-    summaries: Summaries | None = None,
+    summaries: Sequence[Summaries] = (),
+    statements: Sequence[int] = (),
     store: str = "sqlite",
     strategy: Sequence[StrategyName] = (),
     no_pause: bool = False,
@@ -123,7 +134,8 @@ def run(
     options = _Options(
         half=cast(AgentHalf, half),
         windows=tuple(window),
-        summaries=summaries,
+        summaries=tuple(summaries) or (("junk",) if quick else ()),
+        statements=tuple(statements) or ((0,) if quick else STATEMENTS),
         strategies=tuple(strategy) or (_QUICK_STRATEGIES if quick else STRATEGIES),
         misses=misses,
         quick=quick,
@@ -140,7 +152,8 @@ def run(
     named: dict[str, Any] = {
         "window": list(window),
         "embedder": embedder,
-        "summaries": summaries,
+        "summaries": list(summaries),
+        "statements": list(statements),
         "store": None if store.startswith("sqlite") else store.partition(":")[0],
         "strategy": list(strategy),
         "no-pause": no_pause,
@@ -162,16 +175,39 @@ async def _parts(
             if name == CODING:
                 parts += await asyncio.to_thread(_coding, options, progress)
                 continue
-            summaries = options.summaries or SUMMARIES.get(name, "junk")
-            how = replace(options.how, summaries=summaries, store=url, **how_embedded)
-            for window in options.windows or WINDOWS[name]:
-                sessions = _sessions(name, options)
-                how = replace(how, window_tokens=window)
-                parts.append(await _measured(name, sessions, how, options, progress))
+            told = options.statements if name == AGENT else (0,)
+            for window, summaries, statements in product(
+                options.windows or WINDOWS[name],
+                options.summaries or SUMMARIES.get(name, ("junk",)),
+                told,
+            ):
+                how = replace(
+                    options.how,
+                    summaries=summaries,
+                    store=url,
+                    window_tokens=window,
+                    **how_embedded,
+                )
+                sessions = _sessions(name, options, statements)
+                part = f"{name}_{window // 1000}k_{options.how.embedder}_{summaries}"
+                part += f"_{statements}" if statements else ""
+                async with _summarizing(summaries) as model:
+                    how = replace(how, model=model)
+                    parts.append(await _measured(part, sessions, how, options, progress))
     return parts
 
 
-def _sessions(name: str, options: _Options) -> list[LiveSession]:
+@asynccontextmanager
+async def _summarizing(summaries: Summaries) -> AsyncIterator[Model | None]:
+    """The real model, by weights on this machine; None where none is asked for."""
+    if summaries != "model":
+        yield None
+        return
+    async with opened_model(None, find_gguf()) as model:
+        yield model
+
+
+def _sessions(name: str, options: _Options, statements: int) -> list[LiveSession]:
     if name == ASSISTANT:
         return assistant_sessions(
             most_chats=options.most_chats, most_questions=options.most_questions
@@ -186,14 +222,15 @@ def _sessions(name: str, options: _Options) -> list[LiveSession]:
     domains = load_domains(options.half)[: options.most_chats]
     turns = {"turns": _QUICK_TURNS} if options.quick else {}
     return [
-        agent_session(domain, seed, **turns) for domain in domains for seed in range(options.seeds)
+        agent_session(domain, seed, statements=statements, **turns)
+        for domain in domains
+        for seed in range(options.seeds)
     ]
 
 
 async def _measured(
-    name: str, sessions: Sequence[LiveSession], how: LiveRun, options: _Options, progress: Progress
+    part: str, sessions: Sequence[LiveSession], how: LiveRun, options: _Options, progress: Progress
 ) -> LivePart:
-    part = f"{name}_{how.window_tokens // 1000}k_{options.how.embedder}"
     tallies: dict[str, list[Tally]] = {}
     total = len(sessions) * len(options.strategies)
     for strategy in options.strategies:

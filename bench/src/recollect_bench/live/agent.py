@@ -17,6 +17,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from itertools import count
 from typing import Any, Final, Literal, TypeAlias
@@ -30,6 +31,7 @@ from recollect_bench.live.sessions import (
     assistant,
     user,
 )
+from recollect_bench.live.statements import further_statements
 
 AgentHalf: TypeAlias = Literal["tune", "held-out", "fresh"]
 
@@ -112,9 +114,40 @@ def assistant_sessions(
     return sessions
 
 
-def agent_session(domain: Mapping[str, Any], seed: int, *, turns: int = TURNS) -> LiveSession:
-    """A session of this domain."""
-    return _Writer(domain, seed, turns).session()
+def agent_session(
+    domain: Mapping[str, Any], seed: int, *, turns: int = TURNS, statements: int = 0
+) -> LiveSession:
+    """A session of this domain, with so many further statements among its turns."""
+    session = _Writer(domain, seed, turns).session()
+    return with_statements(session, statements) if statements else session
+
+
+def with_statements(session: LiveSession, count: int) -> LiveSession:
+    """The session with so many further statements of the user, spread over all of it.
+
+    Questions are asked after the same exchanges as before, and none of them is about a statement.
+    """
+    needs = [need for _, question in session.questions for need in question.needs]
+    texts = [text for need in needs for text in (*need.texts, *need.any_of)]
+    waiting = further_statements(count, session.name, unlike=texts)
+    exchanges: list[Exchange] = []
+    places: list[int] = []
+    turns = len(session.exchanges)
+    for turn, exchange in enumerate(session.exchanges, start=1):
+        due = count * turn // turns - count * (turn - 1) // turns
+        for said, reply in (waiting.pop() for _ in range(due)):
+            exchanges.append(Exchange(messages=(user(said), assistant(reply)), at=0.0))
+        exchanges.append(exchange)
+        places.append(len(exchanges))
+    return replace(
+        session,
+        name=f"{session.name}-{count}",
+        exchanges=tuple(
+            replace(exchange, at=_BEGUN_AT + at * _TURN_SECONDS)
+            for at, exchange in enumerate(exchanges)
+        ),
+        questions=tuple((places[moment - 1], asked) for moment, asked in session.questions),
+    )
 
 
 class _Writer:

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from recollect.config import Settings, load_settings
 from recollect.engine import Engine
-from recollect.ports import Embedder
+from recollect.ports import Embedder, Model
 from recollect.search.passages import split_passages
 from recollect.values.model import Answer, Prompt
 from recollect.wiring.memory import open_memory
@@ -37,7 +37,7 @@ from recollect_bench.live.feed import (
 )
 from recollect_bench.live.sessions import LiveSession, spoken
 
-Summaries: TypeAlias = Literal["none", "junk", "plausible"]
+Summaries: TypeAlias = Literal["none", "junk", "plausible", "model"]
 StrategyName: TypeAlias = Literal[
     "recollect",
     "gateway",
@@ -61,8 +61,11 @@ _PATIENT: Final[dict[str, Any]] = {
     "ledger.enabled": False,  # no request depends on it, and masking its records takes long
 }
 _USER_LINE: Final = re.compile(r"^\[User\]: (.{1,160})", re.MULTILINE)
-_JUNK: Final = "## Goal\nWork goes on.\n\n## Progress\nSeveral things were done."
+_PROGRESS: Final = "## Goal\nWork goes on.\n\n## Progress"
+_JUNK: Final = f"{_PROGRESS}\nSeveral things were done."
 _MOST_LINES: Final = 24
+_SHORTER: Final = 3
+"""A plausible summary takes a third of what it is made of, at the most."""
 
 
 def summarized(how: Summaries, text: str) -> str:
@@ -70,28 +73,36 @@ def summarized(how: Summaries, text: str) -> str:
     if how == "junk":
         return _JUNK
     lines = [match[1] for match in _USER_LINE.finditer(text)] or text.splitlines()
-    return "## Goal\nWork goes on.\n\n## Progress\n" + "\n".join(
-        f"- {line[:160]}" for line in lines[-_MOST_LINES:]
-    )
+    kept: list[str] = []
+    room = len(text) // _SHORTER
+    for line in reversed(lines[-_MOST_LINES:]):
+        room -= len(line[:160]) + 3
+        if room < 0:
+            break
+        kept.append(f"- {line[:160]}")
+    return "\n".join([_PROGRESS, *reversed(kept)])
 
 
 class Summarizer:
-    """A model that summarises, as the engine asks it."""
+    """A model that summarises, as the engine asks it: a real one, or one that only pretends."""
 
-    name = "bench-summariser"
-    window_tokens = None
-
-    def __init__(self, how: Summaries) -> None:
+    def __init__(self, how: Summaries, model: Model | None = None) -> None:
+        self.name = "bench-summariser" if model is None else model.name
+        self.window_tokens = None if model is None else model.window_tokens
         self._how = how
+        self._model = model
         self.asked_chars = 0
         self.written_chars = 0
 
     async def ask(self, prompt: Prompt) -> Answer:
         """The summary of what the prompt holds."""
-        text = summarized(self._how, prompt.text)
         self.asked_chars += len(prompt.text)
-        self.written_chars += len(text)
-        return Answer(text=text)
+        if self._model is None:
+            answer = Answer(text=summarized(self._how, prompt.text))
+        else:
+            answer = await self._model.ask(prompt)
+        self.written_chars += len(answer.text)
+        return answer
 
     async def close(self) -> None:
         """Nothing to give back."""
@@ -105,6 +116,8 @@ class LiveRun:
     window_tokens: int = 16_000
     embedder: str = "none"
     summaries: Summaries = "none"
+    model: Model | None = None
+    """Who summarises where `summaries` asks for a real model."""
     store: str = "sqlite"
     """`sqlite`, a temporary file; or the URL of a server."""
     pause: bool = True
@@ -125,7 +138,7 @@ async def run_session(session: LiveSession, how: LiveRun) -> Tally:
         return await feed(session, strategy)
     clock = LiveClock()
     clock.at = session.exchanges[0].at
-    model = None if how.summaries == "none" else Summarizer(how.summaries)
+    model = None if how.summaries == "none" else Summarizer(how.summaries, how.model)
     arguments: dict[str, Any] = {**_PATIENT, "window_tokens": how.window_tokens, **how.changes}
     if how.embedders:
         arguments["embedding_cache.enabled"] = False  # they have one

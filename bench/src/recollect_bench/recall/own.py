@@ -31,7 +31,7 @@ from recollect.search.tokenize import tokenize
 from recollect.surfaces.cli.import_files import Recorded, find_sources
 from recollect.turn.align import LastRequest, enter, read
 from recollect.turn.ingest import ingest
-from recollect.turn.query import ask, query
+from recollect.turn.query import ask, query, uses_tools
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey
 from recollect.values.recall import RecalledPassage, RecallRequest
@@ -295,6 +295,7 @@ class _Replay:
             before[reference.view_from :],
             query(before, QuerySettings()),
             self.asker.settings,
+            among_tools=uses_tools(before),
             space=self.store.space,
             session=self.session.name,
             now=self.session.segments[reference.place].segment.said_at,
