@@ -235,15 +235,19 @@ def test_every_passage_of_a_long_message_can_be_asked_for(tmp_path: Path) -> Non
     assert all(":" not in segment and score > 0 for rows in put_back for segment, score in rows)
 
 
+@pytest.mark.parametrize("pause", [0.0, 1200.0])
 @pytest.mark.parametrize(("spare", "full"), [(120, True), (250, True), (900, False)])
-def test_a_full_view_makes_room_for_what_is_asked(tmp_path: Path, spare: int, full: bool) -> None:
-    """Silence would read as if memory held nothing."""
+def test_a_full_view_makes_room_for_what_is_asked(
+    tmp_path: Path, spare: int, full: bool, pause: float
+) -> None:
+    """Silence would read as if memory held nothing. A pause is an edit batch of its own."""
     pasted = "so much was said of this and that "
 
     async def run() -> Context:
         await remember(tmp_path / "m.db", (NOTES, "noted, all of it", *HARBOUR))
+        clock = Clock()
         memory = open_memory(
-            store=tmp_path / "m.db", settings=BY_WORDS, window_tokens=8_000, clock=Clock()
+            store=tmp_path / "m.db", settings=BY_WORDS, window_tokens=8_000, clock=clock
         )
         question = "which port has the indexer?"
 
@@ -255,6 +259,10 @@ def test_a_full_view_makes_room_for_what_is_asked(tmp_path: Path, spare: int, fu
         ]
         limit = (await memory.prepare("measured 4", filled(4))).report.limit_tokens
         times = 4 + int((limit - spare - few) / ((many - few) / 4))
+        if pause:
+            held = filled(times)
+            await memory.prepare("s", held | {"messages": held["messages"][:-2]})
+            clock.seconds += pause
         context = await memory.prepare("s", filled(times))
         await memory.close()
         return context

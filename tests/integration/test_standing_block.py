@@ -14,6 +14,7 @@ from recollect import open_memory
 from recollect.engine.session import Context
 from recollect.formats.recalled_block import STANDING_NOTE
 from recollect.values.edit import Insert
+from recollect.values.model import Prompt
 from recollect.values.recall import BLOCK_OPENING
 from recollect.values.upkeep import ForgetOrder
 from recollect.wiring.stores import open_store
@@ -68,6 +69,57 @@ def test_what_was_laid_down_outlives_the_message_that_said_it(tmp_path: Path) ->
             kept = sum(before == now[: len(before)] for before, now in pairwise(sent))
             assert kept >= 0.75 * (len(contexts) - 1), "it changes only where other things change"
             assert "stand" in {line.stage for context in contexts for line in context.report.lines}
+
+    asyncio.run(scenario())
+
+
+async def say_nothing(prompt: Prompt) -> str:
+    """A summary of a model that kept nothing of what it read; never twice the same."""
+    done = f"Something was done {len(prompt.text)} times."
+    return f"## Goal\nWork goes on.\n\n## Progress\n{done}"
+
+
+def test_what_was_laid_down_outlives_a_compaction(tmp_path: Path) -> None:
+    """A summary that does not say it stands for it no better than a note on trimmed messages."""
+    further = tuple(f"We decided that basin {at} takes up to {40 + at} barges." for at in range(12))
+    said = (*LAID_DOWN, *further)
+
+    async def scenario() -> None:
+        settings = {**SETTINGS, "window_tokens": 9_000}
+        async with open_memory(
+            store=tmp_path / "m.db", settings=settings, model=say_nothing
+        ) as memory:
+            held = [user("We look after a harbour."), assistant("fine")]
+            for text in said:
+                held += [user(text), assistant("noted")]
+            held.append(user("now to work: " + WORK))
+            contexts = await worked(memory, held, 60)
+            assert memory.session("s").state.compactions >= 2
+            for context in contexts[-10:]:
+                shown = json.dumps(context.request)
+                assert [text for text in said if text not in shown] == []
+                assert len(standing(context)) == 1
+                assert context.report.tokens_after <= context.report.limit_tokens
+            sent = [context.request["messages"] for context in contexts]
+            kept = sum(before == now[: len(before)] for before, now in pairwise(sent))
+            assert kept >= 0.9 * (len(contexts) - 1), "it changes only where other things change"
+
+    asyncio.run(scenario())
+
+
+def test_what_the_summary_says_does_not_stand_twice(tmp_path: Path) -> None:
+    async def say_all(prompt: Prompt) -> str:
+        return "## Goal\n" + "\n".join(f"- {text}" for text in LAID_DOWN)
+
+    async def scenario() -> None:
+        settings = {**SETTINGS, "window_tokens": 9_000}
+        async with open_memory(store=tmp_path / "m.db", settings=settings, model=say_all) as memory:
+            held = [user("We look after a harbour."), assistant("fine")]
+            for text in LAID_DOWN:
+                held += [user(text), assistant("noted")]
+            context = (await worked(memory, held, 60))[-1]
+            shown = json.dumps(context.request)
+            assert [shown.count(text) for text in LAID_DOWN] == [1, 1]
 
     asyncio.run(scenario())
 

@@ -37,7 +37,7 @@ from recollect.turn.query import (
 from recollect.turn.standing_block import StandResult, stand, standing_tokens
 from recollect.values.compaction import CompactionResult
 from recollect.values.edit import Edit, Insert, edits_only_in
-from recollect.values.history import SessionState, View, behind_cut
+from recollect.values.history import SessionState, View, newest_cut
 from recollect.values.message import Text, ToolResult
 from recollect.values.reason import NOT_RUN, Cause, Reason
 from recollect.values.recall import Recalled, RecalledFact, RecallReads, passage_name
@@ -98,7 +98,7 @@ async def prepare_turn(
     if freed.compact_first:
         return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
     standing = freed.draft
-    if freed.moment is not None or not given.state.requests or standing.lacks_standing_block():
+    if freed.moment is not None or not given.state.requests or standing.outdates_standing_block():
         standing = await _with_standing_block(standing, recaller, boundary)
         freed = replace(freed, draft=standing)
     reads = RecallReads()
@@ -317,9 +317,9 @@ async def _make_room(
     """A block that is wanted and does not fit, or makes the blocks of the view too many, is
     a batch moment: older blocks go, and what else a full view can do without."""
     draft = freed.draft
-    if draft.given.settings.recall.method == "openclaw" or freed.moment is not None:
+    if draft.given.settings.recall.method == "openclaw":
         return freed
-    if not recall.asks:
+    if not recall.asks and freed.moment is None:  # the provider's cache is worth more
         return freed
     wanted = draft.wanted_tokens(recall)
     if draft.has_room(wanted):
@@ -327,8 +327,12 @@ async def _make_room(
     reason = Reason(Cause.ROOM_WANTED, tokens=wanted, room=max(0, draft.room_tokens()))
     moment = BatchMoment(kind="room", reason=reason)
     made = await free(draft, moment, asked, boundary, durability, wanted_tokens=wanted)
-    told = freed.told_why_not_compact or made.told_why_not_compact
-    return replace(made, told_why_not_compact=told)
+    return replace(
+        made,
+        moment=made.moment or freed.moment,
+        not_durable=made.not_durable | freed.not_durable,
+        told_why_not_compact=freed.told_why_not_compact or made.told_why_not_compact,
+    )
 
 
 # Memory: the standing block, recall, inject.
@@ -350,8 +354,8 @@ async def _with_standing_block(
     if tokens <= 0:
         return bare
     shown = {entry.key for entry in bare.visible()}
-    keys = shown | behind_cut(bare.entries, bare.edits)
-    left = [e for e in bare.entries if e.key not in keys and e.id not in given.forgotten]
+    left = [e for e in bare.entries if e.key not in shown and e.id not in given.forgotten]
+    cut = newest_cut(bare.edits)
     facts: tuple[RecalledFact, ...] = ()
     if isinstance(recaller, StandingRecaller):
         seen = {entry.id for entry in bare.entries if entry.key in shown}
@@ -373,6 +377,7 @@ async def _with_standing_block(
             budget_tokens=given.estimated_within(tokens),
             turn=given.version,
             among_tools=uses_tools(bare.entries),
+            summary="" if cut is None else cut.summary,
             mask=given.mask.text,
             known=given.remembered.statements,
         ),
@@ -413,6 +418,7 @@ async def _recall(
         asked,
         settings.recall,
         edits=draft.edits,
+        among_tools=uses_tools(draft.entries),
         space=given.space,
         session=given.session,
         now=given.now,

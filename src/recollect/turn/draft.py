@@ -28,6 +28,7 @@ from recollect.values.history import (
     SpaceId,
     View,
     behind_cut,
+    newest_cut,
     requests_of,
 )
 from recollect.values.message import EntryKey, MessageId
@@ -197,10 +198,15 @@ class Draft:
         """How many messages or parts were trimmed."""
         return sum(edit.stage == "trim" for edit in self.edits)
 
-    def lacks_standing_block(self) -> bool:
-        """Whether messages are left out and nothing stands for them: after the client went
-        another way, or a compaction was undone."""
-        return bool(self.trims()) and not any(edit.stage == "stand" for edit in self.edits)
+    def outdates_standing_block(self) -> bool:
+        """Whether the standing block has to be made again, though this is no batch moment: messages
+        are left out and nothing stands for them, as after a compaction; or none is any more, and
+        it repeats what the view shows, as after one was undone."""
+        blocks = [e for e in self.edits if isinstance(e, Insert) and e.stage == "stand"]
+        if self.trims() or newest_cut(self.edits) is not None:
+            return not blocks
+        quoted = {id_ for block in blocks for id_ in block.quotes}
+        return bool(quoted) and any(entry.id in quoted for entry in self.entries)
 
     def changed_course(self) -> bool:
         """Whether this history is not the last one and more."""

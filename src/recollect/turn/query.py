@@ -146,6 +146,7 @@ def ask(
     settings: RecallSettings,
     *,
     edits: Sequence[Edit] = (),
+    among_tools: bool,
     space: SpaceId,
     session: SessionId,
     now: float,
@@ -156,6 +157,7 @@ def ask(
     """The request to memory of a turn whose view shows these entries under these edits.
 
     A message that is shown only in part is not shown: what was cut from it can be recalled.
+    `among_tools` says that tools are used in this session, also where the view shows none of it.
     """
     cut = _cut(edits)
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
@@ -167,7 +169,6 @@ def ask(
     asks = what_asks(text)
     to_the_model = not _to_somebody_else(text, asks, visible)
     asks = asks if to_the_model else "other"
-    tools = uses_tools(visible)
     scope: RecallScope = "space" if settings.scope == "space" else "session"
     return RecallRequest(
         space=space,
@@ -184,7 +185,7 @@ def ask(
         asked_before=_AskedBefore(visible),
         told_in_part=_partial_messages(visible, cut),
         asking=None if newest is None else newest.key,
-        uses_tools=tools,
+        uses_tools=among_tools,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
         view=_Texts(
             [entry for entry in visible if entry is not said and entry is not newest],
@@ -193,7 +194,7 @@ def ask(
         ),
         scope=scope,
         now=now,
-        budget_tokens=budget_tokens(asks, uses_tools=tools),
+        budget_tokens=budget_tokens(asks, uses_tools=among_tools),
         count_tokens=count_tokens,
         gated=not settings.every_turn,
         reads=reads,

@@ -128,6 +128,7 @@ def stand(
     budget_tokens: int,
     turn: int,
     among_tools: bool = True,
+    summary: str = "",
     mask: Callable[[str], str] = str,
     known: StatementCache | None = None,
 ) -> StandResult:
@@ -135,10 +136,12 @@ def stand(
 
     `among_tools` says that tools are used in this session: what the user says is then worth more
     than in a chat, where all is talk and only what sounds like a rule or a decision stands.
+    `summary` stands for some of these messages: what it says word for word need not stand twice.
     `mask` makes a text as it may be stored, since an edit is; `known` keeps what was read of a
     message for the next time. The edit names the messages that it tells whole by their keys.
     """
     known = {} if known is None else known
+    told = one_line(summary).casefold()
     for key in known.keys() - {entry.key for entry in left}:
         del known[key]
     chosen_facts = list(facts)
@@ -147,7 +150,7 @@ def stand(
     statements = [
         statement
         for statement in _statements(() if _between_people(left) else left, mask, known)
-        if among_tools or _lays_down(statement.text)
+        if (among_tools or _lays_down(statement.text)) and statement.text.casefold() not in told
     ]
     chosen = [  # what was read earlier may hold what is known for a secret since
         replace(statement, text=mask(statement.text))

@@ -187,6 +187,7 @@ class CompactionResult:
     tokens_before: int = 0
     """The request as it would have gone out, calibrated."""
     tokens_after: int = 0
+    """The same behind the compaction, without the standing block that the next turn makes."""
     splits_a_turn: bool = False
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
     receipt: Receipt | None = None

@@ -371,7 +371,7 @@ class RecallRequest:
     asking: EntryKey | None = None
     """The message that asks: it answers itself best, and says nothing by that."""
     uses_tools: bool = False
-    """Whether the view shows calls of tools or their results."""
+    """Whether tools are used in this session."""
     view: Sequence[str] = field(default=(), repr=False)
     """The texts that the view shows, without those that ask."""
     scope: RecallScope = "space"

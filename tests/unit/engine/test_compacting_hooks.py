@@ -32,7 +32,8 @@ def test_hooks_are_told_what_openclaw_tells_them(tmp_path: Path) -> None:
 
     async def run() -> None:
         talk = Talk()
-        async with opened(tmp_path / "m.db", scribe(), workspace=tmp_path) as memory:
+        settings = {"workspace": tmp_path, "recall__standing_tokens": 0}
+        async with opened(tmp_path / "m.db", scribe(), **settings) as memory:
             for name in ("before_compaction", "after_compaction", "session_before_compact"):
 
                 async def hear(event: Any, context: Any, name: str = name) -> None:

@@ -18,7 +18,7 @@ from recollect.rules.tokens import Weigher, count_text
 from recollect.stores.sqlite import SQLiteStore
 from recollect.turn.align import LastRequest, enter, read
 from recollect.turn.ingest import ingest
-from recollect.turn.query import ask, query
+from recollect.turn.query import ask, query, uses_tools
 from recollect.turn.recall import recall
 from recollect.values.batch import Batch
 from recollect.values.edit import Edit
@@ -130,8 +130,8 @@ class Memory:
         chosen = build({f"recall.{key}": value for key, value in more.items()})
         return ask(
             view, query(view, chosen.query), chosen.recall, edits=edits,
-            space="mine", session=session, now=NOW, budget_tokens=lambda _, **__: budget,
-            count_tokens=count_text,
+            among_tools=uses_tools(view), space="mine", session=session, now=NOW,
+            budget_tokens=lambda _, **__: budget, count_tokens=count_text,
         )  # fmt: skip
 
     async def answer(

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.turn.memories import NOW, entries, settings, user
 
 from recollect.config import build
-from recollect.turn.query import ask, query
+from recollect.turn.query import ask, query, uses_tools
 from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Entry
 from recollect.values.reason import NOT_RUN
@@ -34,6 +34,7 @@ def asked(view: tuple[Entry, ...], edits: Sequence[Edit] = (), **changed: Any) -
         query(view, build({}).query),
         settings(**changed),
         edits=edits,
+        among_tools=uses_tools(view),
         space="mine",
         session="s",
         now=NOW,
