@@ -62,6 +62,7 @@ full:
     recollect bench scale --json
     just recall
     just live
+    just live-real-model
     just facts --json
     just cost --json
     just real-model
@@ -116,14 +117,19 @@ recall:
 
 # What stands in the request when a user asks: tool agents, chats and coding sessions fed turn by turn
 live:
-    recollect bench live --set agent --half held-out --embedder none --window 16k --json
     recollect bench live --set agent --half held-out --embedder static --json
-    recollect bench live --set agent --half held-out --embedder minilm --window 16k --json
+    recollect bench live --set agent --half held-out --embedder none --window 16k --statements 0 --json
+    recollect bench live --set agent --half held-out --embedder minilm --window 16k --statements 0 --json
     recollect bench live --set locomo --embedder minilm --most-questions 300 --json
     recollect bench live --set locomo --embedder static --window 8k --window 16k --most-questions 300 --json
-    recollect bench live --set locomo --embedder static --summaries none --most-questions 300 --strategy recollect --json
     recollect bench live --set beam --embedder minilm --json
     recollect bench live --set coding --json
+    recollect bench live --set agent --half held-out --embedder static --summaries none --statements 0 --json
+    recollect bench live --set locomo --embedder static --summaries none --most-questions 300 --strategy recollect --json
+
+# The same with a real model that summarises (SmolLM2 by llama.cpp): hours on two cores
+live-real-model:
+    recollect bench live --set agent --half held-out --window 16k --summaries model --statements 0 --strategy recollect --strategy recall-off --json
 
 # The pages and the picture that are generated from code
 docs:
