@@ -12,8 +12,9 @@ from typing import NamedTuple, TypeAlias
 from tests.conversations.texts import big_text, long_text, recalled_block, short_text, sized_text
 
 Part: TypeAlias = tuple[object, ...]
-"""A kind and what it holds: text, image, thinking, redacted, call, result, unknown, search,
-program (code that the provider runs) and its output; a call made by a program names it last."""
+"""A kind and what it holds: text, image, thinking, redacted, call, result, unknown, search (its
+call and its result; with a third member the call or the result of that tool alone), program (code
+that the provider runs) and its output; a call made by a program names it last."""
 
 CODE_BITS = 24  # beyond it hypothesis draws mostly tiny integers, and every flag would be zero
 TOOL_NAMES = ("read", "bash", "edit", "web_fetch", "mcp__db__query")
@@ -230,6 +231,29 @@ def _searched(script: Script, size: int, bits: int) -> None:
     )
 
 
+# Calls (A, B) and results (1, 2) of a provider's tools out of order, words (t), a new turn (|).
+_SEARCH_ORDERS = ("A1tA", "A1A", "AA1t", "A1A1t", "1At", "A11t", "AB12t", "A1tA|B2t", "At|1t",
+    "A1t|A1t", "At|A1t", "A1t|At", "A|B1t|2t", "A1|1t", "AtA|1t")  # fmt: skip
+
+
+def _searched_out_of_order(script: Script, size: int, bits: int) -> None:
+    names = {sign: f"srvtoolu_{at}_{bits & 0xFFF}" for at, sign in enumerate("AB")}
+    answers = {"1": names["A"], "2": names["B"]}
+    for order in _SEARCH_ORDERS[bits % len(_SEARCH_ORDERS)].split("|"):
+        parts: list[Part] = []
+        for at, sign in enumerate(order):
+            tool = bits + flag(bits, 8 + at, 16)  # now and then the result of another tool
+            if sign in names:
+                parts.append(("search-call", names[sign], bits))
+            elif sign in answers:
+                parts.append(("search-result", answers[sign], tool))
+            else:
+                parts.append(("text", short_text(size + at, bits)))
+        script.add("assistant", parts, bits)
+        if flag(bits, 14, 2):
+            script.add("user", [("text", short_text(size, bits))], bits)
+
+
 def _programmed(script: Script, size: int, bits: int, *, whole: bool = False) -> None:
     """Code that calls tools: the program, its calls in one or more turns, and its output."""
     program = f"srvtoolu_p{len(script.used)}_{bits & 0xFFF}"
@@ -288,6 +312,7 @@ _WEIGHTED: Sequence[tuple[Event, int]] = (
     (_summary, 1),
     (_shell, 1),
     (_searched, 3),
+    (_searched_out_of_order, 3),
     (_programmed, 3),
     (_legacy, 2),
     (_trailing_space, 1),

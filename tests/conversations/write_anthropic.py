@@ -69,6 +69,8 @@ def _messages(turn: Turn, marks: list[int], *, tidy: bool) -> list[dict[str, Any
     if role is None:
         return [_other(turn)]
     blocks = [block for part in turn.parts for block in _blocks(part, bits, tidy=tidy)]
+    if not tidy and len(blocks) > 1 and flag(bits, 21, 10):  # one of them comes again
+        blocks.insert(bits % (len(blocks) + 1), dict(blocks[(bits >> 3) % len(blocks)]))
     content: Any = blocks
     if not blocks:
         content = _EMPTY[bits % 3]
@@ -163,6 +165,11 @@ def _blocks(part: Part, bits: int, *, tidy: bool) -> list[dict[str, Any]]:
             return [_server("server_tool_use", identity, "code_execution", code)]
         case ("program-output", identity):
             return [{"type": "code_execution_tool_result", "tool_use_id": identity, "content": {}}]
+        case ("search-call" | "search-result", identity, tool):
+            call, name, result = _SERVER_TOOLS[int(str(tool)) % len(_SERVER_TOOLS)]
+            if part[0] == "search-call":
+                return [_server(call, identity, name, {})]
+            return [{"type": result, "tool_use_id": identity, "content": []}]
         case ("unknown", number):
             return [{"type": "hologram", "payload": {"n": number, "deep": [None, 1.0]}}]
         case (kind, identity):

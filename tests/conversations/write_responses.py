@@ -111,7 +111,7 @@ def _answer(turn: Turn, place: int, kinds: Kinds, *, tidy: bool) -> list[dict[st
                 item = {"type": "program", "call_id": identity, "code": "", "fingerprint": "F"}
             case ("program-output", identity):
                 item = {"type": "program_output", "call_id": identity, "result": "r"}
-            case ("search" | "search-cut", _):
+            case ("search" | "search-cut", _) | ("search-call" | "search-result", _, _):
                 item = dict(_HOSTED[(bits >> 2) % len(_HOSTED)])
             case _:
                 pieces: Any = _pieces(part, "output_text")
@@ -121,6 +121,8 @@ def _answer(turn: Turn, place: int, kinds: Kinds, *, tidy: bool) -> list[dict[st
         if named:
             item["id"] = f"{item['type'][:2]}_{serial}_{index}"
         items.append(item)
+    if not tidy and items and flag(bits, 11, 8):  # one of them comes again
+        items.insert(bits % (len(items) + 1), dict(items[(bits >> 3) % len(items)]))
     if not turn.parts:
         items.append({"role": "assistant", "content": _EMPTY[bits % 3]})
     return items

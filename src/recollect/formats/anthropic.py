@@ -370,13 +370,19 @@ def _linked(part: Part, block: Any) -> Part:
         return part
     named = word(block, row.id_field)
     if row.pair == "call":
-        return replace(part, opens=CallId(named))
-    return replace(part, answers=CallId(named))
+        return replace(part, opens=_link(part.kind, named))
+    return replace(part, answers=_link(part.kind, named))
+
+
+def _link(kind: str, named: str) -> CallId:
+    """The id of a provider-run call: a call of an MCP server has results of its own kind."""
+    return CallId(f"mcp:{named}" if kind.startswith("mcp_") else named)
 
 
 def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, ...]]:
     """Provider-run calls left open by these parts, and those of other messages they belong to."""
     opened: dict[CallId, None] = {}
+    left: dict[CallId, None] = {}  # called again before they were answered
     called: set[CallId] = set()
     joined: dict[CallId, None] = {}
     for part in parts:
@@ -385,13 +391,13 @@ def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, .
         if not isinstance(part, Other):
             continue
         if part.opens is not None:
-            opened.setdefault(part.opens)
+            (left if part.opens in opened else opened).setdefault(part.opens)
             called.add(part.opens)
         elif part.answers in opened:
             del opened[part.answers]
         elif part.answers is not None:
             joined.setdefault(part.answers)
-    return tuple(opened), tuple(joined)
+    return tuple({**opened, **left}), tuple(joined)
 
 
 def _without_blanks(block: Any) -> Any:

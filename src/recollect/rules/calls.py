@@ -43,33 +43,32 @@ NONE = Misfits()
 def misfits(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False) -> Misfits:
     """What of provider-run calls cannot stay as it is. With `continues` the provider holds
     earlier items itself, so a result or a caller may be there."""
-    linked = [(row, entry) for row in rows if (entry := _linked(row)) is not None]
-    if not linked:
+    if not any(map(_is_linked, rows)):
         return NONE
-    out: dict[EntryKey, dict[int, Reason]] = {}
-    calls, answered = _matched(linked, out, continues=continues)
+    shown = [(base, row) for row in rows if (base := _base(row)) is not None]
+    links = _Links(continues=continues, answered=rules.provider_calls_answered)
+    for entry, row in shown:
+        links.read(entry, row)
+    out = links.out
     if rules.provider_calls_answered:
-        for call in [call for call in calls if call not in answered]:
-            key, at = calls[call]
+        for call, (key, at) in links.waiting.items():
             if not _is_at_work(call, key, rows):
                 out.setdefault(key, {})[at] = NO_RESULT
-                del calls[call]
-    direct = {} if continues else _without_caller(linked, calls)
+    direct = {} if continues else _without_caller(shown, out)
     return Misfits(out, direct) if out or direct else NONE
 
 
 def _without_caller(
-    linked: Sequence[tuple[Arranged, Entry]], calls: Mapping[CallId, tuple[EntryKey, int]]
+    shown: Sequence[tuple[Entry, Arranged]], out: Mapping[EntryKey, Mapping[int, Reason]]
 ) -> dict[EntryKey, frozenset[int]]:
     """The calls, by message, whose code does not stand before them."""
     before: set[CallId] = set()
     direct: dict[EntryKey, frozenset[int]] = {}
-    for row, entry in linked:
+    for entry, row in shown:
         gone: set[int] = set()
         for at, part in _parts(row):
             if isinstance(part, Other) and part.opens is not None:
-                whole = part.opens not in entry.message.opens
-                if whole or calls.get(part.opens) == (entry.key, at):
+                if at not in out.get(entry.key, {}):
                     before.add(part.opens)
             elif isinstance(part, ToolCall) and part.caller not in (None, *before):
                 gone.add(at)
@@ -78,34 +77,64 @@ def _without_caller(
     return direct
 
 
-def _matched(
-    linked: Sequence[tuple[Arranged, Entry]],
-    out: dict[EntryKey, dict[int, Reason]],
-    *,
-    continues: bool,
-) -> tuple[dict[CallId, tuple[EntryKey, int]], set[CallId]]:
-    """Every call and its place, and which of them are answered; results of none go into `out`."""
-    calls: dict[CallId, tuple[EntryKey, int]] = {}
-    answered: set[CallId] = set()
-    for row, entry in linked:
+@dataclass(slots=True)
+class _Links:
+    """Reads provider-run calls and their results in order: which of them wait, which go."""
+
+    continues: bool
+    answered: bool
+    """Whether each call needs its result."""
+    waiting: dict[CallId, tuple[EntryKey, int]] = field(default_factory=dict)
+    done: set[CallId] = field(default_factory=set)
+    out: dict[EntryKey, dict[int, Reason]] = field(default_factory=dict)
+
+    def read(self, entry: Entry, row: Arranged) -> None:
+        """Read what a row shows of its message."""
+        pairs = _pairs_inside(row)
         for at, part in _parts(row):
-            if not isinstance(part, Other) or not (
-                part.opens in entry.message.opens or part.answers in entry.message.joins
-            ):
-                continue  # a pair within its message is nobody else's
-            if part.opens in calls:
-                out.setdefault(entry.key, {})[at] = SECOND_CALL
-            elif part.opens is not None:
-                calls[part.opens] = (entry.key, at)
-            elif part.answers is None:
+            if not isinstance(part, Other):
                 continue
-            elif part.certain and part.answers not in calls and not continues:
-                out.setdefault(entry.key, {})[at] = NO_CALL
-            elif part.certain and part.answers in answered:
-                out.setdefault(entry.key, {})[at] = SECOND_RESULT
-            else:
-                answered.add(part.answers)
-    return calls, answered
+            if part.opens is not None:
+                self._call(part.opens, entry.key, at, paired=at in pairs)
+            elif part.answers is not None and at not in pairs:
+                reason = self._answer(part.answers, certain=part.certain)
+                if reason is not None:
+                    self.out.setdefault(entry.key, {})[at] = reason
+
+    def _call(self, call: CallId, key: EntryKey, at: int, *, paired: bool) -> None:
+        if paired:  # nobody else's: one that still waits under its id gets no result
+            if call in self.waiting and self.answered:
+                open_key, open_at = self.waiting.pop(call)
+                self.out.setdefault(open_key, {})[open_at] = NO_RESULT
+            self.done.add(call)
+        elif call in self.waiting or call in self.done:
+            self.out.setdefault(key, {})[at] = SECOND_CALL
+        else:
+            self.waiting[call] = (key, at)
+
+    def _answer(self, call: CallId, *, certain: bool) -> Reason | None:
+        """Take a result; the reason why it goes, if it does."""
+        if self.waiting.pop(call, None) is None and certain:
+            if call in self.done:
+                return SECOND_RESULT
+            if not self.continues:
+                return NO_CALL
+        self.done.add(call)
+        return None
+
+
+def _pairs_inside(row: Arranged) -> set[int]:
+    """The places of calls and of their results that stand in one message."""
+    waiting: dict[CallId, int] = {}
+    pairs: set[int] = set()
+    for at, part in _parts(row):
+        if not isinstance(part, Other):
+            continue
+        if part.opens is not None:
+            waiting[part.opens] = at
+        elif part.answers in waiting:
+            pairs.update((waiting.pop(part.answers), at))
+    return pairs
 
 
 def calls_at_work(entries: Iterable[Entry]) -> frozenset[CallId]:
@@ -124,10 +153,14 @@ def calls_at_work(entries: Iterable[Entry]) -> frozenset[CallId]:
     return frozenset(waiting)
 
 
-def _linked(row: Arranged) -> Entry | None:
-    entry = row if isinstance(row, Entry) else row.base
-    linked = entry is not None and (entry.message.opens or entry.message.joins)
-    return entry if linked else None
+def _base(row: Arranged) -> Entry | None:
+    return row if isinstance(row, Entry) else row.base
+
+
+def _is_linked(row: Arranged) -> bool:
+    """Whether the row's message opens or answers a call that another message may hold."""
+    entry = _base(row)
+    return entry is not None and bool(entry.message.opens or entry.message.joins)
 
 
 def _parts(row: Arranged) -> Iterator[tuple[int, Part]]:

@@ -71,7 +71,7 @@ def pair(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False)
     repairs: list[Repair] = []
     units = _units(rows, rules, repairs, misfits(rows, rules, continues=continues))
     if all(isinstance(unit, _Stretch) for unit in units):
-        return _finished(units, rules, repairs)
+        return _finished(units, rows, rules, repairs)
     if not rules.results_adjacent:
         _drop_repeated(units, repairs)
     match = _matched(units)
@@ -87,14 +87,34 @@ def pair(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False)
         laid_out = _own_messages(units, match, rules, repairs)
     if rules.thinking_leads:
         laid_out = _without_idle_thinking(laid_out, repairs)
-    return _finished(laid_out, rules, repairs)
+    return _finished(laid_out, rows, rules, repairs)
 
 
-def _finished(units: Sequence[Unit], rules: WireRules, repairs: list[Repair]) -> Pairing:
+def _finished(
+    units: Sequence[Unit], given: Sequence[Arranged], rules: WireRules, repairs: list[Repair]
+) -> Pairing:
     rows: Sequence[Arranged] = _expanded(units)
     if rules.thinking_leads:
-        rows = _with_ids_once(rows, repairs)
+        rows = _with_ids_once(rows, _led_by(given), repairs)
     return Pairing(rows=tuple(rows), repairs=tuple(repairs))
+
+
+def _led_by(rows: Sequence[Arranged]) -> dict[str, str]:
+    """The items that came more than once, by their own ids, and the reasoning that led to them."""
+    count: Counter[str] = Counter()
+    led: dict[str, str] = {}
+    reasoning: str | None = None
+    for base in map(base_of, rows):
+        wire_id = base.message.wire_id if base is not None else None
+        if base is not None and base.parts and isinstance(base.parts[0], Thinking):
+            reasoning = wire_id
+            continue
+        if wire_id is not None:
+            count[wire_id] += 1
+            if reasoning is not None:
+                led.setdefault(wire_id, reasoning)
+        reasoning = None
+    return {wire_id: led[wire_id] for wire_id in led if count[wire_id] > 1}
 
 
 def _answered_elsewhere(units: list[Unit], match: _Match) -> list[tuple[int, int]]:
@@ -128,19 +148,23 @@ def _units(
     return units
 
 
-def _with_ids_once(rows: Sequence[Arranged], repairs: list[Repair]) -> Sequence[Arranged]:
-    """No two items under one id of their own: the later one goes out without it."""
+def _with_ids_once(
+    rows: Sequence[Arranged], led: dict[str, str], repairs: list[Repair]
+) -> Sequence[Arranged]:
+    """No two items under one id of their own: the later one goes out without it, and one that
+    stands before the reasoning that led to it."""
     seen: set[str] = set()
     kept: list[Arranged] = []
     for row in rows:
         base = base_of(row)
         wire_id = base.message.wire_id if base else None
-        if base is None or wire_id is None or wire_id not in seen:
+        if base is None or wire_id is None:
             kept.append(row)
-        else:
+        elif wire_id in seen or (wire_id in led and led[wire_id] not in seen):
             repairs.append(repair_of("respelled", base, None, Reason(Cause.ID_TAKEN)))
             kept.append(Slot(role=row.role, pieces=pieces_of(row), base=base, anonymous=True))
-        if wire_id is not None:
+        else:
+            kept.append(row)
             seen.add(wire_id)
     return kept
 

@@ -187,6 +187,12 @@ ANTHROPIC_BROKEN: dict[str, list[tuple[str, Body]]] = {
     "server-call-unanswered": [
         ("messages[1].content[0]", {"messages": [HI, assistant(search(), text()), HI]})
     ],
+    "server-call-duplicate": [
+        (
+            "messages[1].content[1]",
+            {"messages": [HI, assistant(search(), search(), found(), text()), HI]},
+        )
+    ],
     "server-result-duplicate": [
         (
             "messages[1].content[2]",
@@ -630,6 +636,10 @@ def test_an_item_keeps_the_reasoning_it_came_with() -> None:
     assert [(item.rule, item.where) for item in reported] == [
         ("item-without-its-reasoning", "input[0]")
     ]
+    twice = {"input": [HI, function_call(id="fc_1"), *original["input"][1:]]}
+    first = {"input": [function_call(id="fc_1"), THOUGHT, function_call(), output()]}
+    reported = unfaithful("openai-responses", twice, first)
+    assert [item.where for item in reported] == ["input[0]"]
 
 
 @pytest.mark.parametrize("format_name", ["anthropic", "openai-chat"])

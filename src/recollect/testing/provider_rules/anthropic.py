@@ -48,6 +48,7 @@ RULES = (
     "server-result-orphan",
     "server-result-duplicate",
     "server-call-unanswered",
+    "server-call-duplicate",
     "caller-missing",
     "cache-marks-over-four",
 )
@@ -266,6 +267,10 @@ def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
         for where, block in own:
             kind, identity = str(block.get("type")), call_id(block)
             if kind in _SERVER_CALLS:
+                if (kind, identity) in waiting:
+                    yield _broken(
+                        "server-call-duplicate", where, f"{identity!r} is still unanswered."
+                    )
                 waiting[kind, identity] = (place, where)
             elif kind in _SERVER_RESULTS:
                 pair = (_SERVER_RESULTS[kind], identity)

@@ -7,7 +7,6 @@ refuse a replay that alters it, and one body alone cannot show that a signature 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -211,25 +210,31 @@ def _without_reasoning(original: Mapping[str, Any], body: Mapping[str, Any]) -> 
 
     "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning' item: 'rs_…'"
     (mastra#10713, cline#12242). The server knows the link by the items' ids, so an item without an
-    id of its own is free, and one whose id another item has too is not known by it.
+    id of its own is free, and one whose id a different item has too is not known by it. The same
+    item sent twice is known: its reasoning stands before it.
     """
-    seen = Counter(item.get("id") for _, item in mappings(original.get("input")))
+    known: dict[str, Mapping[str, Any]] = {}
+    unclear: set[str] = set()
     needs: dict[str, str] = {}
     reasoning: str | None = None
     for _, item in mappings(original.get("input")):
         identity = item.get("id")
+        if isinstance(identity, str) and known.setdefault(identity, item) != item:
+            unclear.add(identity)
         if item.get("type") == "reasoning":
             reasoning = identity if isinstance(identity, str) else None
         else:
-            if isinstance(identity, str) and reasoning and seen[identity] == 1:
+            if isinstance(identity, str) and reasoning:
                 needs.setdefault(identity, reasoning)
             reasoning = None
-    present = {item.get("id") for _, item in mappings(body.get("input"))}
+    before: set[str] = set()
     for place, item in mappings(body.get("input")):
-        wanted = needs.get(str(item.get("id")))
-        if wanted and wanted not in present:
+        identity = str(item.get("id"))
+        wanted = needs.get(identity)
+        if wanted and identity not in unclear and wanted not in before:
             yield Violation(
                 rule="item-without-its-reasoning",
                 where=f"input[{place}]",
-                sentence=f"The item came with the reasoning {wanted!r}, which is gone.",
+                sentence=f"The item came with the reasoning {wanted!r}, which is not before it.",
             )
+        before.add(identity)
