@@ -619,8 +619,10 @@ class Pruning(Validated):
 
     mode: PruningMode = setting(
         "cache-ttl",
-        '"cache-ttl": when the provider\'s cache has expired; "adaptive": by the ratios; '
-        '"aggressive": all but the last assistants\' results cleared',
+        'When old tool results are shortened. "cache-ttl": when the provider\'s cache has expired; '
+        "if the provider caches nothing, as soon as a request fills soft_trim_ratio of the window. "
+        '"adaptive": by the ratios. "aggressive": clears all but the last assistants\' results. '
+        '"off": only whole messages are left out',
         project=ANY,
         openclaw="contextPruning.mode",
     )
