@@ -27,6 +27,10 @@ soak:
 soak-gateway *ARGS:
     python -m tests.harness.gateway_soak {{ARGS}}
 
+# 2,000 pairs of callers whose conversations begin alike, through a gateway that is restarted: nobody reads another's words
+callers *ARGS:
+    python -m tests.harness.gateway_callers {{ARGS}}
+
 # Requests that schemathesis makes from a description of the gateway's routes: no 5xx of its making
 schema-gateway *ARGS:
     python -m tests.harness.gateway_schema {{ARGS}}
@@ -71,6 +75,7 @@ full:
     just crash
     just soak
     just soak-gateway
+    just callers
     just service-soak
 
 # A real model at a 4,096-token window: 30,000 tokens through real overflows and compactions

@@ -482,7 +482,7 @@ def test_the_token_is_made_once_for_this_user_alone(
     assert access_token() == (token, file)
     assert [one.name for one in file.parent.iterdir()] == ["token"]
     file.chmod(0o644)
-    with pytest.raises(RecollectError, match="others can read"):
+    with pytest.raises(RecollectError, match="other users can read"):
         access_token()
     monkeypatch.setenv("RECOLLECT_MCP_TOKEN", "my own")
     assert access_token() == ("my own", None)

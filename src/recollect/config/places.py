@@ -80,6 +80,11 @@ def mcp_token_file() -> Path:
     return data_home() / "mcp" / "token"
 
 
+def installation_secret_file() -> Path:
+    """The key of this installation's hashes; used unless RECOLLECT_SECRET is set."""
+    return data_home() / "secret"
+
+
 def models_folders() -> tuple[Path, ...]:
     """Where models are looked for, the first of which gets new ones: `RECOLLECT_MODELS` where
     it is set, then `models` in the folder of all data."""

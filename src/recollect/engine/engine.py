@@ -22,6 +22,7 @@ from recollect.engine.archive import DurableArchive
 from recollect.engine.background import BackgroundNotes, MeteredModel, use_reason
 from recollect.engine.batch_moment import Durability
 from recollect.engine.compact import CompactionOrder, Compactor
+from recollect.engine.heard_replies import MarkReply
 from recollect.engine.hooks import Hook, HookName, Hooks
 from recollect.engine.keeper import HandedOver, IngestCounts, SessionKeeper
 from recollect.engine.observe import Observer, overtaken
@@ -776,6 +777,7 @@ class Engine:
         *,
         turn: int | None = None,
         wait: bool = True,
+        mark: MarkReply | None = None,
     ) -> Observation:
         """Learn from a reply: its usage calibrates the counter, an overflow the window.
 
@@ -791,6 +793,8 @@ class Engine:
         failure of the observation.
         It returns when what was said is kept, within `turn.deadline_seconds`; without `wait` when
         the reply was read: keeping goes on, and the next turn's report tells what went wrong.
+        `mark` makes, of the messages of a whole reply, the marks under which `find_sessions`
+        finds this session again.
         """
         handle = self._handle(session)
         check_reply(reply)
@@ -803,7 +807,9 @@ class Engine:
                     boundary.note("read", "failed", unknown)
                 if turn != last:
                     return overtaken(handle.state, reply, boundary.failures)
-            handle.observation = await self._observer.observe(handle, reply, boundary, wait=wait)
+            handle.observation = await self._observer.observe(
+                handle, reply, boundary, wait=wait, mark=mark
+            )
             handle.learned = True
             return handle.observation
 

@@ -31,6 +31,7 @@ from recollect.telemetry import empty_context, measured
 from recollect.turn.ingest import IngestResult, earlier_calls, ingest
 from recollect.values.batch import (
     Batch,
+    LedgerPiece,
     NewJob,
     SessionWrite,
     StoredSession,
@@ -281,11 +282,19 @@ class SessionKeeper:
         )
 
     def keep_reply(
-        self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
+        self,
+        session: str,
+        entries: Sequence[Entry],
+        keeping: ArchiveState,
+        *,
+        now: float,
+        pieces: tuple[LedgerPiece, ...] = (),
     ) -> None:
-        """Start writing what the model answered."""
+        """Start writing what the model answered, with the pieces by which it is found again."""
+        batch = Batch(at=now, pieces=pieces)
         self._beside(
-            keeping, lambda: self._write(session, entries, keeping, now=now, source="reply")
+            keeping,
+            lambda: self._write(session, entries, keeping, now=now, source="reply", batch=batch),
         )
 
     async def keep_state(

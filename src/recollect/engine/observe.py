@@ -16,6 +16,7 @@ from recollect.compaction.trigger import TriggerResult, breaker_is_open, trigger
 from recollect.config import FALLBACK_WINDOW_TOKENS, Settings
 from recollect.engine.archive import Where
 from recollect.engine.compact import Compactor
+from recollect.engine.heard_replies import HeardReply, MarkReply, heard_pieces
 from recollect.engine.keeper import SessionKeeper
 from recollect.engine.schedule import Compactions
 from recollect.engine.session import Observation, Session, holds_reply, load
@@ -27,7 +28,7 @@ from recollect.rules.identity import ROOT, chain, identify
 from recollect.rules.tokens import Weigher
 from recollect.rules.well_formed import call_ids, result_ids
 from recollect.upkeep.jobs import BackgroundJobs
-from recollect.values.history import Entry, SessionState, newest_cut
+from recollect.values.history import Entry, SessionState, newest_cut, requests_of
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.model import LimitDoubt, Overflow, Usage
 from recollect.values.reason import Cause, Reason
@@ -74,7 +75,13 @@ class Observer:
         self._recognise_overflow = recognise_overflow
 
     async def observe(
-        self, session: Session, reply: Any, boundary: Boundary, *, wait: bool = True
+        self,
+        session: Session,
+        reply: Any,
+        boundary: Boundary,
+        *,
+        wait: bool = True,
+        mark: MarkReply | None = None,
     ) -> Observation:
         """Learn from a reply and keep it; the caller holds the session's lock."""
         given = reply
@@ -119,7 +126,7 @@ class Observer:
                 state, cache=state.cache.learn(usage, pause_seconds=pause, went_on=went_on)
             )
         session.state = state
-        entries, archived = await self._keep_reply(session, reply, boundary, wait=wait)
+        entries, archived = await self._keep_reply(session, reply, boundary, wait=wait, mark=mark)
         due = self._due(session, usage, sum(entry.tokens for entry in entries))
         self._note_beside(session, boundary)
         return Observation(
@@ -137,7 +144,13 @@ class Observer:
         )
 
     async def _keep_reply(
-        self, session: Session, reply: Any, boundary: Boundary, *, wait: bool
+        self,
+        session: Session,
+        reply: Any,
+        boundary: Boundary,
+        *,
+        wait: bool,
+        mark: MarkReply | None,
     ) -> tuple[tuple[Entry, ...], Where | None]:
         """Archive what the model answered, behind the history it answered to."""
         none: tuple[Entry, ...] = ()
@@ -157,11 +170,22 @@ class Observer:
             unchanged=none,
             reason=lambda found_entries: Reason(Cause.REPLY_READ, messages=len(found_entries)),
         )
+        marks: Sequence[str] = ()
+        broken_off = isinstance(reply, StreamedReply) and reply.broken_off
+        if mark is not None and entries and not broken_off:
+            marks = mark([entry.message for entry in entries])
         if self._keeper is None:
             return entries, None
         if entries:
+            heard = HeardReply(session=session.id, turn=requests_of(session.state))
             session.state = followed_by(session.state, entries, session.sent_messages)
-            self._keeper.keep_reply(session.id, entries, session.keeping, now=self._clock.now())
+            self._keeper.keep_reply(
+                session.id,
+                entries,
+                session.keeping,
+                now=self._clock.now(),
+                pieces=heard_pieces(marks, heard),
+            )
         if not wait:
             await asyncio.sleep(0)  # let the write begin
             return entries, None

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -61,6 +62,8 @@ class Caller:
     """The provider's beta features that its headers name, and those it uses without naming them."""
     space: str | None = None
     """The space that the request names."""
+    credential: str = ""
+    """A keyed hash of the credential that it brings for its provider."""
 
 
 class _Fields(msgspec.Struct):
@@ -94,19 +97,34 @@ _MARK_BYTES: Final = 65_536
 """A request for a summary is shorter than this."""
 
 
-def read_caller(format_name: FormatName, headers: Mapping[str, str], body: bytes) -> Caller:
-    """Who sent this; `headers` by their names in lower case."""
+_CREDENTIALS: Final = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+"""Headers in which clients send a provider's key."""
+
+
+def credential_mark(headers: Mapping[str, str], secret: bytes) -> str:
+    """A keyed hash of the credential in a request's headers; the same for all without one."""
+    given = [f"{name}\0{headers[name]}" for name in _CREDENTIALS if name in headers]
+    said = "\0".join(given).encode("utf-8", "surrogateescape")
+    return blake2b(said, key=blake2b(secret).digest(), digest_size=8).hexdigest()
+
+
+def read_caller(
+    format_name: FormatName, headers: Mapping[str, str], body: bytes, *, secret: bytes
+) -> Caller:
+    """Who sent this; `headers` by their names in lower case. `secret` keys the credential."""
     try:
         fields = _FIELDS.decode(body)
     except _UNREADABLE:
         return Caller(client=_client(headers), kind=RequestKind.UNREADABLE)
     client = _client(headers)
+    credential = credential_mark(headers, secret)
     turn_metadata = _json(headers.get("x-codex-turn-metadata"))
     return Caller(
         client=client,
         model=_model(fields),
         kind=_kind(client, fields, turn_metadata),
-        session=_session(client, headers, fields, format_name),
+        session=_session(client, headers, fields, format_name, credential),
+        credential=credential,
         folder=_folder(turn_metadata),
         betas=(*_named_betas(headers), *_UNNAMED_BETAS.get(client, ())),
         space=headers.get(SPACE_HEADER) or None,
@@ -132,14 +150,20 @@ def _client(headers: Mapping[str, str]) -> ClientName:
 
 
 def _session(
-    client: ClientName, headers: Mapping[str, str], fields: _Fields, format_name: FormatName
+    client: ClientName,
+    headers: Mapping[str, str],
+    fields: _Fields,
+    format_name: FormatName,
+    credential: str,
 ) -> str | None:
     """The session's key, ours first, then the client's own; a subagent is a session of its own.
 
     An agent's session is called as the agent calls it: hooks and imports do, too, and what came by
-    several ways is one session.
+    several ways is one session. Its own ids are random, so no other caller can guess one. A name
+    that a person chose, such as "1", is bound to the caller's credential.
     """
-    key = headers.get(SESSION_HEADER)
+    chosen = headers.get(SESSION_HEADER)
+    key = chosen or None
     if not key and client == "claude-code":
         user = _json(_mapping(fields.metadata).get("user_id"))
         key = headers.get("x-claude-code-session-id") or user.get("session_id")
@@ -151,8 +175,8 @@ def _session(
         key = _plain(fields.prompt_cache_key)
     if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
         return None
-    if client == "other":  # whose keys may be as short as "1", and no agent's histories hold
-        return f"{client}:{key}"
+    if chosen or client == "other":
+        return f"{client}:{credential}:{key}"
     agent = headers.get("x-claude-code-agent-id")
     return f"{key}/{agent}" if agent else key
 

@@ -1,128 +1,314 @@
-"""Sessions of clients that name none: recognised by the history that they send again.
+"""Sessions of clients that name none: recognised by the reply that they send back.
 
-A request goes on with the session whose last request it begins with. The last message of that
-request may be missing: some clients append one that they never send again. Messages are compared
-by what they say, not by their bytes, so cache marks that move and a string that became a block
-make no difference. Histories that agree in nothing but the first words are different sessions.
-After a restart what the store knows of a session takes the place of what was in memory.
+A request continues a session if it repeats the session's last request and the reply that the
+session received to it. A shared beginning is never enough: applications send the same greeting,
+primer or examples for all of their users. So a session holds nothing that a request which
+continues it does not hold itself, and one conversation cannot read another. Everything is keyed
+by the caller's credential too: two callers never share a session, whatever they send.
+
+Replies are compared by their words and tool calls, so moved cache marks, a string that became a
+block and thinking that was left out make no difference. Two cases need no reply:
+
+- The last request got no whole reply (an error, a stream that was cancelled). Then the same
+  request, or a longer one in a session that received a reply before, continues it, under the same
+  system prompt.
+- The client appends a message that it never sends again. Then the reply must say enough to be
+  told from others, and no other session may begin in the same way.
+
+Everything else is a new session. It loses little, because such clients resend the whole history.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from recollect.formats.codec import CODECS
 from recollect.formats.request import split_request
 from recollect.rules.identity import identify, unnamed_session
-from recollect.values.message import MessageId, Role
+from recollect.values.message import EntryKey, Message, MessageId, Role, Text, ToolCall
 from recollect.values.model import FormatName
 
 MOST_SESSIONS: Final = 2_000
-"""Conversations without a key that are recognised at a time; the longest unseen are let go."""
-MOST_ALIKE: Final = 50
-"""So many sessions of one beginning are looked for in the store; the next one is a new one."""
-VOLATILE_MESSAGES: Final = 1
+"""Conversations that are recognised from memory; older ones are looked up in the store."""
 MOST_MESSAGES: Final = 20_000
+MOST_ALIKE: Final = 8
+"""Sessions with the same history and the same reply that the store can tell apart."""
+TELLING_CHARS: Final = 40
+"""A shorter reply without a tool call may be anyone's: "Noted.", "Hello! How can I help?"."""
+_DIGEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyWords:
+    """What a reply says, apart from white space, thinking and how it is spelled."""
+
+    text: str = field(repr=False)
+    calls: tuple[str, ...] = field(repr=False)
+
+    @property
+    def telling(self) -> bool:
+        """Whether it says enough to be told from replies in other conversations."""
+        return bool(self.calls) or len(self.text) >= TELLING_CHARS
+
+
+def reply_words(messages: Iterable[Message]) -> ReplyWords | None:
+    """What the messages of a reply say; None where they say nothing."""
+    parts = [part for message in messages for part in message.parts]
+    text = "".join("".join(part.text.split()) for part in parts if isinstance(part, Text))
+    calls = tuple(
+        f"{part.id}\0{part.name}\0{part.arguments}" for part in parts if isinstance(part, ToolCall)
+    )
+    return ReplyWords(text=text, calls=calls) if text or calls else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What the messages of a request say, one after the other."""
+    """What the messages of a request say, and whose they are; keyed by the caller's credential."""
 
+    start: str
+    """The name that all sessions of this format and first message begin with."""
+    secret: bytes = field(repr=False)
     ids: tuple[MessageId, ...]
-    lead: int = 0
-    """How many system messages it begins with: conversations share those."""
+    system: bytes = field(repr=False)
+    """The system prompt that is no message."""
+    before_reply: int | None = None
+    """How many messages precede the last reply in it; None where it holds no reply."""
+    after_reply: int = 0
+    """How many messages it holds up to the end of that reply."""
+    reply: ReplyWords | None = None
+    """The last reply in it."""
+    two_spoken: bool = False
+    """Whether two messages at its end are not the assistant's: the last may be left out later."""
 
-    def goes_on_with(self, known: Sequence[MessageId]) -> bool:
-        """Whether it goes on with a known history, but for a volatile message at that one's end."""
-        shared = 0
-        for mine, theirs in zip(known, self.ids, strict=False):
-            if mine != theirs:
-                break
-            shared += 1
-        return shared > self.lead and shared >= len(known) - VOLATILE_MESSAGES
+    def asked(self, count: int | None = None) -> str:
+        """The mark of its first `count` messages, of all by default, with the system prompt."""
+        return self._mark(b"asked", self.ids[:count], self.system)
+
+    def begun(self, count: int | None = None) -> str:
+        """The mark of its first `count` messages."""
+        return self._mark(b"begun", self.ids[:count])
+
+    def begins(self) -> tuple[str, ...]:
+        """The marks of all messages, and of all but one that may be left out later."""
+        return (self.begun(), *((self.begun(-1),) if self.two_spoken else ()))
+
+    def replied(self, reply: ReplyWords) -> str:
+        """The mark of this whole history, answered by `reply`."""
+        return self._replied(b"reply", len(self.ids), reply)
+
+    def replied_without_last(self, reply: ReplyWords) -> str | None:
+        """The same where the last message is left out later; None where that is not allowed."""
+        if not (self.two_spoken and reply.telling):
+            return None
+        return self._replied(b"reply without last", len(self.ids) - 1, reply)
+
+    @property
+    def repeats(self) -> str | None:
+        """The mark of the session that it continues, whose last messages are all in it."""
+        if self.reply is None:
+            return None
+        return self._replied(b"reply", self.before_reply, self.reply)
+
+    @property
+    def repeats_without_last(self) -> str | None:
+        """The mark of the session that it continues, whose last message it leaves out."""
+        if self.reply is None or not self.reply.telling:
+            return None
+        return self._replied(b"reply without last", self.before_reply, self.reply)
+
+    def _replied(self, kind: bytes, count: int | None, reply: ReplyWords) -> str:
+        words = "\0".join((reply.text, *reply.calls)).encode("utf-8", "surrogatepass")
+        return self._mark(kind, self.ids[:count], hashlib.blake2b(words).digest())
+
+    def _mark(self, kind: bytes, ids: Sequence[MessageId], more: bytes = b"") -> str:
+        mark = hashlib.blake2b(key=self.secret, digest_size=_DIGEST_BYTES)
+        mark.update(b"%s\0%s\0%d\0" % (kind, self.start.encode(), len(ids)))
+        mark.update("".join(ids).encode())
+        mark.update(more)
+        return mark.hexdigest()
+
+
+@dataclass(slots=True)
+class _Known:
+    """A session as it was last seen here."""
+
+    history: History
+    heard: bool
+    """Whether it received a whole reply, ever."""
+    marks: list[str]
+    stored: EntryKey | None
+    """Its newest message when it was found in the store."""
+    answered: bool = False
+    """Whether it received a whole reply to its last request."""
 
 
 class SessionRecognition:
     """Names for the conversations of one space whose clients give them none."""
 
     def __init__(self, secret: bytes) -> None:
-        self.naming = asyncio.Lock()
-        """One conversation is named at a time, so that two of one beginning get two names."""
         self._secret = secret
-        self._known: OrderedDict[str, tuple[MessageId, ...]] = OrderedDict()
-        """The identities of each session's last request, longest unseen first."""
-        self._alike: dict[str, set[str]] = {}
-        """Sessions by how they begin."""
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        """Sessions, longest unseen first."""
+        self._marked: dict[str, dict[str, None]] = {}
+        """Sessions by their marks."""
         self._messages: OrderedDict[tuple[FormatName, bytes], tuple[MessageId, Role]] = (
             OrderedDict()
         )
         """Messages by their bytes: a history is sent again with every request."""
 
-    def history(self, format_name: FormatName, body: bytes) -> History:
+    def history(self, format_name: FormatName, body: bytes, credential: str) -> History:
         """Read what a request says; what an earlier one said in the same bytes is known."""
-        raws = split_request(body, format_name).messages
-        told = [self._told(format_name, raw) for raw in raws]
-        lead = next((at for at, (_, role) in enumerate(told) if role != "system"), len(told))
-        return History(ids=tuple(identity for identity, _ in told), lead=lead)
+        request = split_request(body, format_name)
+        raws = request.messages
+        known = [self._read(format_name, raw) for raw in raws]
+        roles = [role for _, role in known]
+        lead = next((at for at, role in enumerate(roles) if role != "system"), len(roles))
+        first = known[lead][0] if lead < len(known) else ""
+        key = f"{credential}\0{request.continues_from}".encode()
+        end = next((at for at in range(len(roles), 0, -1) if roles[at - 1] == "assistant"), 0)
+        begin = end
+        while begin and roles[begin - 1] == "assistant":
+            begin -= 1
+        reply = reply_words(CODECS[format_name].read(raw) for raw in raws[begin:end])
+        return History(
+            start=unnamed_session(format_name, first),
+            secret=hashlib.blake2b(key, key=self._secret, digest_size=32).digest(),
+            ids=tuple(identity for identity, _ in known),
+            system=hashlib.blake2b(request.system or b"").digest(),
+            before_reply=begin if end else None,
+            after_reply=end,
+            reply=reply,
+            two_spoken=len(roles) - end >= 2,
+        )
 
-    def _told(self, format_name: FormatName, raw: bytes) -> tuple[MessageId, Role]:
+    def _read(self, format_name: FormatName, raw: bytes) -> tuple[MessageId, Role]:
         """A message's identity, and whose it is."""
         digest = hashlib.blake2b(raw, digest_size=16).digest()
-        told = self._messages.get((format_name, digest))
-        if told is None:
+        known = self._messages.get((format_name, digest))
+        if known is None:
             message = CODECS[format_name].read(raw)
-            told = identify(message, self._secret), message.role
-            self._messages[format_name, digest] = told
+            known = identify(message, self._secret), message.role
+            self._messages[format_name, digest] = known
             if len(self._messages) > MOST_MESSAGES:
                 self._messages.popitem(last=False)
-        return told
+        return known
 
-    def continued(self, format_name: FormatName, history: History) -> str | None:
-        """The session with the longest history that this one goes on with."""
-        best, length = None, 0
-        for session in self._alike.get(_beginning(format_name, history), ()):
-            known = self._known[session]
-            if history.goes_on_with(known) and len(known) > length:
-                best, length = session, len(known)
-        return best
+    def awaited(self, history: History) -> tuple[str, ...]:
+        """Sessions that may be about to receive the reply that this history repeats."""
+        if history.before_reply is None:
+            return ()
+        found = self._with(history.begun(history.before_reply))
+        return tuple(name for name in found if not self._known[name].answered)
 
-    def candidates(self, format_name: FormatName, history: History) -> list[str]:
-        """Names that a session of this beginning may have had before a restart, then free ones."""
-        start = _beginning(format_name, history)
-        taken = len(self._alike.get(start, ()))
-        numbers = range(1, taken + MOST_ALIKE + 1)
-        names = [start if number == 1 else f"{start}-{number}" for number in numbers]
-        return [name for name in names if name not in self._known]
+    def continued(self, history: History, running: Collection[str]) -> str | None:
+        """The session that this history continues, as far as memory knows; none of `running`."""
+        whole = len(history.ids)
+        for count in range(whole, history.after_reply - 1, -1):
+            name = self._unanswered(history, count, running, heard=count < whole)
+            if name is not None:
+                return name
+        if history.before_reply is None:
+            return None
+        exact = self._with(history.repeats)
+        if exact:
+            return exact[-1]
+        name = self._unanswered(history, history.before_reply, running, heard=True)
+        if name is not None:
+            return name
+        rest = self._with(history.repeats_without_last)
+        alone = len(rest) == 1 and rest == self._with(history.begun(history.before_reply))
+        return rest[0] if alone else None
 
-    def is_last(self, session: str, stored: Sequence[MessageId]) -> bool:
-        """Whether what is stored of a session is what was last seen of it here."""
-        seen = self._known[session]
-        return tuple(stored[: len(seen)]) == seen
+    def _unanswered(
+        self, history: History, count: int, running: Collection[str], *, heard: bool
+    ) -> str | None:
+        """A session whose last request is the first `count` messages, and got no whole reply."""
+        found = [
+            name
+            for name in self._with(history.asked(count))
+            if name not in running and (self._known[name].heard or not heard)
+        ]
+        return found[-1] if found else None
 
-    def new_name(self, format_name: FormatName, history: History) -> str:
-        """A name that no session has, where too many begin alike to look for more."""
-        return f"{_beginning(format_name, history)}-{secrets.token_hex(4)}"
+    def _with(self, mark: str | None) -> list[str]:
+        return [] if mark is None else list(self._marked.get(mark, ()))
 
-    def remember(self, format_name: FormatName, session: str, history: History) -> None:
-        """What the session's last request was."""
-        self._known[session] = history.ids
-        self._known.move_to_end(session)
-        self._alike.setdefault(_beginning(format_name, history), set()).add(session)
+    def stored_marks(self, history: History) -> tuple[str, ...]:
+        """The marks to look for in the store, in the order in which they count."""
+        return tuple(
+            _slot(mark, at)
+            for mark in (history.repeats, history.repeats_without_last)
+            if mark is not None
+            for at in range(MOST_ALIKE)
+        )
+
+    def knows(self, session: str) -> bool:
+        """Whether what is in memory of a session counts, and not what the store says."""
+        return session in self._known
+
+    def new_name(self, history: History) -> str:
+        """A name that no session has."""
+        return f"{history.start}-{secrets.token_hex(4)}"
+
+    def stored_before(self, session: str) -> EntryKey | None:
+        """The newest message of a session when it was found in the store."""
+        known = self._known.get(session)
+        return None if known is None else known.stored
+
+    def remember(
+        self,
+        session: str,
+        history: History,
+        *,
+        heard: bool = False,
+        stored: EntryKey | None = None,
+    ) -> None:
+        """Note the session's last request; `heard`: it received a reply before."""
+        known = self._known.get(session)
+        self.forget(session)
+        marks = [history.asked(), *history.begins()]
+        if known is not None:
+            heard, stored = heard or known.heard, stored or known.stored
+        self._known[session] = _Known(history, heard, marks, stored)
+        self._mark(session, marks)
         while len(self._known) > MOST_SESSIONS:
-            gone, _ = self._known.popitem(last=False)
-            start = gone.partition("-")[0]
-            self._alike[start].discard(gone)
-            if not self._alike[start]:
-                del self._alike[start]
+            self.forget(next(iter(self._known)))
+
+    def forget(self, session: str) -> None:
+        """Let go of what memory knows of a session."""
+        known = self._known.pop(session, None)
+        for mark in () if known is None else known.marks:
+            self._marked[mark].pop(session, None)
+            if not self._marked[mark]:
+                del self._marked[mark]
+
+    def heard(self, session: str, history: History, messages: Sequence[Message]) -> tuple[str, ...]:
+        """Note a whole reply to a session's last request; the marks under which to store it."""
+        known, reply = self._known.get(session), reply_words(messages)
+        if known is None or known.history is not history or reply is None:
+            return ()
+        self.forget(session)
+        given = (history.replied(reply), history.replied_without_last(reply))
+        marks = [mark for mark in given if mark is not None]
+        stored = tuple(
+            _slot(mark, at) for mark in marks if (at := len(self._with(mark))) < MOST_ALIKE
+        )
+        known.heard = known.answered = True
+        known.marks = [*marks, *history.begins()]
+        self._known[session] = known
+        self._mark(session, known.marks)
+        return stored
+
+    def _mark(self, session: str, marks: Iterable[str]) -> None:
+        for mark in marks:
+            self._marked.setdefault(mark, {})[session] = None
 
 
-def _beginning(format_name: FormatName, history: History) -> str:
-    """The name of the first session that begins so, the same after a restart."""
-    return unnamed_session(format_name, next(iter(history.ids[history.lead :]), ""))
+def _slot(mark: str, at: int) -> str:
+    """The mark of the session that was the `at`-th with this history and reply."""
+    return f"{mark}-{at}"

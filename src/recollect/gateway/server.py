@@ -59,6 +59,7 @@ from recollect.loopback import LOOPBACK, is_own_page, names_this_machine
 from recollect.rules.price import model_price, read_prices
 from recollect.values.model import FormatName, Usage
 from recollect.values.reason import Cause
+from recollect.wiring.stores import installation_secret
 
 LOG: Final = logging.getLogger(__name__)
 ASKED_AGAIN_SECONDS: Final = 3.0
@@ -120,6 +121,8 @@ class Gateway:
         self.activity = Activity()
         self._prices = read_prices(settings.models.prices)
         self._token = token
+        self._secret = installation_secret()
+        """What keys the hashes of callers' credentials."""
         self.upstreams = Upstreams(settings.gateway, tell=tell)
         self.unanswered: Counter[str] = Counter()
         """How many requests the provider did not answer, or not to the end, by what was said."""
@@ -309,7 +312,12 @@ class Gateway:
             Caller(client="other", kind=RequestKind.UNREADABLE)
             if body is None
             else await aside_if_large(
-                len(body) // LIGHT_READING, read_caller, route.format, names, body
+                len(body) // LIGHT_READING,
+                read_caller,
+                route.format,
+                names,
+                body,
+                secret=self._secret,
             )
         )
         if route.counts and caller.kind is not RequestKind.UNREADABLE:
@@ -449,6 +457,8 @@ class Gateway:
         exchange.note(seconds=round(time.perf_counter() - exchange.began, 3))
         reading: asyncio.Future[Observation | Failure] | None = None
         if status < 400 and shaped.memory is not None and not self.memories.is_stuck:
+            assert shaped.session is not None
+            shaped.memory.begin(shaped.session)
             reading = self.memories.ask(self._shaper.observe(shaped, kept))
         elif status < 400:
             reading = asyncio.ensure_future(attempted(asyncio.to_thread(_used, kept)))

@@ -20,12 +20,17 @@ from recollect.agent_folders import project_space
 from recollect.boundary import Failure, Part, attempted
 from recollect.config import Settings
 from recollect.engine import Context, Observation
+from recollect.engine.heard_replies import find_sessions
 from recollect.errors import FormatError, StaleSession
 from recollect.gateway.activity import Handling
 from recollect.gateway.caller import Caller, RequestKind
+from recollect.gateway.recognition import History
 from recollect.gateway.replies import KeptReply
 from recollect.gateway.spaces import OpenSpaces, SpaceMemory
+from recollect.ports import Store
 from recollect.transfer.transcripts import stored_name
+from recollect.values.history import requests_of
+from recollect.values.message import EntryKey
 from recollect.values.model import FormatName
 
 ResultT = TypeVar("ResultT")
@@ -33,6 +38,10 @@ GivenT = ParamSpec("GivenT")
 
 OBSERVED_SECONDS: Final = 5.0
 """How long a turn waits for the reading of the session's last reply."""
+REPLY_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 0.005
+"""How long a request that names no session waits for the end of a reply that it seems to repeat:
+clients do not wait for the end of a stream once its last event has come."""
 TURNS_AT_ONCE: Final = 8
 SLOT_SECONDS: Final = 0.25
 """So many turns are shaped at once, and the others in the order they came: side by side all would
@@ -61,6 +70,15 @@ class WithoutMemory(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedSession:
+    """What a session is called."""
+
+    session: str
+    history: History | None = field(default=None, repr=False)
+    """What it was recognised by; None where the client names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShapedRequest:
     """The body that goes out, and whose it is."""
 
@@ -71,7 +89,12 @@ class ShapedRequest:
     memory: SpaceMemory | None = field(default=None, repr=False)
     """Where the reply is to be kept; None where it is not."""
     space: str | None = None
-    session: str | None = None
+    named: NamedSession | None = None
+
+    @property
+    def session(self) -> str | None:
+        """What its session is called."""
+        return None if self.named is None else self.named.session
 
 
 class Shaper:
@@ -88,8 +111,16 @@ class Shaper:
         )
         """The longest that a request waits for one answer of memory."""
 
-    async def shape(self, caller: Caller, format_name: FormatName, body: bytes) -> ShapedRequest:
-        """The view of a turn; never raises for what memory does."""
+    async def shape(
+        self,
+        caller: Caller,
+        format_name: FormatName,
+        body: bytes,
+        *,
+        known: NamedSession | None = None,
+    ) -> ShapedRequest:
+        """The view of a turn, of the session `known` where it is; never raises for what memory
+        does."""
         space = self.space_of(caller)
         memory = await self._spaces.get(space)
         if memory is None:
@@ -97,7 +128,7 @@ class Shaper:
                 caller, format_name, body, why=WithoutMemory.NOT_OPENED
             )
         async with self._slot():
-            done = await attempted(self._turn(memory, caller, format_name, body))
+            done = await attempted(self._turn(memory, caller, format_name, body, known))
         if isinstance(done, Failure):
             if issubclass(done.error, FormatError):
                 return ShapedRequest(body=body, handling=Handling.PASSED, why=done.said)
@@ -106,7 +137,7 @@ class Shaper:
             why = WithoutMemory.LATE if late else WithoutMemory.FAILED
             return await self.without_memory(caller, format_name, body, why=why)
         self._part.back(whose=space)
-        session, context = done
+        named, context = done
         same = context.request == body
         return ShapedRequest(
             body=context.request,
@@ -114,7 +145,7 @@ class Shaper:
             context=context,
             memory=memory,
             space=space,
-            session=session,
+            named=named,
         )
 
     @asynccontextmanager
@@ -139,11 +170,17 @@ class Shaper:
             give_back()
 
     async def _turn(
-        self, memory: SpaceMemory, caller: Caller, format_name: FormatName, body: bytes
-    ) -> tuple[str, Context]:
+        self,
+        memory: SpaceMemory,
+        caller: Caller,
+        format_name: FormatName,
+        body: bytes,
+        known: NamedSession | None,
+    ) -> tuple[NamedSession, Context]:
         """The session, and its view; once more where another turn of it overtook this one."""
-        session = await self._name(memory, caller)
-        session = session or await self._recognised(memory, format_name, body)
+        named = known or await self._name(memory, caller)
+        named = named or await self._recognise(memory, caller, format_name, body)
+        session = named.session
         memory.use(session)
         with memory.in_use(session):
             await self._observed(memory, session)
@@ -151,9 +188,9 @@ class Shaper:
                 memory.engine.prepare, session, body, format=format_name, betas=caller.betas
             )
             try:
-                return session, await self._within(prepare())
+                return named, await self._within(prepare())
             except StaleSession:
-                return session, await self._within(prepare())
+                return named, await self._within(prepare())
 
     async def shape_beside(
         self, caller: Caller, format_name: FormatName, body: bytes
@@ -163,7 +200,8 @@ class Shaper:
         memory = await self._spaces.get(space)
         if memory is None or caller.session is None:
             return ShapedRequest(body=body, handling=Handling.PASSED)
-        session = await self._name(memory, caller) or caller.session
+        named = await self._name(memory, caller) or NamedSession(session=caller.session)
+        session = named.session
         memory.use(session)
         await self._observed(memory, session)
         context = await attempted(
@@ -188,7 +226,7 @@ class Shaper:
             handling=Handling.PASSED if same else Handling.SHAPED,
             context=context,
             space=space,
-            session=session,
+            named=named,
         )
 
     async def without_memory(
@@ -242,7 +280,7 @@ class Shaper:
             engine = shaped.memory.engine
             learned = await attempted(self._within(engine.observe(shaped.session, error)))
             if not isinstance(learned, Failure):
-                again = await self.shape(caller, format_name, body)
+                again = await self.shape(caller, format_name, body, known=shaped.named)
                 if len(again.body) < len(shaped.body):
                     return again
                 # What it must keep is more than the provider takes: then less is kept, this once.
@@ -261,26 +299,31 @@ class Shaper:
         return settings.space
 
     async def observe(self, shaped: ShapedRequest, reply: KeptReply) -> Observation | Failure:
-        """Read a reply that has gone to the client; the session's next turn waits for that."""
+        """Read a reply that has gone to the client; the session's next turn waits for that. The
+        caller has said that the session is in use (`SpaceMemory.begin`)."""
         memory, session = shaped.memory, shaped.session
         assert memory is not None and session is not None and shaped.context is not None
+        assert shaped.named is not None
         task = asyncio.current_task()
         assert task is not None
         memory.observing[session] = task
         try:
             turn = shaped.context.report.turn
-            return await attempted(self._observe(memory, session, reply, turn))
+            return await attempted(self._observe(memory, shaped.named, reply, turn))
         finally:
             if memory.observing.get(session) is task:
                 del memory.observing[session]
+            memory.end(session)
 
     async def _observe(
-        self, memory: SpaceMemory, session: str, reply: KeptReply, turn: int
+        self, memory: SpaceMemory, named: NamedSession, reply: KeptReply, turn: int
     ) -> Observation:
         read = reply.read() if reply.is_short else await asyncio.to_thread(reply.read)
-        return await memory.engine.observe(session, read, turn=turn, wait=False)
+        session, history = named.session, named.history
+        mark = None if history is None else partial(memory.recognition.heard, session, history)
+        return await memory.engine.observe(session, read, turn=turn, wait=False, mark=mark)
 
-    async def _name(self, memory: SpaceMemory, caller: Caller) -> str | None:
+    async def _name(self, memory: SpaceMemory, caller: Caller) -> NamedSession | None:
         """What the session is called that a client names; looked up once."""
         if caller.session is None:
             return None
@@ -288,29 +331,75 @@ class Shaper:
             work = partial(stored_name, session=caller.session, client=caller.client)
             found = await attempted(self._within(memory.engine._look_up(work)))
             if isinstance(found, Failure):
-                return caller.session  # asked again with the next request: the store may be back
+                # asked again with the next request: the store may be back
+                return NamedSession(session=caller.session)
             memory.names[caller.session] = found
-        return memory.names[caller.session]
+        return NamedSession(session=memory.names[caller.session])
 
-    async def _recognised(self, memory: SpaceMemory, format_name: FormatName, body: bytes) -> str:
-        """The session of a request that names none: as it goes on, here or in the store."""
+    async def _recognise(
+        self, memory: SpaceMemory, caller: Caller, format_name: FormatName, body: bytes
+    ) -> NamedSession:
+        """The session of a request that names none: the one that it continues, or a new one."""
         recognition = memory.recognition
-        history = await aside_if_large(len(body), recognition.history, format_name, body)
-        async with recognition.naming:
-            name = recognition.continued(format_name, history)
-            if name is not None:
-                # another gateway of the same store may have gone on with it for somebody else
-                known = await self._within(memory.engine.last_messages(name))
-                is_ours = not known or recognition.is_last(name, known)
-                name = name if is_ours or history.goes_on_with(known) else None
-            for candidate in recognition.candidates(format_name, history) if name is None else ():
-                known = await self._within(memory.engine.last_messages(candidate))
-                if not known or history.goes_on_with(known):
-                    name = candidate
-                    break
-            name = name or recognition.new_name(format_name, history)
-            recognition.remember(format_name, name, history)
-        return name
+        history = await aside_if_large(
+            len(body), recognition.history, format_name, body, caller.credential
+        )
+        until = time.monotonic() + REPLY_SECONDS
+        while time.monotonic() < until and any(  # noqa: ASYNC110 - another thread ends it
+            session in memory.running for session in recognition.awaited(history)
+        ):
+            await asyncio.sleep(POLL_SECONDS)
+        # From here to `remember` nothing waits, so that no other request takes the same session.
+        name = recognition.continued(history, memory.running)
+        if name is not None:
+            recognition.remember(name, history)
+            if await self._is_ours(memory, name):
+                return NamedSession(session=name, history=history)
+            recognition.forget(name)
+        found, newest = await self._find_stored(memory, history)
+        name = found or recognition.new_name(history)
+        recognition.remember(name, history, heard=found is not None, stored=newest)
+        return NamedSession(session=name, history=history)
+
+    async def _is_ours(self, memory: SpaceMemory, session: str) -> bool:
+        """Whether the newest stored message of a session is one that this process knows: another
+        gateway of the same store may have continued it for another conversation."""
+        newest = await self._newest(memory, session)
+        if newest is None or newest == memory.recognition.stored_before(session):
+            return True
+        await self._within(memory.engine.last_messages(session))
+        handle = memory.engine.session(session)
+        return newest in handle.keeping.durable or newest in handle.state.path
+
+    async def _newest(self, memory: SpaceMemory, session: str) -> EntryKey | None:
+        """The newest stored message of a session; None where nothing can be recalled of it."""
+        work = partial(_newest_key, session=session)
+        newest = await attempted(self._within(memory.engine._look_up(work)))
+        return None if isinstance(newest, Failure) else newest
+
+    async def _find_stored(
+        self, memory: SpaceMemory, history: History
+    ) -> tuple[str | None, EntryKey | None]:
+        """The session that a request continues, as the store knows it (after a restart, or where
+        another gateway served it), and its newest message."""
+        recognition = memory.recognition
+        marks = recognition.stored_marks(history)
+        if not marks:
+            return None, None
+        work = partial(find_sessions, marks=marks)
+        found = await attempted(self._within(memory.engine._look_up(work)))
+        if isinstance(found, Failure):
+            return None, None
+        for mark in marks:
+            heard = found.get(mark)
+            if heard is None or recognition.knows(heard.session):
+                continue
+            newest = await self._newest(memory, heard.session)
+            await self._within(memory.engine.last_messages(heard.session))
+            state = memory.engine.session(heard.session).state
+            if requests_of(state) == heard.turn and not recognition.knows(heard.session):
+                return heard.session, newest
+        return None, None
 
     async def _observed(self, memory: SpaceMemory, session: str) -> None:
         """Wait for the reading of the session's last reply, for a while."""
@@ -329,6 +418,12 @@ class Shaper:
         except (TimeoutError, asyncio.CancelledError):
             task.add_done_callback(_ignore)
             raise
+
+
+async def _newest_key(store: Store, session: str) -> EntryKey | None:
+    """The key of the newest message of a session; None where it has none."""
+    page = await store.page(limit=1, session=session, descending=True)
+    return page[0].segment.key if page else None
 
 
 def _ignore(task: asyncio.Future[Any]) -> None:

@@ -111,7 +111,7 @@ class SpaceMemory:
     observing: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
     """Replies that are being read, by session: the session's next turn waits for its own."""
     running: Counter[str] = field(default_factory=Counter)
-    """Requests that are being answered, by session."""
+    """Requests that are being answered and replies that are being read, by session."""
     counting: threading.Lock = field(default_factory=threading.Lock)
     used_at: float = field(default_factory=time.monotonic)
     """When it was last asked for."""
@@ -137,15 +137,23 @@ class SpaceMemory:
     @contextmanager
     def in_use(self, session: str) -> Iterator[None]:
         """While a request of this session is under way; both threads say so."""
-        with self.counting:
-            self.running[session] += 1
+        self.begin(session)
         try:
             yield
         finally:
-            with self.counting:
-                self.running[session] -= 1
-                if not self.running[session]:
-                    del self.running[session]
+            self.end(session)
+
+    def begin(self, session: str) -> None:
+        """A request of this session is under way, or its reply is being read."""
+        with self.counting:
+            self.running[session] += 1
+
+    def end(self, session: str) -> None:
+        """It has come to its end."""
+        with self.counting:
+            self.running[session] -= 1
+            if not self.running[session]:
+                del self.running[session]
 
     @property
     def idle(self) -> bool:

@@ -12,9 +12,7 @@ import asyncio
 import contextlib
 import hmac
 import os
-import secrets
 import socket
-import tempfile
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from pathlib import Path
@@ -23,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 
 from recollect.config.places import mcp_token_file
-from recollect.errors import RecollectError
 from recollect.loopback import (
     LOOPBACK,
     address_of,
@@ -33,6 +30,7 @@ from recollect.loopback import (
     names_this_machine,
 )
 from recollect.mcp import MemoryOrder
+from recollect.own_secret import own_secret
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -148,17 +146,4 @@ def access_token() -> tuple[str, Path | None]:
     if given:
         return given, None
     file = mcp_token_file()
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not file.exists():
-        descriptor, made = tempfile.mkstemp(dir=file.parent)  # 0600
-        with os.fdopen(descriptor, "w") as out:
-            out.write(secrets.token_urlsafe(32))
-        with contextlib.suppress(FileExistsError):
-            os.link(made, file)
-        Path(made).unlink()
-    token = file.read_text(encoding="ascii", errors="replace").strip()
-    if not token:
-        raise RecollectError(f"{file} is empty: remove it, and a new token is made")
-    if os.name == "posix" and file.stat().st_mode & 0o077:
-        raise RecollectError(f"others can read {file}: remove it, and a new token is made")
-    return token, file
+    return own_secret(file), file

@@ -58,8 +58,8 @@ def segment_id(session: str, key: EntryKey) -> SegmentId:
 
 
 def unnamed_session(format_name: str, first: str) -> str:
-    """What the first session is called that begins with this message, and that nobody named; the
-    same after a restart. Further ones that begin alike have a number behind it."""
+    """What the names of all sessions begin with that nobody named and that begin with this
+    message; each has a suffix of its own."""
     return f"unnamed:{sha256(f'{format_name}:{first}'.encode()).hexdigest()[:16]}"
 
 

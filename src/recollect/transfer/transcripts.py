@@ -43,8 +43,6 @@ _UNNAMED_KINDS: Final = frozenset({"pi"})
 _UNNAMED_WIRES: Final = ("anthropic", "openai-chat", "openai-responses")
 """Agents that name their sessions to no provider, or not in every wire format."""
 _SPEAKING: Final = frozenset({"user", "assistant"})
-_MOST_ALIKE: Final = 50
-"""So many sessions of one beginning are looked at."""
 BATCH_SEGMENTS = 200
 """How many messages are written at once; what a kill can make a second run do again."""
 
@@ -279,16 +277,13 @@ async def _stored_name(store: Store, session: str, kind: str, readings: Sequence
         return name
     # not tools' output: formats differ in what stands around it
     ids = [one.id for one in readings if one.message.role in _SPEAKING]
-    for wire in _UNNAMED_WIRES if ids else ():
-        start = unnamed_session(wire, ids[0])
-        for number in range(1, _MOST_ALIKE + 1):
-            candidate = start if number == 1 else f"{start}-{number}"
-            page = await store.page(limit=_PAGE_SEGMENTS, session=candidate)
-            if not page:
-                break
-            said = {one.segment.message_id for one in page if one.segment.role in _SPEAKING}
-            if said <= set(ids):
-                return candidate
+    starts = tuple(unnamed_session(wire, ids[0]) for wire in _UNNAMED_WIRES) if ids else ()
+    alike = [one.session for one in await store.sessions() if one.session.startswith(starts)]
+    for candidate in alike:
+        page = await store.page(limit=_PAGE_SEGMENTS, session=candidate)
+        said = {one.segment.message_id for one in page if one.segment.role in _SPEAKING}
+        if said and said <= set(ids):
+            return candidate
     return name
 
 

@@ -21,10 +21,11 @@ from recollect.values.segment import NewSegment, SegmentId, VectorSet
 PieceHash = NewType("PieceHash", str)
 """32 hexadecimal digits over kind and body."""
 PieceKind: TypeAlias = Literal[
-    "system", "tools", "row", "edits", "report", "rest", "told", "outcomes"
+    "system", "tools", "row", "edits", "report", "rest", "outcomes", "told", "heard"
 ]
-"""What it is of a request; "told" says whom the answer of a memory tool
-quotes, and no turn names it. "edits" is of earlier versions, which nothing writes any more."""
+"""What it is of a request. No turn names the last two: "told" says whom the answer of a memory tool
+quotes, "heard" which session received a reply. "edits" is of earlier versions, which nothing writes
+any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.config import Settings
-from recollect.config.places import space_file, spaces_folder, spool_folder
+from recollect.config.places import (
+    installation_secret_file,
+    space_file,
+    spaces_folder,
+    spool_folder,
+)
 from recollect.errors import MissingExtra, SettingsError, StoreError
+from recollect.own_secret import own_secret
 
 if TYPE_CHECKING:
     from recollect.engine.archive import DurableArchive
@@ -35,6 +41,13 @@ SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 def deployment_secret() -> bytes:
     """What keys the hashes of all spaces of a deployment beside their names; may be empty."""
     return os.environ.get(SECRET_VARIABLE, "").encode()
+
+
+def installation_secret() -> bytes:
+    """What keys the hashes that nobody else may make: RECOLLECT_SECRET, else a random secret that
+    is kept in the data folder, readable by this user alone."""
+    given = deployment_secret()
+    return given or own_secret(installation_secret_file()).encode()
 
 
 async def open_store(

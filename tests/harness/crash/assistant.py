@@ -115,10 +115,8 @@ class Assistant:
         """Hear of compactions, and of where the engine put what was said."""
         observe = memory.observe
 
-        async def observed(
-            session: Any, reply: Any, *, turn: int | None = None, wait: bool = True
-        ) -> Observation:
-            seen = await observe(session, reply, turn=turn, wait=wait)
+        async def observed(session: Any, reply: Any, **given: Any) -> Observation:
+            seen = await observe(session, reply, **given)
             self._archived = seen.archived
             return seen
 
