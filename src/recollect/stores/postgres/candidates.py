@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from recollect.stores.postgres.driver import big_endian, int8s, texts, vector
+from recollect.stores.postgres.driver import big_endian, int8s, look_up, texts, vector
 from recollect.stores.postgres.filters import FileMemo, InFiles, from_memo
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import Ints, term_of
@@ -67,16 +67,12 @@ _SIMILARITY: Final = """
 """
 # Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, whatever share of a
 # table the space is: the planner knows tables, not spaces.
-_BY_NUMBER: Final = """
+_PASSAGE: Final = "passage_no, sequence, ordinal, start_char, end_char, cold"
+_SEGMENT: Final = "id, key, session, sequence, role, said_at, trust, tool"
+_BY_NUMBER: Final = f"""
     FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
-    CROSS JOIN LATERAL (
-        SELECT passage_no, sequence, ordinal, start_char, end_char, cold FROM recollect.passages
-        WHERE space_id = %(space)s AND passage_no = n.passage_no OFFSET 0
-    ) AS p
-    CROSS JOIN LATERAL (
-        SELECT id, key, session, sequence, role, said_at, trust, tool FROM recollect.segments
-        WHERE space_id = %(space)s AND sequence = p.sequence OFFSET 0
-    ) AS s
+    CROSS JOIN LATERAL ({look_up("passages", _PASSAGE, "passage_no", "n.passage_no")}) AS p
+    CROSS JOIN LATERAL ({look_up("segments", _SEGMENT, "sequence", "p.sequence")}) AS s
 """
 
 
@@ -186,18 +182,15 @@ def _counts(
     return made
 
 
-_LEFT_OUT: Final = """
+_LEFT_OUT: Final = f"""
     SELECT string_agg(int8send(p.passage_no), '')
     FROM unnest(%(ids)s::text[]) AS u (id)
-    CROSS JOIN LATERAL (
-        SELECT sequence FROM recollect.segments
-        WHERE space_id = %(space)s AND id = u.id OFFSET 0
-    ) AS s
+    CROSS JOIN LATERAL ({look_up("segments", "sequence", "id", "u.id")}) AS s
     CROSS JOIN LATERAL (
         SELECT passage_no FROM recollect.passages
-        WHERE space_id = %(space)s AND sequence = s.sequence OFFSET 0
+        WHERE space_id = %(space)s AND sequence = s.sequence ORDER BY ordinal
     ) AS p
-"""
+"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, LiteralString, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -287,6 +287,23 @@ def floats_of(raw: bytes) -> bytes:
 def big_endian(raw: bytes | None, kind: str) -> NDArray[Any]:
     """Numbers from what `string_agg(int8send(…))` and the like made; none for NULL."""
     return np.frombuffer(raw or b"", f">{kind}").astype(kind)
+
+
+def look_up(
+    table: LiteralString, columns: LiteralString, key: LiteralString, value: LiteralString
+) -> LiteralString:
+    """SQL of the row of a space with this value as its unique key.
+
+    For a space that its statistics do not know the planner expects one row, and takes any index
+    that begins with the space: thousands of look-ups would then read the whole space each. The
+    order makes the index of the key the only one that needs no sort.
+    """
+    return f"""
+        SELECT {columns} FROM (
+            SELECT {key} AS found, {columns} FROM recollect.{table}
+            WHERE space_id = %(space)s AND {key} >= {value} ORDER BY {key} LIMIT 1
+        ) AS nearest WHERE found = {value}
+    """  # noqa: S608
 
 
 def json_list(values: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import numpy as np
 
-from recollect.stores.postgres.driver import big_endian
+from recollect.stores.postgres.driver import big_endian, look_up
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import NONE, Ints
 from recollect.values.recall import FILE_SESSIONS, CandidateQuery
@@ -36,18 +36,15 @@ _EVERY: Final = """
     JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
     WHERE s.space_id = %(space)s AND s.session >= 'file:' AND s.session < 'file;'
 """
-_NEW: Final = """
+_NEW: Final = f"""
     SELECT string_agg(int8send(p.passage_no), '')
     FROM (
         SELECT passage_no, sequence FROM recollect.passages
         WHERE space_id = %(space)s AND passage_no >= %(first)s ORDER BY passage_no
     ) AS p
-    CROSS JOIN LATERAL (
-        SELECT session FROM recollect.segments
-        WHERE space_id = %(space)s AND sequence = p.sequence OFFSET 0
-    ) AS s
+    CROSS JOIN LATERAL ({look_up("segments", "session", "sequence", "p.sequence")}) AS s
     WHERE s.session >= 'file:' AND s.session < 'file;'
-"""
+"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from recollect.stores.postgres.driver import (
     float8s,
     floats_of,
     int8s,
+    look_up,
     texts,
     vector,
     vectors,
@@ -90,7 +91,7 @@ _FILTERED: Final = (
     f"{_COMPARED} {_WARM} AND passage_no IN ({FILTERS.format(columns='p.passage_no')}) {_NEAREST}"
 )
 _RERANK: Final = f"{_COMPARED} {_WARM} AND passage_no = ANY(%(numbers)s::bigint[]) {_NEAREST}"
-_TIED: Final = """
+_TIED: Final = f"""
     SELECT n.passage_no, s.id, p.ordinal, v.numbers
     FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
     CROSS JOIN LATERAL (
@@ -99,14 +100,10 @@ _TIED: Final = """
             AND passage_no = n.passage_no OFFSET 0
     ) AS v
     CROSS JOIN LATERAL (
-        SELECT sequence, ordinal FROM recollect.passages
-        WHERE space_id = %(space)s AND passage_no = n.passage_no OFFSET 0
+        {look_up("passages", "sequence, ordinal", "passage_no", "n.passage_no")}
     ) AS p
-    CROSS JOIN LATERAL (
-        SELECT id FROM recollect.segments
-        WHERE space_id = %(space)s AND sequence = p.sequence OFFSET 0
-    ) AS s
-"""
+    CROSS JOIN LATERAL ({look_up("segments", "id", "sequence", "p.sequence")}) AS s
+"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,16 +318,13 @@ _KNOWN_EMBEDDER: Final = """
     SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s AND name = %s
 """
 # Look-ups by key for each segment, as in `candidates`: no plan turns them into scans.
-_PLACES: Final = """
+_PLACES: Final = f"""
     SELECT u.id, p.ordinal, p.passage_no, p.start_char, p.end_char, p.cold, v.there IS NOT NULL
     FROM unnest(%(ids)s::text[]) AS u (id)
-    CROSS JOIN LATERAL (
-        SELECT sequence FROM recollect.segments
-        WHERE space_id = %(space)s AND id = u.id OFFSET 0
-    ) AS s
+    CROSS JOIN LATERAL ({look_up("segments", "sequence", "id", "u.id")}) AS s
     CROSS JOIN LATERAL (
         SELECT ordinal, passage_no, start_char, end_char, cold FROM recollect.passages
-        WHERE space_id = %(space)s AND sequence = s.sequence OFFSET 0
+        WHERE space_id = %(space)s AND sequence = s.sequence ORDER BY ordinal
     ) AS p
     LEFT JOIN LATERAL (
         SELECT true AS there FROM recollect.vectors
@@ -339,7 +333,7 @@ _PLACES: Final = """
             WHERE space_id = %(space)s AND name = %(name)s
         ) OFFSET 0
     ) AS v ON true
-"""
+"""  # noqa: S608
 _NEW_EMBEDDER: Final = """
     INSERT INTO recollect.embedders (space_id, embedder_no, name, dimensions)
     VALUES (%s, %s, %s, %s)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.search.bm25 import inverse_document_frequency, length_damping, saturated
-from recollect.stores.postgres.driver import big_endian, int8s
+from recollect.stores.postgres.driver import big_endian, int8s, look_up
 from recollect.stores.postgres.filters import ALLOWED, InFiles, filtered, filters, with_files
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import (
@@ -196,18 +196,14 @@ _COLD: Final = """
 _COLD_COUNT: Final = """
     SELECT count(*) FROM recollect.passage_terms WHERE space_id = %s AND cold
 """
-_FIRST_OF: Final = """
+_FIRST_OF: Final = f"""
     SELECT n.passage_no FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
     CROSS JOIN LATERAL (
-        SELECT sequence, ordinal FROM recollect.passages
-        WHERE space_id = %(space)s AND passage_no = n.passage_no OFFSET 0
+        {look_up("passages", "sequence, ordinal", "passage_no", "n.passage_no")}
     ) AS p
-    CROSS JOIN LATERAL (
-        SELECT id FROM recollect.segments
-        WHERE space_id = %(space)s AND sequence = p.sequence OFFSET 0
-    ) AS s
+    CROSS JOIN LATERAL ({look_up("segments", "id", "sequence", "p.sequence")}) AS s
     ORDER BY s.id, p.ordinal LIMIT %(limit)s
-"""
+"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
