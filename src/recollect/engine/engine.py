@@ -664,7 +664,7 @@ class Engine:
         order = ForgetOrder(
             at=self._clock.now(),
             segments=tuple(SegmentId(one) for one in messages),
-            sessions=tuple(check_session_name(one) for one in sessions),
+            sessions=tuple(sessions),
             matching=matching,
             pattern=pattern,
             said_after=said_after,

@@ -16,6 +16,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recollect.tools.anthropic_memory import (
+        AnthropicMemoryTool,
+        BlockingAnthropicMemoryTool,
+        anthropic_memory_tool,
+    )
     from recollect.tools.arguments import ToolName
     from recollect.tools.handler import (
         BlockingMemoryTools,
@@ -26,17 +31,25 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AnthropicMemoryTool",
+    "BlockingAnthropicMemoryTool",
     "BlockingMemoryTools",
     "ForgetRequest",
     "MemoryAnswer",
     "MemoryTools",
     "ToolName",
+    "anthropic_memory_tool",
     "memory_tools",
 ]
+_ELSEWHERE = {
+    "AnthropicMemoryTool": "anthropic_memory",
+    "BlockingAnthropicMemoryTool": "anthropic_memory",
+    "ToolName": "arguments",
+    "anthropic_memory_tool": "anthropic_memory",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "arguments" if name == "ToolName" else "handler"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'handler')}"), name)

@@ -1,0 +1,231 @@
+"""Anthropic's memory tool, answered from a space: as its own SDK answers, and kept as memory is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect import Engine, open_blocking_memory, open_memory
+from recollect.tools import anthropic_memory_tool
+from recollect_bench.postgres_server import PostgresServer
+
+sdk = pytest.importorskip("anthropic.lib.tools")
+builtin = pytest.importorskip("anthropic.lib.tools._beta_builtin_memory_tool")
+
+NOTES = "# Harbour\n\nThe crane Kestrel stands at berth seven.\nCall Ottoline first.\n"
+KEY = "AKIA" + "Q3EGRZ7YWVT5N2KD"
+COMMANDS: list[dict[str, Any]] = [
+    {"command": "view", "path": "/memories"},
+    {"command": "view", "path": "/memories/none.md"},
+    {"command": "create", "path": "/memories/harbour.md", "file_text": NOTES},
+    {"command": "create", "path": "/memories/harbour.md", "file_text": "again"},
+    {"command": "create", "path": "/memories/people/a.b.md", "file_text": "Ann\n\tBob\r\n"},
+    {"command": "create", "path": "/memories/people/deep/down/x", "file_text": ""},
+    {"command": "create", "path": "/memories/.hidden", "file_text": "h"},
+    {"command": "create", "path": "/memories/Zürich ☂.md", "file_text": "ä" * 1500},
+    {"command": "view", "path": "/memories"},
+    {"command": "view", "path": "/memories/people"},
+    {"command": "view", "path": "/memories/harbour.md"},
+    {"command": "view", "path": "/memories/harbour.md", "view_range": [3, 4]},
+    {"command": "view", "path": "/memories/harbour.md", "view_range": [2, -1]},
+    {"command": "view", "path": "/memories/people/a.b.md"},
+    {
+        "command": "str_replace",
+        "path": "/memories/harbour.md",
+        "old_str": "berth seven",
+        "new_str": "berth nine\nsince May",
+    },
+    {"command": "str_replace", "path": "/memories/harbour.md", "old_str": "x9", "new_str": "y"},
+    {"command": "str_replace", "path": "/memories/harbour.md", "old_str": "a", "new_str": "y"},
+    {"command": "str_replace", "path": "/memories/none", "old_str": "a", "new_str": "y"},
+    {"command": "str_replace", "path": "/memories/people", "old_str": "a", "new_str": "y"},
+    {"command": "insert", "path": "/memories/harbour.md", "insert_line": 0, "insert_text": "Top\n"},
+    {"command": "insert", "path": "/memories/harbour.md", "insert_line": 99, "insert_text": "x"},
+    {"command": "insert", "path": "/memories/people/deep/down/x", "insert_line": 0,
+     "insert_text": "first"},
+    {"command": "view", "path": "/memories/people/deep/down/x"},
+    {"command": "view", "path": "/memories/harbour.md"},
+    {"command": "rename", "old_path": "/memories/people", "new_path": "/memories/crew"},
+    {"command": "rename", "old_path": "/memories/none", "new_path": "/memories/some"},
+    {"command": "rename", "old_path": "/memories/crew", "new_path": "/memories/harbour.md"},
+    {"command": "rename", "old_path": "/memories/harbour.md", "new_path": "/memories/crew/h.md"},
+    {"command": "view", "path": "/memories/crew/h.md"},
+    {"command": "view", "path": "/memories/people/a.b.md"},
+    {"command": "delete", "path": "/memories/crew/a.b.md"},
+    {"command": "delete", "path": "/memories/crew/deep"},
+    {"command": "delete", "path": "/memories/none"},
+    {"command": "delete", "path": "/memories"},
+    {"command": "view", "path": "/memories"},
+]  # fmt: skip
+OUTSIDE = (
+    "/etc/passwd",
+    "memories/x",
+    "/memoriesx/x",
+    "/memories/../x",
+    "/memories/a/../../x",
+    "/memories/./x",
+    "/memories//x",
+    "/memories/..",
+    "/memories/%2e%2e/x",
+    "/memories/..\\x",
+    "/memories/a\x00b",
+    "/memories/a\nb",
+    "../memories/x",
+    "",
+    "/memories/" + "x" * 500,
+)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest) -> str | None:
+    if request.param == "sqlite":
+        return None
+    server: PostgresServer = request.getfixturevalue("server")
+    return asyncio.run(server.migrated_database()).app_url
+
+
+def opened(place: str | None = None, **more: Any) -> Engine:
+    quiet = {"jobs.in_process": False, "recall.embedder": "none", "recall.scope": "space"}
+    return open_memory(space="user-17", store=place, settings=quiet, **more)
+
+
+def _without_folder_sizes(text: str) -> str:
+    """A folder's size is its file system's matter."""
+    return re.sub(r"(?m)(?<=:\n)[0-9.]+[BKMG]\t|^[0-9.]+[BKMG]\t(?=.*/$)", "", text)
+
+
+def test_it_answers_as_the_sdk_s_own_tool_does(place: str | None, tmp_path: Path) -> None:
+    async def run() -> None:
+        own = builtin.BetaLocalFilesystemMemoryTool(str(tmp_path / "own"))
+        async with opened(place) as memory:
+            ours = anthropic_memory_tool(memory).for_sdk()
+            assert isinstance(ours, sdk.BetaAsyncAbstractMemoryTool)
+            assert ours.to_dict() == own.to_dict()
+            for command in COMMANDS:
+                told: list[tuple[bool, str]] = []
+                for tool in (own, ours):
+                    try:
+                        answer = tool.call(command)
+                        text = await answer if asyncio.iscoroutine(answer) else answer
+                        told.append((False, _without_folder_sizes(str(text))))
+                    except sdk.ToolError as error:
+                        told.append((True, str(error)))
+                assert told[1] == told[0], command
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_no_path_leads_out(tmp_path: Path, path: str) -> None:
+    async def run() -> None:
+        async with opened() as memory:
+            tool = anthropic_memory_tool(memory)
+            for given in (
+                {"command": "view", "path": path},
+                {"command": "create", "path": path, "file_text": "x"},
+                {"command": "delete", "path": path},
+                {"command": "rename", "old_path": "/memories/x", "new_path": path},
+            ):
+                answer = await tool.call(given)
+                assert answer.is_error, given
+            assert (await memory.stats()).segments == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "no JSON",
+        b"[1]",
+        {},
+        {"command": "format", "path": "/memories"},
+        {"command": "view"},
+        {"command": "view", "path": 7},
+        {"command": "view", "path": "/memories/a", "view_range": [1]},
+        {"command": "view", "path": "/memories/a", "view_range": ["1", 2]},
+        {"command": "create", "path": "/memories/a"},
+        {"command": "create", "path": "/memories/a", "file_text": "x" * 200_001},
+        {"command": "create", "path": "/memories", "file_text": "x"},
+        {"command": "insert", "path": "/memories/a", "insert_line": "1", "insert_text": "x"},
+        {"command": "create", "path": "/memories/file/below", "file_text": "x"},
+        {"command": "rename", "old_path": "/memories/file", "new_path": "/memories/file/x"},
+    ],
+)
+def test_what_cannot_be_done_is_an_answer(given: Any) -> None:
+    async def run() -> None:
+        async with opened() as memory:
+            tool = anthropic_memory_tool(memory)
+            first = {"command": "create", "path": "/memories/file", "file_text": "x"}
+            assert not (await tool.call(json.dumps(first))).is_error
+            answer = await tool.call(given)
+            assert answer.is_error
+            assert answer.text
+
+    asyncio.run(run())
+
+
+def test_a_file_is_found_masked_and_forgotten(place: str | None, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(place) as memory:
+            tool = anthropic_memory_tool(memory)
+            text = f"{NOTES}aws_access_key_id = {KEY}\n"
+            made = {"command": "create", "path": "/memories/harbour.md", "file_text": text}
+            assert not (await tool.call(made)).is_error
+        async with opened(place) as memory:  # another process, another session
+            tool = anthropic_memory_tool(memory)
+            seen = await tool.call({"command": "view", "path": "/memories/harbour.md"})
+            assert "Kestrel" in seen.text
+            assert KEY not in seen.text
+            found = await memory.search("Where does the crane Kestrel stand?")
+            assert any("berth seven" in one.text for one in found.passages)
+            asked = [{"role": "user", "content": "At which berth does the crane Kestrel stand?"}]
+            context = await memory.prepare("new", {"model": "m", "messages": asked})
+            assert "berth seven" in json.dumps(context.request)
+            held = await memory._look_up(lambda store: store.page())
+            assert not any(KEY in f"{one.segment.text}{one.segment.foreign}" for one in held)
+            await memory.forget(sessions=["file:/memories/harbour.md"])
+            gone = await tool.call({"command": "view", "path": "/memories/harbour.md"})
+            assert gone.is_error
+            assert not (await tool.call(made)).is_error, "its name may be used again"
+            await memory.forget(matching="Ottoline")
+            assert (await tool.call(made)).is_error, "what was forgotten stays so"
+
+    asyncio.run(run())
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or KEY.encode() not in file.read_bytes()
+
+
+def test_two_at_once_lose_no_change() -> None:
+    async def run() -> None:
+        async with opened() as memory:
+            tool = anthropic_memory_tool(memory)
+            await tool.call({"command": "create", "path": "/memories/a", "file_text": ""})
+            add = {"command": "insert", "path": "/memories/a", "insert_line": 0}
+            answers = await asyncio.gather(
+                *(tool.call({**add, "insert_text": f"{n}"}) for n in range(8))
+            )
+            assert not any(answer.is_error for answer in answers)
+            seen = (await tool.call({"command": "view", "path": "/memories/a"})).text
+            assert sorted(re.findall(r"\t(\d)$", seen, re.M)) == [str(n) for n in range(8)]
+
+    asyncio.run(run())
+
+
+def test_the_blocking_tool_does_the_same(tmp_path: Path) -> None:
+    with open_blocking_memory(store=tmp_path / "m.db", settings={"jobs.in_process": False}) as held:
+        tool = anthropic_memory_tool(held)
+        assert tool.definition() == {"type": "memory_20250818", "name": "memory"}
+        ours = tool.for_sdk()
+        assert isinstance(ours, sdk.BetaAbstractMemoryTool)
+        made = ours.call({"command": "create", "path": "/memories/a.md", "file_text": "x"})
+        assert made == "File created successfully at: /memories/a.md"
+        command = builtin.BetaMemoryTool20250818ViewCommand(command="view", path="/memories/a.md")
+        assert "\tx" in str(ours.view(command))
+        with pytest.raises(sdk.ToolError, match="already exists"):
+            ours.call({"command": "create", "path": "/memories/a.md", "file_text": "x"})
