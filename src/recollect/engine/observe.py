@@ -21,7 +21,13 @@ from recollect.engine.keeper import SessionKeeper
 from recollect.engine.schedule import Compactions
 from recollect.engine.session import Observation, Session, holds_reply, load
 from recollect.formats.codec import CODECS
-from recollect.formats.replies import StreamedReply, read_error, read_reply, read_usage
+from recollect.formats.replies import (
+    StreamedReply,
+    read_cleared_tokens,
+    read_error,
+    read_reply,
+    read_usage,
+)
 from recollect.ports import Clock, RecogniseOverflow
 from recollect.rules.budget import OUTPUT_SHARE
 from recollect.rules.identity import ROOT, chain, identify
@@ -114,8 +120,10 @@ class Observer:
             doubt = doubt_limit(state, overflow, sent)
             state = state if doubt is not None else after_overflow(state, overflow)
         if usage and state.sent_estimate_tokens and self._settings.tokens.calibrate:
+            whole = reply.reply() if isinstance(reply, StreamedReply) else reply
             learned = state.calibration.learn(
-                estimated_tokens=state.sent_estimate_tokens, reported_tokens=usage.input_tokens
+                estimated_tokens=state.sent_estimate_tokens,
+                reported_tokens=usage.input_tokens + read_cleared_tokens(whole),
             )
             state = replace(state, calibration=learned)
         if usage is not None:

@@ -70,6 +70,15 @@ def read_usage(reply: Any) -> Usage | None:
     return None
 
 
+def read_cleared_tokens(reply: Any) -> int:
+    """How many input tokens the provider cleared before the model saw the request (Anthropic's
+    context editing); its usage does not count them."""
+    managed = plain_mapping(plain_mapping(reply).get("context_management"))
+    edits = managed.get("applied_edits")
+    cleared = edits if isinstance(edits, list) else ()
+    return sum(_number(plain_mapping(edit), "cleared_input_tokens") for edit in cleared)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyError:
     """A provider's error as far as it could be read."""

@@ -536,6 +536,75 @@ def test_reprs_of_edits_never_show_what_was_said() -> None:
         assert "swordfish" not in repr(edit)
 
 
+def _edited(streamed: bool) -> Any:
+    """A reply to a request of which the provider cleared a third before the model saw it."""
+    cleared = {
+        "type": "clear_tool_uses_20250919",
+        "cleared_tool_uses": 9,
+        "cleared_input_tokens": 4_000,
+    }
+    managed = {"applied_edits": [cleared]}
+    usage = {"input_tokens": 8_000, "output_tokens": 5}
+    whole = {"type": "message", "role": "assistant", "content": [], "usage": usage}
+    if not streamed:
+        return {**whole, "context_management": managed}
+    ends = {"stop_reason": "end_turn"}
+    return [
+        {"type": "message_start", "message": whole},
+        {
+            "type": "message_delta",
+            "delta": ends,
+            "usage": {"output_tokens": 5},
+            "context_management": managed,
+        },
+        {"type": "message_stop"},
+    ]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_the_provider_cleared_is_not_taken_for_a_wrong_count(streamed: bool) -> None:
+    engine = Engine(build({"window_tokens": 400_000}), counter=WordCounter())
+    sent = run(engine.prepare("s", request("word " * 12_000))).report.tokens_after
+    assert 11_900 < sent < 12_200
+    seen = run(engine.observe("s", _edited(streamed)))
+    assert seen.usage is not None
+    assert seen.usage.input_tokens == 8_000
+    assert seen.calibration_ratio == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_provider_s_own_compaction_is_passed_through() -> None:
+    """Its settings go out as they came, and what it made is kept whatever is trimmed."""
+    long = "crane winch quay cargo " * 120
+    held: list[dict[str, Any]] = []
+    for turn in range(6):
+        held.append({"role": "user", "content": f"question {turn} {long}"})
+        held.append({"role": "assistant", "content": f"answer {turn} {long}"})
+    summary = {"type": "compaction", "content": "What was decided."}
+    held[7]["content"] = [summary, {"type": "text", "text": "So we begin."}]
+    managed: dict[str, Any] = {"edits": [{"type": "compact_20260112"}]}
+    given = {"model": "m", "max_tokens": 100, "messages": [*held, held[0]]}
+    engine = Engine(build({"window_tokens": 4_000}))
+    made = run(engine.prepare("a", {**given, "context_management": managed}))
+    assert len(made.request["messages"]) < len(held)
+    assert made.request["context_management"] == managed
+    assert any(summary in one["content"] for one in made.request["messages"])
+    items = [{"type": "message", "role": "user", "content": f"{n} {long}"} for n in range(8)]
+    summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "abc"}
+    settings = {"context_management": [{"type": "compaction"}], "truncation": "auto"}
+    given = {"model": "m", "input": [*items[:4], summary, *items[4:]]}
+    made = run(engine.prepare("r", {**given, **settings}))
+    assert len(made.request["input"]) <= len(items)  # the summary is one more
+    assert summary in made.request["input"]
+    assert settings.items() <= made.request.items()
+
+
+class WordCounter:
+    """Counts words, so that a test knows the numbers."""
+
+    def count_text(self, text: str) -> int:
+        return len(text.split())
+
+
 class TestBlocking:
     def test_it_offers_what_the_engine_offers(self) -> None:
         mine = {n for n in vars(BlockingEngine) if not n.startswith("_")} - {"engine", "submit"}
