@@ -116,9 +116,12 @@ _CODE_LETTERS = one_of(_CODES_BEYOND_ASCII)
 _REACH_CHARS = 110
 # How a sentence gets from the label to the value: words, then a verb or a sign; or at once.
 _COPULA = (
-    r"(?P<verb>\b(?:is|are|was|now|set to|changed to|will be|es|son|est|sont|c['’]est|ist|lautet"
-    r"|lauten|sind|é|são|foi|è|sono|jest|to|là|är|olarak|это|стал)\b|[:=：→]|->|=>|[–—]|[はがを]|[是为為]"
-    r"|[은는이가]|입니다)"
+    r"(?P<verb>\b(?:(?:was|is|has been)\ (?:re)?(?:set|changed)\ to|ist\ (?:jetzt|nun)|wurde\ auf"
+    r"|is|are|was|now|set to|changed to|will be|es|son|est|sont|c['’]est|ist|lautet"
+    r"|lauten|sind|heißt|heisst|é|são|foi|è|sono|jest|to|là|är|olarak|это|стал|теперь"
+    r"|(?:измен|смен|помен)\w{2,8}\ на|(?:от|для)\ [а-яё]{3,20}(?=\ [!-,.-~]{0,40}\d))\b"
+    r"|[:=：→]|->|=>|[–—]|[はがを]|(?:现在|目前)?(?:[是为為]|(?:改|换|设|更新)(?:成了?|为))|[은는이가]"
+    r"|입니다)"
 )
 _LEAST_GAP_CHARS = 2
 _ENGLISH_VERBS = words("is are was now")
@@ -133,7 +136,9 @@ _AT_ONCE = re.compile(
     rf"[*_`]{{0,3}}(?:[^\S\n]{{0,3}}\d{{1,2}})?"
     rf"(?:[^\S\n]?\[[^\]\n]{{0,40}}\])?[^\S\n]{{0,3}}[:=：]?[^\S\n]{{0,3}}{_OPENING}{_RAW}"
 )
-_ENDING = re.compile(r"[^\W\d_]{0,6}")
+_ENDING = re.compile(r"[^\W\d_a-zA-Z\u4e00-\u9fff]{0,6}")
+_UNSPACED, _LEAST_UNSPACED_CHARS = "\u2e80", 8
+"""From here on scripts write no spaces: a value so long may follow its label at once."""
 _PARTICLES = "はがを是为為은는이가"
 _ASCII_RUN = re.compile(r"[!-~]*")
 _CODE_VALUE = re.compile(
@@ -322,7 +327,9 @@ def _labels_in(lowered: str, labels: tuple[str, ...]) -> list[str]:
 def _find_passwords(text: str, lowered: str, found: int, *, beyond: bool) -> Iterator[SecretMatch]:
     for at in places_of(lowered, "pass"):
         label = _PASS_WORD.match(lowered, at)
-        if label is not None and _begins_word(lowered, at):
+        if label is not None and (
+            _begins_word(lowered, at) or (label[0] == "passwort" and lowered[at - 1] == "-")
+        ):
             judge = _is_passed if label[0] == "pass" else _is_told_password
             if match := _announced_secret(text, label.end(), judge, "told-password"):
                 yield match
@@ -412,7 +419,10 @@ def _announced_secret(text: str, after: int, judge: Judge, rule: str) -> SecretM
     limit = min(len(text), after + _REACH_CHARS)
     following = text[after : after + 1]
     if following and (following in "_-./$+&" or (following.isascii() and following.isalnum())):
-        return None  # another word: `password_hash`, `tokenizer`
+        run = _ASCII_RUN.match(text, after)
+        unspaced = text[after - 1] >= _UNSPACED
+        if not unspaced or run is None or len(run[0]) < _LEAST_UNSPACED_CHARS:
+            return None  # another word: `password_hash`, `tokenizer`
     if (
         following
         and following.isalpha()

@@ -312,3 +312,51 @@ def test_a_row_alone_is_masked_by_the_name_in_it(value: str) -> None:
     once = redact(text).text
     assert value not in once
     assert redact(once).text == once
+
+
+TOLD = {
+    "en": ("the wifi password was changed to {}", "The password of the safe is {}."),
+    "es": ("La contraseña del portátil es {}",),
+    "ja": ("倉庫のパスワードは{}です", "パスワードは{}に変更しました"),
+    "de": (
+        "Das Passwort für den Drucker ist {}",
+        "mein Gäste-Passwort ist jetzt {}, bitte merken",
+        "das Passwort heißt {}",
+        "das Admin-Passwort wurde auf {} geändert",
+    ),
+    "ru": (
+        "Пароль от принтера {}",
+        "пароль теперь {}, запомни",
+        "Пароль администратора изменили на {}",
+        "пароль от базы данных это {}",
+    ),
+    "zh": ("打印机的密码是{}", "密码现在是{}，请记住", "管理员密码改成了{}", "用密码{}登录打印机"),
+}
+
+
+@pytest.mark.parametrize("value", ["Nebel1973", "kastanie88", "Wq7!rabe"])
+@pytest.mark.parametrize("told", [one for texts in TOLD.values() for one in texts])
+def test_a_password_that_is_told_is_masked_in_every_language(told: str, value: str) -> None:
+    assert value not in redact(told.format(value)).text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Das Passwort steht auf Zettel-B12 im Ordner 2024",
+        "Das Passwort auf host-22 muss weg",
+        "Der Passwort-Hash ist jetzt sha256",
+        "das Passwort wurde auf Wunsch geändert",
+        "Das Gäste-Passwort ist abgelaufen",
+        "Пароль на сервере web-01 устарел",
+        "Пароль от сервера web-01 в хранилище",
+        "пароль теперь хранится в Vault",
+        "密码sha256加密存储",
+        "密码utf8mb4编码",
+        "把密码字段改成varchar255",
+        "密码现在是加密的",
+        "用密码登录GitHub",
+    ],
+)
+def test_what_is_said_of_a_password_is_left_alone(line: str) -> None:
+    assert redact(line).text == line
