@@ -16,6 +16,7 @@ import click
 
 import recollect
 from recollect.errors import RecollectError
+from recollect.surfaces.chat.output import harmless
 from recollect.surfaces.cli.lazy_group import LazyGroup
 
 COMMANDS = {
@@ -151,7 +152,7 @@ class CommandLine(LazyGroup):
         try:
             return super().invoke(ctx)
         except RecollectError as error:
-            click.echo(f"recollect: {error}", err=True)
+            click.echo(f"recollect: {harmless(str(error))}", err=True)
             raise SystemExit(2) from error
 
 

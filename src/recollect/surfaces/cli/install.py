@@ -218,4 +218,4 @@ def _command() -> str:
     program = str(beside) if beside.exists() else shutil.which("recollect-hook")
     if program is not None:
         return shlex.quote(program)
-    return f"{shlex.quote(sys.executable)} -m recollect hook"
+    return f"{shlex.quote(sys.executable)} -P -m recollect hook"

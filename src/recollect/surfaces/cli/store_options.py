@@ -25,6 +25,7 @@ from recollect import config
 from recollect.agent_folders import project_space
 from recollect.errors import RecollectError
 from recollect.formats.json_text import instant as instant
+from recollect.surfaces.chat.output import harmless
 from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def place_of(url: str | None, space: str) -> Place:
     place = Place(url=settings.store.url if url is None else url, space=space, settings=settings)
     assert place.secret  # a name that is no valid text is refused here
     if line := click.get_current_context().meta.pop(_SPACE_LINE, None):
-        click.echo(line, err=True)
+        click.echo(harmless(line), err=True)
     return place
 
 

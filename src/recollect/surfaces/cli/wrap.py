@@ -23,7 +23,7 @@ from recollect.agent_folders import project_space
 from recollect.config import Settings, load_settings
 from recollect.config.places import user_settings_file
 from recollect.errors import RecollectError
-from recollect.surfaces.chat.output import logging_to
+from recollect.surfaces.chat.output import harmless, logging_to
 from recollect.surfaces.cli.tail import gateway_url
 from recollect.surfaces.cli.text import window_from
 
@@ -229,7 +229,7 @@ class HeldMessages(logging.Handler):
 
 
 def _say(text: str) -> None:
-    click.echo(f"recollect: {text}", err=True)
+    click.echo(f"recollect: {harmless(text)}", err=True)  # names of folders stand in it
 
 
 def _shown(url: str) -> str:
