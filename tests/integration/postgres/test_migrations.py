@@ -15,6 +15,7 @@ import pytest
 from recollect import open_memory
 from recollect.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreUnavailable
 from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
+from recollect.stores.postgres import vectors as stored_vectors
 from recollect.stores.postgres.schema import VERSION, migrations
 from recollect.stores.postgres.sessions import encode_chunk
 from recollect.stores.postgres.store import space_uuid
@@ -251,8 +252,14 @@ except MissingExtra as error:
     assert "recollect[postgres]" in done.stdout
 
 
-def test_vectors_of_before_become_halves_but_for_imported_ones(database: TestDatabase) -> None:
-    """What was imported is exported as it came; what an embedder made is rounded, and found."""
+def test_vectors_of_before_become_halves_but_for_imported_ones(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was imported is exported as it came; what an embedder made is rounded, and found.
+
+    A number that 16 bits round to zero leaves the signs of before as they should be.
+    """
+    monkeypatch.setattr(stored_vectors, "EXACT_NUMBERS", 0)  # so that signs are kept
     made = segments(3, session="made")
     imported = tuple(
         replace(new, segment=replace(new.segment, origin="file vectors.bin:1"))
@@ -261,6 +268,9 @@ def test_vectors_of_before_become_halves_but_for_imported_ones(database: TestDat
     rough = {
         new.segment.id: np.linspace(0.1, 0.9, 8) + at for at, new in enumerate(made + imported)
     }
+
+    rough[made[0].segment.id][3] = 1e-9
+    rough[made[1].segment.id][2] = -1e-9
 
     def set_of(all_of: Any) -> VectorSet:
         vectors = tuple(
@@ -294,12 +304,18 @@ def test_vectors_of_before_become_halves_but_for_imported_ones(database: TestDat
             exact = rough[vector.segment].astype("<f4")
             alike = np.array_equal(stored, exact)
             assert alike == (vector.segment in {new.segment.id for new in imported})
-            assert np.allclose(stored, exact, rtol=1e-3)
+            assert np.allclose(stored, exact, rtol=1e-3, atol=1e-6)
         asked = AskedVector(embedder="e", values=rough[made[1].segment.id].astype("<f4").tobytes())
         found = await store.candidates(CandidateQuery(vectors=(asked,), vector_limit=2))
         nearest = max(found.passages, key=lambda one: one.similarities[0] or 0.0)
         assert nearest.similarities[0] == pytest.approx(1.0, abs=1e-6)
         assert (await store.check()).problems == ()
+        count(
+            "UPDATE recollect.vectors SET half = NULL,"
+            " v = '[1, 1, 1, -1, 1, 1, 1, 1]' WHERE passage_no = 2"
+        )
+        (problem,) = (await store.check()).problems
+        assert problem == "1 vectors do not have the signs they should"
         await store.close()
 
     asyncio.run(run())

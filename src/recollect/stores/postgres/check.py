@@ -187,8 +187,11 @@ _EMBEDDERS: Final = """
     SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s AND signed
 """
 _WARM_SIGNS: Final = """
-    SELECT passage_no, binary_quantize(coalesce(half::vector, v))::varbit FROM recollect.vectors
-    WHERE space_id = %s AND embedder_no = %s AND NOT cold ORDER BY passage_no
+    SELECT passage_no, binary_quantize(v)::varbit, binary_quantize(v - v - v)::varbit
+    FROM (
+        SELECT passage_no, coalesce(half::vector, v) AS v FROM recollect.vectors
+        WHERE space_id = %s AND embedder_no = %s AND NOT cold
+    ) AS w ORDER BY passage_no
 """
 _VECTOR_COUNTS: Final = """
     SELECT name, vectors FROM recollect.embedders WHERE space_id = %s AND vectors > 0
@@ -298,7 +301,10 @@ async def _index_problems(work: Transaction) -> list[str]:
 
 
 async def _sign_problems(work: Transaction) -> list[str]:
-    """The signs are those of the warm vectors, and there are no others."""
+    """The signs are those of the warm vectors, and there are no others.
+
+    Zero has no sign: a number that was rounded to it keeps the one it had.
+    """
     wrong = 0
     for embedder, dimensions in await work.rows(_EMBEDDERS, (work.space_id,)):
         layout = Layout(dimensions)
@@ -307,8 +313,13 @@ async def _sign_problems(work: Transaction) -> list[str]:
             block = layout.read([raw])
             for slot in np.flatnonzero(layout.used(block)[0]).tolist():
                 held[block_no * layout.slots + slot] = block["signs"][0][:, slot].tobytes()
-        for number, bits in await work.rows(_WARM_SIGNS, (work.space_id, embedder)):
-            wrong += held.pop(number, None) != bits[4:].ljust(8 * layout.words, b"\0")
+        for number, plus, minus in await work.rows(_WARM_SIGNS, (work.space_id, embedder)):
+            signs = held.pop(number, None)
+            up, down, bits = (
+                int.from_bytes(one.ljust(8 * layout.words, b"\0"))
+                for one in (plus[4:], minus[4:], signs or b"")
+            )
+            wrong += signs is None or bits & up != up or bits & down != 0
         wrong += len(held)
     return [f"{wrong} vectors do not have the signs they should"] if wrong else []
 
