@@ -132,6 +132,9 @@ class Service:
         opened = await attempted(self.memories.fleet())
         if isinstance(opened, Failure):
             LOG.warning("the database cannot be used yet: %s", opened.said)
+        warmed = await attempted(self.memories.warm_up())
+        if isinstance(warmed, Failure):
+            LOG.warning("the first requests may be slow: %s", warmed.said)
         async with AsyncExitStack() as running:
             if self._mount_mcp is not None:
                 mounted = self._mount_mcp(self.memories, self._deployment_secret)

@@ -26,6 +26,7 @@ from recollect.ports import Store
 from recollect.service.models import NotReady
 from recollect.values.tenant import tenant_space
 from recollect.wiring import open_memory
+from recollect.wiring.models import choose_embedders
 
 if TYPE_CHECKING:
     from recollect.stores.postgres import PostgresFleet
@@ -40,6 +41,7 @@ SPARE_CONNECTIONS: Final = 4
 """For keys, budgets and idempotency keys, beside what requests are worked on with."""
 PROBE_SECONDS: Final = 1.0
 """How long the answer to whether the database can be used is given to others, too."""
+_FIRST_WORDS: Final = "Which key opens the harbour gate, and who has it?"
 OPEN_AGAIN_SECONDS: Final = 1.0
 """How long a database that could not be opened is left alone."""
 _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
@@ -137,6 +139,20 @@ class TenantMemories:
     async def store(self, tenant: UUID, space: str) -> Store:
         """The store of a tenant's space."""
         return await (await self.fleet()).space(tenant_space(tenant, space))
+
+    async def warm_up(self) -> None:
+        """Load models and modules that the first request would wait for.
+
+        A request is prepared and observed in a memory without a store; nothing is sent anywhere.
+        """
+        chosen = await asyncio.to_thread(choose_embedders, self._settings)
+        local = [embedder for embedder in chosen.used if embedder.kind != "remote"]
+        for embedder in local:
+            await embedder.embed((_FIRST_WORDS,))
+        engine = Engine(self._settings)
+        asked = {"messages": [{"role": "user", "content": _FIRST_WORDS}]}
+        await engine.prepare("warm-up", asked)
+        await engine.close()
 
     @asynccontextmanager
     async def memory(self, tenant: UUID, space: str) -> AsyncIterator[TenantMemory]:
