@@ -1,26 +1,33 @@
 """Sessions on disk: transcripts, the index of a space's sessions, the workspace's files.
 
 For hosts that keep conversations of their own. Always holds: what a method acknowledged is on
-the disk; a file that is not ours is never altered.
+the disk; a file that is not ours is never altered. Names are imported when they are first used: a
+gateway writes a file as this package does, and needs no transcripts.
 """
 
-from recollect.config.places import sessions_folder
-from recollect.session.files import new_session_id, sessions_file, transcript_file
-from recollect.session.index import SessionIndex, SessionRecord
-from recollect.session.transcript import (
-    SessionTranscript,
-    migrate_file,
-    open_transcript,
-    read_session_file,
-)
-from recollect.session.workspace import (
-    LoadedWorkspace,
-    WorkspaceFile,
-    create_missing_files,
-    daily_note,
-    load_workspace,
-    local_day,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recollect.config.places import sessions_folder
+    from recollect.session.files import new_session_id, sessions_file, transcript_file
+    from recollect.session.index import SessionIndex, SessionRecord
+    from recollect.session.transcript import (
+        SessionTranscript,
+        migrate_file,
+        open_transcript,
+        read_session_file,
+    )
+    from recollect.session.workspace import (
+        LoadedWorkspace,
+        WorkspaceFile,
+        create_missing_files,
+        daily_note,
+        load_workspace,
+        local_day,
+    )
 
 __all__ = [
     "LoadedWorkspace",
@@ -40,3 +47,22 @@ __all__ = [
     "sessions_folder",
     "transcript_file",
 ]
+_MODULES = {
+    "recollect.config.places": ("sessions_folder",),
+    "recollect.session.files": ("new_session_id", "sessions_file", "transcript_file"),
+    "recollect.session.index": ("SessionIndex", "SessionRecord"),
+    "recollect.session.transcript": (
+        *("SessionTranscript", "migrate_file", "open_transcript", "read_session_file"),
+    ),
+    "recollect.session.workspace": (
+        *("LoadedWorkspace", "WorkspaceFile", "create_missing_files"),
+        *("daily_note", "load_workspace", "local_day"),
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -49,7 +49,7 @@ from recollect.surfaces.chat.drawing import (
     window_use,
     wrapped,
 )
-from recollect.surfaces.chat.live import LiveRegion, Painter, Size
+from recollect.surfaces.chat.live import LiveRegion, Painter, Size, reflows
 from recollect.surfaces.chat.output import harmless
 from recollect.surfaces.chat.plain import note_of
 from recollect.surfaces.chat.screen import Screen
@@ -357,3 +357,26 @@ def test_drawing_a_long_reply_costs_the_same_at_its_end() -> None:
     written = out.getvalue()
     assert "step(999)" in Painter(80, {}).lines("step(999)")[0]
     assert "Paragraph 499" in written
+
+
+@pytest.mark.parametrize(
+    ("environment", "wraps"),
+    [
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "iTerm.app"}, True),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "Apple_Terminal"}, True),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "vscode"}, True),
+        ({"TERM": "xterm-256color", "WT_SESSION": "1"}, True),
+        ({"TERM": "xterm-256color", "KONSOLE_VERSION": "230400"}, True),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "7600"}, True),
+        ({"TERM": "tmux-256color"}, True),
+        ({"TERM": "xterm-kitty"}, True),
+        ({"TERM": "foot-extra"}, True),
+        ({"TERM": "xterm-256color"}, False),
+        ({"TERM": "linux"}, False),
+        ({"TERM": "screen-256color"}, False),
+    ],
+)
+def test_terminals_that_wrap_lines_again_are_known(
+    environment: dict[str, str], wraps: bool
+) -> None:
+    assert reflows(environment) is wraps

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _REFLOWING: Final = (
-    "TMUX",
-    "VTE_VERSION",
-    "KITTY_WINDOW_ID",
-    "WEZTERM_PANE",
-    "ALACRITTY_WINDOW_ID",
+    *("TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "WEZTERM_PANE", "ALACRITTY_WINDOW_ID"),
+    *("KONSOLE_VERSION", "WT_SESSION", "GHOSTTY_RESOURCES_DIR"),
 )
-"""Set by terminals that lay out long lines anew when they are made narrower."""
+"""Set by terminals that wrap long lines again when they are made narrower."""
+_REFLOWING_PROGRAMS: Final = frozenset(
+    {"iTerm.app", "Apple_Terminal", "vscode", "WezTerm", "ghostty", "WarpTerminal", "tmux"}
+)
+_REFLOWING_TERMS: Final = ("tmux", "xterm-kitty", "xterm-ghostty", "alacritty", "foot", "wezterm")
+"""Of `TERM`, which ssh passes on, how it begins in such terminals."""
 HIDE_CURSOR: Final = "\x1b[?25l"
 SHOW_CURSOR: Final = "\x1b[?25h"
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -50,8 +52,12 @@ def terminal_size(descriptor: int) -> Size:
 
 
 def reflows(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal is known to wrap long lines anew when its width changes."""
-    return any(name in environment for name in _REFLOWING)
+    """Whether the terminal is known to wrap long lines again when its width changes."""
+    return (
+        any(name in environment for name in _REFLOWING)
+        or environment.get("TERM_PROGRAM") in _REFLOWING_PROGRAMS
+        or environment.get("TERM", "").startswith(_REFLOWING_TERMS)
+    )
 
 
 @dataclass(slots=True)
