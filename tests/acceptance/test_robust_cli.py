@@ -111,6 +111,21 @@ def test_a_pipe_is_not_waited_for(recollect: Recollect, command: tuple[str, ...]
     assert "no regular file" in only_line(done)
 
 
+def test_an_import_of_junk_leaves_no_memory(recollect: Recollect) -> None:
+    junk = recollect.home / "junk.txt"
+    junk.write_text("nothing that an agent recorded\n")
+    before = set(recollect.home.rglob("*"))
+    done = run(recollect.home, "import", str(junk))
+    assert done.returncode == 1
+    assert b"no reader knows it" in done.stderr
+    assert set(recollect.home.rglob("*")) == before
+    recording = recollect.home / "said.json"
+    recording.write_text('[{"role": "user", "content": "We moved the crane to berth 7."}]')
+    done = run(recollect.home, "import", str(junk), str(recording))
+    assert done.returncode == 1
+    assert [path.suffix for path in recollect.home.rglob("spaces/*")] == [".db"]
+
+
 def test_a_pipe_is_no_store(recollect: Recollect) -> None:
     pipe = recollect.home / "pipe"
     os.mkfifo(pipe)

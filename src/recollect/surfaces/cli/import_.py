@@ -8,7 +8,6 @@ is stored is skipped.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -29,14 +28,12 @@ from recollect.surfaces.cli.import_files import (
 )
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import (
+    OpenStore,
     Place,
     filling_store_options,
     print_json,
-    with_store,
+    with_store_at_need,
 )
-
-if TYPE_CHECKING:
-    from recollect.ports import Store
 
 
 @click.command("import")
@@ -86,7 +83,7 @@ def import_(
     _check_paths(paths, session)
     with ShownProgress(quiet=quiet or as_json) as progress:
 
-        async def work(store: Store, place: Place) -> tuple[list[FileOutcome], int]:
+        async def work(store: OpenStore, place: Place) -> tuple[list[FileOutcome], int]:
             run = ImportRun(
                 store=store,
                 rules=import_rules(place),
@@ -100,9 +97,10 @@ def import_(
                 if not as_json:
                     progress.clear()
                     print_outcome(outcomes[-1], quiet=quiet)
-            return outcomes, await sessions_waiting(store) if outcomes else 0
+            imported = any(outcome.problem is None for outcome in outcomes)
+            return outcomes, await sessions_waiting(await store()) if imported else 0
 
-        outcomes, waiting = with_store(url, space, work, create=True)
+        outcomes, waiting = with_store_at_need(url, space, work)
     if not outcomes:
         raise FormatError("nothing in there could be a recording; name the files themselves")
     _print_all(outcomes, waiting, quiet=quiet, as_json=as_json)

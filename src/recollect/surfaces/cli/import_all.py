@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -32,7 +32,14 @@ from recollect.surfaces.cli.import_files import (
     totals,
 )
 from recollect.surfaces.cli.progress import ShownProgress
-from recollect.surfaces.cli.store_options import Place, console, instant, print_json, with_store
+from recollect.surfaces.cli.store_options import (
+    OpenStore,
+    Place,
+    console,
+    instant,
+    print_json,
+    with_store_at_need,
+)
 from recollect.surfaces.cli.text import number_of, plain_line
 from recollect.transfer.agent_histories import (
     AgentHistory,
@@ -41,9 +48,6 @@ from recollect.transfer.agent_histories import (
     LeftOutReason,
     find_histories,
 )
-
-if TYPE_CHECKING:
-    from recollect.ports import Store
 
 AGENT_NAMES: Final[dict[HistoryAgent, str]] = {
     "claude-code": "Claude Code",
@@ -145,7 +149,7 @@ def _import_projects(
             done = sum(len(one.outcomes) for one in projects)
             work = partial(_import_project, project, progress, done, whole)
             try:
-                waiting[project.space] = with_store(url, project.space, work, create=True)
+                waiting[project.space] = with_store_at_need(url, project.space, work)
             except RecollectError as problem:
                 told = FileOutcome(file=project.space, kind="unknown", problem=str(problem))
                 project.outcomes.append(told)
@@ -156,7 +160,12 @@ def _import_projects(
 
 
 async def _import_project(
-    project: _Project, progress: ShownProgress, done: int, whole: int, store: Store, place: Place
+    project: _Project,
+    progress: ShownProgress,
+    done: int,
+    whole: int,
+    store: OpenStore,
+    place: Place,
 ) -> int:
     one_file = ShownProgress(quiet=True)  # what is shown is how far the whole is
     run = ImportRun(
@@ -166,7 +175,8 @@ async def _import_project(
     for number, history in enumerate(project.histories, done + 1):
         progress.show(what, number, whole)
         project.outcomes.append(await import_source(_recorded(history), run))
-    return await sessions_waiting(store)
+    imported = any(outcome.problem is None for outcome in project.outcomes)
+    return await sessions_waiting(await store()) if imported else 0
 
 
 def _recorded(history: AgentHistory) -> Recorded:

@@ -22,13 +22,12 @@ from recollect.errors import FormatError, MissingExtra, RecollectError, UnknownF
 from recollect.formats.openclaw_files import KNOWLEDGE, SEGMENTS, VECTORS, read_vmem
 from recollect.formats.transcripts import read_transcripts
 from recollect.surfaces.cli.progress import ShownProgress
-from recollect.surfaces.cli.store_options import Place
+from recollect.surfaces.cli.store_options import OpenStore, Place
 from recollect.surfaces.cli.text import number_of, plain_line
 from recollect.transfer.openclaw import FileCounts, VectorFile, import_facts, import_segments
 from recollect.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 
 if TYPE_CHECKING:
-    from recollect.ports import Store
     from recollect.values.transcript import RecordedSession
 
 
@@ -242,7 +241,7 @@ def totals(outcomes: list[FileOutcome]) -> dict[str, Any]:
 class ImportRun:
     """One call of the command."""
 
-    store: Store
+    store: OpenStore
     rules: ImportRules
     session: str | None
     progress: ShownProgress
@@ -288,7 +287,7 @@ async def _import_recording(source: Recorded, run: ImportRun) -> FileOutcome:
         if several:
             show(source.name, number, len(transcripts))
         counts = await import_transcript(
-            run.store,
+            await run.store(),
             transcript,
             session=run.session or session_name(transcript, source.stem, number, several=several),
             file=source.name,
@@ -327,7 +326,9 @@ async def _import_openclaw(source: OpenclawFolder, run: ImportRun) -> FileOutcom
         raise FormatError(f"{VECTORS} says nothing without the {SEGMENTS} beside it")
     if KNOWLEDGE in source.files:
         with (source.folder / KNOWLEDGE).open("rb") as file:
-            facts = await import_facts(run.store, file, rules=run.rules, restore=run.restore)
+            facts = await import_facts(
+                await run.store(), file, rules=run.rules, restore=run.restore
+            )
         outcome.facts = facts.messages
         outcome.altered += facts.altered
         outcome.passed_over += tuple(f"{KNOWLEDGE} {text}" for text in facts.passed_over)
@@ -341,7 +342,7 @@ async def _import_segments(source: OpenclawFolder, run: ImportRun) -> FileCounts
     async def read(vectors: VectorFile | None) -> FileCounts:
         with (source.folder / SEGMENTS).open("rb") as file:
             return await import_segments(
-                run.store,
+                await run.store(),
                 file,
                 vectors=vectors,
                 rules=run.rules,

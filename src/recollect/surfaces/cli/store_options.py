@@ -12,7 +12,7 @@ import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -287,6 +287,32 @@ def with_store(
         async with opened(place, create=create) as store:
             waiting = 0 if spool == "ignored" else await _waiting(place, drain=spool == "drained")
             return await work(store, replace(place, spool_waiting=waiting))
+
+    return asyncio.run(run())
+
+
+OpenStore: TypeAlias = "Callable[[], Awaitable[Store]]"
+
+
+def with_store_at_need(
+    url: str | None, space: str, work: Callable[[OpenStore, Place], Awaitable[T]]
+) -> T:
+    """Run work that opens the store once it has something to store, and makes it if it is missing.
+
+    Work that fails before that leaves no empty memory.
+    """
+    place = place_of(url, space)
+
+    async def run() -> T:
+        async with AsyncExitStack() as opening:
+            held: list[Store] = []
+
+            async def open_once() -> Store:
+                if not held:
+                    held.append(await opening.enter_async_context(opened(place, create=True)))
+                return held[0]
+
+            return await work(open_once, place)
 
     return asyncio.run(run())
 
