@@ -248,7 +248,7 @@ def gateway(machine: Machine) -> None:
     )
     try:
         assert process.stderr is not None
-        lines = []
+        lines: list[str] = []
         while "listens on" not in "".join(lines):
             lines.append(process.stderr.readline())
             assert lines[-1], lines

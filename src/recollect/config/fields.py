@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import re
 from abc import ABC, abstractmethod
@@ -38,6 +37,8 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
 _FALSE_WORDS = frozenset({"false", "no", "off", "0"})
 _SHOWN_CHARS = 60
+_GREATEST = 1e15
+"""Larger numbers mean nothing, and whole ones may be too large for a float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,7 +322,7 @@ class Optional(ValueShape):
 
 
 def _is_within(bounds: Meta, number: float) -> bool:
-    return math.isfinite(number) and not (
+    return abs(number) <= _GREATEST and not (  # neither infinite nor NaN
         (bounds.ge is not None and number < bounds.ge)
         or (bounds.gt is not None and number <= bounds.gt)
         or (bounds.le is not None and number > bounds.le)
@@ -344,7 +345,7 @@ def read_seconds(value: Any) -> float | None:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) <= _GREATEST else None
     text = value.strip().lower() if isinstance(value, str) else ""
     if _NUMBER.fullmatch(text):
         return float(text)

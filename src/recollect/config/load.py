@@ -243,7 +243,7 @@ def load_settings(
         from_files, project_notice = read_file(named, agent=agent), ""
     else:
         own = user_settings_file()
-        from_own = read_file(own, agent=agent) if own.is_file() else {}
+        from_own = read_file(own, agent=agent) if os.path.isfile(own) else {}  # noqa: PTH113
         from_project, project_notice = _project_values(folder, agent)
         from_files = {**from_own, **from_project}
     # Lowest first: each later one wins over the earlier.
@@ -343,7 +343,7 @@ def parse_tables(
     text = text_of(data, path)
     try:
         table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+    except (ValueError, RecursionError) as problem:  # also of a number with 5,000 digits
         last = f"at the end, line {text.count(chr(10)) + 1}"
         place = str(problem).replace("at end of document", last)
         raise SettingsError(f"{path} is not valid TOML: {place}; correct that line") from None

@@ -26,8 +26,10 @@ from recollect.errors import SettingsError
 from recollect.plain_files import read_plain
 
 FILE_NAME: Final = "recollect.toml"
-MOST_BYTES: Final = 256 * 1024
-"""A settings file with every key and a comment for each takes a tenth of this."""
+MOST_BYTES: Final = 64 * 1024
+"""A settings file with every key and a comment for each takes a third of this."""
+MOST_LINE_BYTES: Final = 2_000
+"""A key of 30,000 parts on one line keeps Python's parser busy for 17 seconds."""
 _MOST_RECORD_BYTES: Final = 64 * 1024
 _SHOWN_KEYS: Final = 5
 _WRITABLE_BY_OTHERS: Final = 0o022
@@ -80,6 +82,8 @@ def read_project_file(folder: Path) -> ProjectFile | UnreadFile | None:
         linked = problem.errno in (errno.ELOOP, errno.EMLINK)
         reason = "it is a symbolic link" if linked else problem.strerror or str(problem)
         return UnreadFile(path=path, reason=reason)
+    if max(map(len, data.split(b"\n"))) > MOST_LINE_BYTES:
+        return UnreadFile(path=path, reason=f"a line has more than {MOST_LINE_BYTES:,} bytes")
     return ProjectFile(path=path, data=data)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -254,7 +257,13 @@ def device(place: Path, elsewhere: Path) -> None:
     place.symlink_to("/dev/zero")
 
 
-@pytest.mark.parametrize("made", [linked, dangling, pipe, folder, huge, device])
+def long_line(place: Path, elsewhere: Path) -> None:
+    """Python's parser takes 17 seconds and 2 GB for it."""
+    del elsewhere
+    place.write_text("a." * 32_000 + "a = 1\n")
+
+
+@pytest.mark.parametrize("made", [linked, dangling, pipe, folder, huge, long_line, device])
 def test_what_is_no_plain_file_is_not_read(
     project: Path, tmp_path: Path, made: Callable[[Path, Path], None]
 ) -> None:
@@ -264,6 +273,48 @@ def test_what_is_no_plain_file_is_not_read(
     assert "is not read" in loaded.project_notice
     done = trust("--yes")
     assert (done.exit_code, "is not read" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 900 + "]" * 900,
+        f"window_tokens = {'9' * 1_900}",
+        f"pruning.ttl = {'9' * 1_900}",
+        "a." * 990 + "a = 1",
+        "\0",
+    ],
+)
+def test_a_file_made_to_break_the_parser_is_an_error_with_its_name(text: str) -> None:
+    Path("recollect.toml").write_text(text)
+    with pytest.raises(SettingsError, match=r"recollect\.toml"):
+        load_settings(environment={})
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can be somebody else"
+)
+def test_a_home_that_may_not_be_entered_holds_no_settings(tmp_path: Path) -> None:
+    """Started as another user with the first one's HOME, as `su` without a dash does."""
+    home = tmp_path / "closed"
+    (home / "config" / "recollect").mkdir(parents=True)
+    home.chmod(0o700)
+    code = (
+        "from recollect.config import Settings, load_settings\n"
+        "assert load_settings().settings == Settings()\n"
+    )
+    variables = {**os.environ, "XDG_CONFIG_HOME": str(home / "config"), "HOME": str(home)}
+    variables = {k: v for k, v in variables.items() if not k.startswith("RECOLLECT_")}
+    somebody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    done = subprocess.run(
+        [*somebody, sys.executable, "-c", code],
+        env=variables,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_bytes_that_are_hashed_are_the_bytes_that_are_parsed(project: Path) -> None:
