@@ -9,6 +9,8 @@ cannot be read as an address is not from here.
 from __future__ import annotations
 
 import socket
+import sys
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -47,6 +49,27 @@ def address_of(opened: socket.socket) -> str:
     """The base URL of a server on this socket."""
     host, port = opened.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    """The user whose process has the other end of a connection on this machine; None where the
+    system does not tell (only Linux does), or the connection is over IPv6."""
+    try:
+        mine, theirs = (_as_kernel_writes(address) for address in (client, server))
+        lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    except (OSError, ValueError):
+        return None
+    for line in lines:
+        fields = line.split()
+        if fields[1:3] == [mine, theirs]:
+            return int(fields[7])
+    return None
+
+
+def _as_kernel_writes(address: tuple[str, int]) -> str:
+    """An address of IPv4 as in /proc/net/tcp; OSError for others."""
+    packed = int.from_bytes(socket.inet_aton(address[0]), sys.byteorder)
+    return f"{packed:08X}:{address[1]:04X}"
 
 
 def host_of(address: str) -> str | None:

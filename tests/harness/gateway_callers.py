@@ -264,6 +264,7 @@ class Lab:
     def __init__(self, server: ModelServer, result: Result, rng: random.Random) -> None:
         self._server, self._result, self._rng = server, result, rng
         self._connection: http.client.HTTPConnection | None = None
+        self._base = ""
         self._said_in: dict[str, set[str]] = {}
         """Whose own words were sent in a session."""
         self._held: dict[str, list[str]] = {}
@@ -276,6 +277,7 @@ class Lab:
         self.disconnect()
         parts = urlsplit(url)
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+        self._base = parts.path
         self.restarted = {talk.name for talk in talks if talk.session is not None}
 
     def disconnect(self) -> None:
@@ -301,7 +303,7 @@ class Lab:
         headers = self._headers(talk) | ({"x-fails": "1"} if fails else {})
         body = talk.body(stream=stream) if talk.last != "failed" else talk.sent
         talk.sent = body
-        self._connection.request("POST", PATHS[talk.wire], body, headers)
+        self._connection.request("POST", self._base + PATHS[talk.wire], body, headers)
         response = self._connection.getresponse()
         content = response.read()
         self._note(talk, beginning, response.headers["x-recollect-report"])
@@ -316,7 +318,7 @@ class Lab:
         parts = self._connection.host, self._connection.port
         leaving = http.client.HTTPConnection(*parts, timeout=60)
         headers = self._headers(talk) | {"x-leaves": "1"}
-        leaving.request("POST", PATHS[talk.wire], talk.body(stream=True), headers)
+        leaving.request("POST", self._base + PATHS[talk.wire], talk.body(stream=True), headers)
         response = leaving.getresponse()
         response.read1()
         self._note(talk, beginning, response.headers["x-recollect-report"])

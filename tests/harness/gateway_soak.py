@@ -31,6 +31,8 @@ import aiohttp
 import psutil
 from tests.harness.model_server import Asked, ModelServer, Step
 
+from recollect.gateway.access import TOKEN_HEADER, TOKEN_PATH, with_token
+from recollect.own_secret import own_secret
 from recollect.stores.sqlite import SQLiteStore
 from recollect.testing.scripted_model import Fails, Says
 from recollect.values.model import Usage
@@ -129,7 +131,9 @@ class Worker:
     async def run(self, until: float) -> None:
         """Talk until then, over connections of its own."""
         timeout = aiohttp.ClientTimeout(total=REPLY_SECONDS)
-        async with aiohttp.ClientSession(self._url, timeout=timeout) as http:
+        address, _, token = self._url.partition(TOKEN_PATH)
+        headers = {TOKEN_HEADER: token}
+        async with aiohttp.ClientSession(address, timeout=timeout, headers=headers) as http:
             while time.monotonic() < until:
                 await self._converse(http, until)
 
@@ -235,7 +239,8 @@ class GatewayProcess:
     def __init__(self, home: Path, upstream: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as opened:
             self.port = int(opened.getsockname()[1])
-        self.url = f"http://127.0.0.1:{self.port}"
+        token = own_secret(home / "gateway" / "token")
+        self.url = with_token(f"http://127.0.0.1:{self.port}", token)
         command = [sys.executable, "-m", "recollect", "gateway", "--port", str(self.port)]
         command += ["--anthropic", upstream, "--openai", f"{upstream}/v1", "--window", "8000"]
         environment = {

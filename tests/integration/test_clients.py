@@ -104,7 +104,7 @@ def _passes(url: str, server: ModelServer, row: dict[str, Any]) -> bool:
     given = {key: value for key, value in row["headers"] if key.lower() not in _BETWEEN_TWO}
     sent = {key: value.encode() for key, value in given.items()}
     try:
-        connection.request("POST", row["path"], body, sent)
+        connection.request("POST", parts.path + row["path"], body, sent)
         connection.getresponse().read()
     finally:
         connection.close()

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from tests.harness.model_server import Asked, ModelServer, Step
 
 from recollect.config import Settings, load_settings
@@ -79,7 +79,8 @@ def ask(
     content = json.dumps(body).encode() if isinstance(body, dict) else body
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
-        connection.request(method, path, content, {"content-type": "application/json", **sent})
+        target = f"{parts.path}{path}"
+        connection.request(method, target, content, {"content-type": "application/json", **sent})
         return Reply(connection.getresponse())
     finally:
         connection.close()
@@ -171,7 +172,7 @@ def test_an_error_in_mid_stream_comes_through(wire: str) -> None:
 def leave_in_mid_stream(running: BackgroundGateway, wire: str) -> None:
     parts = urlsplit(running.url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
-    connection.request("POST", PATHS[wire], body_of(wire, ["count"], stream=True))
+    connection.request("POST", parts.path + PATHS[wire], body_of(wire, ["count"], stream=True))
     assert connection.getresponse().read1()
     connection.close()
 
@@ -192,7 +193,8 @@ def test_a_client_that_goes_away_before_the_first_byte_ends_it_too() -> None:
     ):
         parts = urlsplit(running.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
-        connection.request("POST", PATHS["anthropic"], body_of("anthropic", ["wait for it"]))
+        path = parts.path + PATHS["anthropic"]
+        connection.request("POST", path, body_of("anthropic", ["wait for it"]))
         until = time.monotonic() + 10
         while not server.asked and time.monotonic() < until:
             time.sleep(0.05)
@@ -528,7 +530,8 @@ def test_a_person_who_opens_it_in_a_browser_is_told_what_it_is() -> None:
         for accepted in (browser, "*/*"):
             page = ask(running.url, "/", method="GET", accept=accepted)
             assert page.headers["content-type"] == "text/plain; charset=utf-8"
-            assert f"recollect tail --url {running.url}" in page.body.decode()
+            assert "recollect tail" in page.body.decode()
+            assert running.url not in page.body.decode()
         assert not server.asked
         for method, path, accepted in (
             ("GET", "/", "application/json"),
@@ -554,26 +557,65 @@ def test_compressed_requests_are_read_and_sent_as_they_came() -> None:
         assert records(running, 1)[0]["kind"] == "a turn of the conversation"
 
 
-def test_a_token_is_asked_for_where_one_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_request_brings_the_token_on_loopback_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_TOKEN", "let-me-in")
-    says = Says(text="Aye.")
-    with (
-        ModelServer(lambda _: says) as server,
-        gateway(server, **{"gateway.token_variable": "GATEWAY_TOKEN"}) as running,
-    ):
-        body = body_of("anthropic", ["hello"])
-        assert ask(running.url, PATHS["anthropic"], body).status == 401
-        assert ask(running.url, PATHS["anthropic"], body, x_recollect_token="no").status == 401
-        assert ask(running.url, "/recollect/activity?follow=0", method="GET").status == 401
-        reply = ask(running.url, PATHS["anthropic"], body, x_recollect_token="let-me-in")
-        assert reply.status == 200
-        assert "x-recollect-token" not in server.asked[-1].headers
+    body = body_of("anthropic", ["hello"])
+    with ModelServer(lambda _: Says(text="Aye.")) as server:
+        for variable in ({}, {"gateway.token_variable": "GATEWAY_TOKEN"}):
+            with gateway(server, **variable) as running:
+                token = running.url.partition("/~")[2]
+                assert (token == "let-me-in") == bool(variable)
+                for wrong in (running.address, f"{running.address}/~no"):
+                    for path in (*PATHS.values(), "/v1/models", "/recollect/activity?follow=0"):
+                        assert ask(wrong, path, body).status == 401
+                    refused = ask(wrong, PATHS["anthropic"], body, x_recollect_token="no")
+                    assert "`recollect gateway`" in refused.json["error"]["message"]
+                assert ask(running.address, "/recollect/health", method="GET").json == {"ok": True}
+                asked = len(server.asked)
+                for url, header in (
+                    (running.url, {}),
+                    (running.address, {"x_recollect_token": token}),
+                ):
+                    assert ask(url, PATHS["anthropic"], body, **header).status == 200
+                shown = json.dumps(records(running, 2))
+            assert token not in shown
+            for one in server.asked[asked:]:
+                assert one.path == PATHS["anthropic"]
+                assert "x-recollect-token" not in one.headers
 
 
-def test_other_names_of_this_machine_are_refused() -> None:
+def test_a_key_goes_to_its_own_provider_or_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "recollect.gateway.upstream._HOSTS", {"anthropic": "127.0.0.1", "openai": "127.0.0.1"}
+    )
+    pages: dict[str, Any] = {"/v1/models": {"data": []}}
+    with ModelServer([], pages=pages) as one, ModelServer([], pages=pages) as other:
+        upstreams = {
+            "gateway.upstream.anthropic": one.url,
+            "gateway.upstream.openai": f"{other.url}/v1",
+        }
+        with gateway(one, **upstreams) as running:
+            for key, server in ((KEY, one), ("sk-proj-abc", other), ("sk-ours", other)):
+                ask(running.url, "/v1/models", method="GET", authorization=f"Bearer {key}")
+                assert server.asked[-1].headers["authorization"] == f"Bearer {key}"
+            asked = len(one.asked), len(other.asked)
+            wrong = (
+                (PATHS["openai-chat"], {"authorization": f"Bearer {KEY}"}),
+                (PATHS["anthropic"], {"x_api_key": "sk-proj-abc"}),
+                ("/v1/messages/batches", {"authorization": "Bearer sk-proj-abc"}),
+            )
+            for path, header in wrong:
+                assert ask(running.url, path, body_of("anthropic", ["hi"]), **header).status == 400
+            assert (len(one.asked), len(other.asked)) == asked
+
+
+def test_a_key_in_a_path_is_not_shown() -> None:
     with ModelServer([]) as server, gateway(server) as running:
-        reply = ask(running.url, "/v1/models", method="GET", host="evil.example:80")
-        assert reply.status == 403
+        ask(running.url, f"/v1/keys/{KEY}/models/claude-sonnet-4-5-20250929", method="GET")
+        (record,) = records(running, 1)
+        assert record["path"] == "/v1/keys/…/models/claude-sonnet-4-5-20250929"
+        assert KEY not in json.dumps(record)
+        assert KEY in server.asked[-1].path
 
 
 def test_keys_reach_the_provider_and_no_file(
@@ -688,22 +730,54 @@ def test_a_tool_call_reaches_the_client_whole() -> None:
         assert through.body == direct.body
 
 
-def test_tail_shows_what_a_running_gateway_did_and_says_where_none_answers() -> None:
+def test_tail_and_explain_find_the_gateways_that_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their ports are: by their files, and by the folder they were started in."""
     says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
-    runner = CliRunner()
-    with ModelServer([says]) as server, gateway(server) as running:
-        ask(running.url, PATHS["anthropic"], turn(["hello"]), x_recollect_session="mine")
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(main, [*arguments])
+
+    def told(running: BackgroundGateway, name: str) -> None:
+        ask(running.url, PATHS["anthropic"], turn(["hello"]), x_recollect_session=name)
         records(running, 1)
-        shown = runner.invoke(main, ["tail", "--url", running.url, "--once"])
-        lines = runner.invoke(main, ["tail", "--url", running.url, "--once", "--json"])
-        live = runner.invoke(main, ["explain", "mine", "--live", "--url", running.url])
-        none = runner.invoke(main, ["explain", "yours", "--live", "--url", running.url])
-    assert "mine" in shown.output
-    assert "as it came" in live.output
-    assert (none.exit_code, "recollect tail" in none.output) == (2, True)
-    assert json.loads(lines.output)["usage"]["input_tokens"] == 9
-    away = runner.invoke(main, ["tail", "--url", running.url, "--once"])
+
+    for name in ("one", "other"):
+        (tmp_path / name / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "one")
+    with ModelServer(lambda _: says) as server, gateway(server) as first:
+        token = first.url.partition("/~")[2]
+        told(first, "mine")
+        shown = run("tail", "--once")
+        assert "mine" in shown.output and token not in shown.output
+        assert json.loads(run("tail", "--once", "--json").output)["usage"]["input_tokens"] == 9
+        assert "as it came" in run("explain", "mine", "--live").output
+        none = run("explain", "yours", "--live")
+        assert (none.exit_code, "recollect tail" in none.output) == (2, True)
+        monkeypatch.chdir(tmp_path / "other")
+        with gateway(server) as second:
+            told(second, "yours")
+            assert "yours" in run("tail", "--once").output
+            assert "yours" in run("explain", "--live").output
+            assert "mine" in run("tail", "--once", "--url", first.address).output
+            everything = run("tail", "--once", "--all").output
+            assert "mine" in everything and "yours" in everything
+            monkeypatch.chdir(tmp_path)
+            which = run("tail", "--once")
+            assert (which.exit_code, second.address in which.output) == (2, True)
+            assert token not in which.output
+        folder = data_home() / "gateway" / "running"
+        (file,) = folder.iterdir()
+        assert (file.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
+        ended = json.loads(file.read_text()) | {"pid": 2**22 + 1, "address": "http://127.0.0.1:1"}
+        (folder / "old.json").write_text(json.dumps(ended))
+        assert "mine" in run("tail", "--once").output
+        assert [one.name for one in folder.iterdir()] == [file.name]
+    away = run("tail", "--once")
     assert (away.exit_code, "recollect gateway" in away.output) == (2, True)
+    gone = run("tail", "--once", "--url", first.address)
+    assert (gone.exit_code, "no gateway answers" in gone.output) == (2, True)
 
 
 def test_a_conversation_without_a_key_goes_on_after_a_restart() -> None:
@@ -872,16 +946,15 @@ def test_what_summaries_took_today_outlives_a_restart_and_holds_for_others() -> 
 
 
 def test_pages_in_a_browser_are_refused() -> None:
+    """They reach every port of this machine, by other names of it too, but know no token."""
     with ModelServer(lambda _: Says(text="Aye.")) as server, gateway(server) as running:
         body = body_of("anthropic", ["hello"])
-        for headers in ({"origin": one} for one in ("https://evil.example", "null", "http://[")):
-            assert ask(running.url, PATHS["anthropic"], body, **headers).status == 403
-        reply = ask(running.url, "/recollect/activity?follow=0", method="GET", host="evil.example")
-        assert reply.status == 403
+        for name, value in (("origin", "https://evil.example"), ("origin", "null"), ("host", "x")):
+            page = {name: value}
+            assert ask(running.address, PATHS["anthropic"], body, **page).status == 401
+            activity = ask(running.address, "/recollect/activity", b"", **page)
+            assert activity.status == 401
         assert not server.asked
-        assert (
-            ask(running.url, PATHS["anthropic"], body, origin="http://localhost:3000").status == 200
-        )
 
 
 def test_passwords_of_the_machine_do_not_reach_the_provider(

@@ -208,7 +208,8 @@ def test_a_slow_reader_gets_all_and_slows_nobody_else() -> None:
         # segments that fit its buffer: of larger ones, one comes through every few seconds only
         slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1_024)
         slow.connect((parts.hostname or "", parts.port or 0))
-        head = f"POST {PATHS['openai-chat']} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
+        path = parts.path + PATHS["openai-chat"]
+        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
         slow.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         got = bytearray(slow.recv(4_096))
         began = time.monotonic()
@@ -262,7 +263,10 @@ def _raw(running: BackgroundGateway, header: bytes, content: bytes) -> int:
         (parts.hostname or "", parts.port or 0), timeout=MOST_SECONDS
     ) as client:
         client.sendall(
-            b"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\n" + header + b"\r\n\r\n" + content
+            f"POST {parts.path}/v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\n".encode()
+            + header
+            + b"\r\n\r\n"
+            + content
         )
         return int(client.recv(4_096).split(b" ", 2)[1])
 
@@ -303,6 +307,7 @@ def _leave(running: BackgroundGateway, at: int) -> None:
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     body: dict[str, Any] = {**turn([f"leave number {at}"]), "stream": True}
     headers = {"x-recollect-session": f"leaving-{at}"}
-    connection.request("POST", PATHS["anthropic"], json.dumps(body).encode(), headers)
+    path = parts.path + PATHS["anthropic"]
+    connection.request("POST", path, json.dumps(body).encode(), headers)
     assert connection.getresponse().read1()
     connection.close()

@@ -41,7 +41,6 @@ IN_HEADERS = {
     "openai-organization": KEY,
     "openai-project": KEY,
     "x-auth-token": KEY,
-    "x-recollect-token": KEY,
     "x-stainless-anything": KEY,
 }
 QUERY = f"?key={KEY}&api_key={KEY}"
@@ -67,7 +66,7 @@ def send(url: str, method: str, target: str, body: bytes | None, headers: dict[s
     parts = urlsplit(url)
     client = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     try:
-        client.request(method, target, body, {**headers, **IN_HEADERS})
+        client.request(method, parts.path + target, body, {**headers, **IN_HEADERS})
         reply = client.getresponse()
         reply.read()
     except http.client.IncompleteRead:
@@ -99,7 +98,8 @@ def traffic(url: str, *, every: int) -> Iterator[int]:
     for method in ("GET", "DELETE", "PUT"):
         yield send(url, method, f"/v1/models{QUERY}", None, {})
     yield send(url, "GET", f"/v1/responses{QUERY}", None, {"upgrade": "websocket"})
-    yield send(url, "GET", f"/v1/models{QUERY}", None, {"host": "evil.example"})
+    yield send(url.partition("/~")[0], "GET", f"/v1/models/{KEY}{QUERY}", None, {})
+    yield send(url, "GET", f"/v1/models/{KEY}{QUERY}", None, {})
     yield send(url, "GET", f"/recollect/nothing{QUERY}", None, {})
 
 
@@ -109,7 +109,7 @@ def shown(url: str) -> bytes:
     client = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
 
     def page(path: str) -> bytes:
-        client.request("GET", path)
+        client.request("GET", parts.path + path)
         return client.getresponse().read()
 
     lines = page("/recollect/activity?follow=0")
@@ -136,7 +136,7 @@ def test_no_part_of_a_key_stays_anywhere(tmp_path: Path) -> None:
             gateway = GatewayProcess(tmp_path / "gateway", server.url, **settings)
             try:
                 statuses = list(traffic(gateway.url, every=every))
-                assert {200, 401, 403, 404, 426, 429, 500, 529} <= set(statuses)
+                assert {200, 401, 404, 426, 429, 500, 529} <= set(statuses)
                 assert not held(shown(gateway.url))
             finally:
                 gateway.stop()

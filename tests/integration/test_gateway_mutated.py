@@ -50,7 +50,8 @@ def test_no_mutated_request_meets_an_error_of_the_gateways(tmp_path: Path) -> No
             recent: deque[Mutated] = deque(maxlen=MOST_RECORDS)
             for number in range(REQUESTS):
                 request = mutator.mutated(draw.choice(shapes))
-                client.request("POST", request.path, request.content, request.headers)
+                target = parts.path + request.path
+                client.request("POST", target, request.content, request.headers)
                 reply = client.getresponse()
                 answer = reply.read()
                 assert (reply.status, answer) == (200, _answer(says)), _told(number, request)
@@ -76,7 +77,7 @@ def test_a_block_whose_type_is_no_text_is_joined_like_any_other() -> None:
             parts = urlsplit(running.url)
             client = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=SECONDS)
             body = json.dumps({"model": "m", "max_tokens": 9, "messages": rows}).encode()
-            client.request("POST", "/v1/messages", body)
+            client.request("POST", f"{parts.path}/v1/messages", body)
             assert client.getresponse().read()
             client.close()
             _check_records(running, 0, [Mutated(path="/v1/messages", content=body, headers={})])

@@ -751,14 +751,14 @@ class GatewaySettings(Validated):
     """The HTTP gateway: `recollect gateway` and `recollect wrap`."""
 
     host: str = setting(
-        "127.0.0.1", "Address to listen on; others than loopback need a token", project=ASK
+        "127.0.0.1", "Address to listen on; every request brings the token", project=ASK
     )
     port: Annotated[int, Meta(ge=0, le=65_535)] = setting(
         8788, "Port to listen on; 0: a free one", project=ASK
     )
     token_variable: str | None = setting(
         None,
-        "Environment variable with the token that requests must bring as x-recollect-token",
+        "Environment variable with the gateway's token; none: a token in the data folder",
         project=ASK,
     )
     space: str = setting("default", "Space of requests that name none", project=ASK)

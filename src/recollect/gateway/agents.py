@@ -271,10 +271,11 @@ def persist(agent: WrappedAgent, url: str) -> Path:
         "path": str(path),
         "before": None if before is None else before.hex(),
         "after": after.hex(),
+        "mode": None if before is None else path.stat().st_mode & 0o777,
     }
     write_configuration(kept, encode(record))
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_configuration(path, after)
+    write_configuration(path, after, mode=0o600)  # the URL holds the gateway's token
     return path
 
 
@@ -293,11 +294,12 @@ def restore(agent: WrappedAgent) -> Restored:
     before = None if record["before"] is None else bytes.fromhex(record["before"])
     after = bytes.fromhex(record["after"])
     now = path.read_bytes() if path.exists() else None
+    mode = record.get("mode")
     whole = now is None or now == after
     if not whole:
-        write_configuration(path, _without_ours(path, before or b"", after, now or b""))
+        write_configuration(path, _without_ours(path, before or b"", after, now or b""), mode=mode)
     elif before is not None:
-        write_configuration(path, before)
+        write_configuration(path, before, mode=mode)
     elif now is not None:
         path.unlink()
     kept.unlink()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from recollect.errors import MissingExtra
 from recollect.formats.json_text import encode
+from recollect.gateway.access import TOKEN_HEADER, without_token
 from recollect.gateway.activity import ExchangeRecord
 from recollect.gateway.upstream import Headers
 from recollect.values.report import Report
@@ -41,6 +42,8 @@ class Exchange:
     path: str
     target: str
     headers: Headers = field(repr=False)
+    token: str = field(repr=False)
+    """What it brings to be let in; empty where it brings nothing."""
     body: bytes = field(repr=False)
     record: ExchangeRecord
     began: float
@@ -70,27 +73,47 @@ class Exchange:
 
 
 def exchange_of(scope: Message, number: int) -> Exchange:
-    """A request that has just begun."""
+    """A request that has just begun; what lets it in stands in `token` and nowhere else."""
     raw_path = bytes(scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
+    raw_path, _ = without_token(raw_path)
+    path, token = without_token(scope["path"])
     query = bytes(scope.get("query_string") or b"").decode("latin-1")
     headers = [(_text(name), _text(value)) for name, value in scope["headers"]]
+    given = next((value for name, value in headers if name == TOKEN_HEADER), "")
     record = ExchangeRecord(
         number=number,
         at=time.time(),
         method=scope["method"],
-        path=scope["path"],
+        path=shown_path(path),
         client="other",
         kind="",
     )
     return Exchange(
         method=scope["method"],
-        path=scope["path"],
+        path=path,
         target=raw_path + (f"?{query}" if query else ""),
         headers=headers,
+        token=token or given,
         body=b"",
         record=record,
         began=time.perf_counter(),
     )
+
+
+_LONG_CHARS: Final = 20
+_SEPARATORS: Final = frozenset("-._")
+
+
+def shown_path(path: str) -> str:
+    """A path as records and logs show it: a part of it that may be a key is masked."""
+    return "/".join("…" if _may_be_key(part) else part for part in path.split("/"))
+
+
+def _may_be_key(part: str) -> bool:
+    """Whether it is long, and mixes digits with capitals or has no words: a model's name has."""
+    if len(part) <= _LONG_CHARS or not any(map(str.isdigit, part)):
+        return False
+    return any(map(str.isupper, part)) or _SEPARATORS.isdisjoint(part)
 
 
 class NoBody(Enum):

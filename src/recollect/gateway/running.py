@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from recollect.agent_folders import project_space
 from recollect.config import Settings
 from recollect.engine import Engine
-from recollect.errors import RecollectError, SettingsError
+from recollect.errors import RecollectError
+from recollect.gateway.access import RunningGateway, announced, gateway_token, with_token
 from recollect.gateway.asgi import http_server
 from recollect.gateway.server import Gateway
-from recollect.loopback import LOOPBACK, address_of, listen_on
+from recollect.loopback import address_of, listen_on
 
 if TYPE_CHECKING:
     import uvicorn
 
 START_SECONDS: Final = 30.0
-
-
-def gateway_token(settings: Settings) -> str | None:
-    """The token that requests must bring; SettingsError where one is needed and missing."""
-    gateway = settings.gateway
-    if gateway.token_variable is not None:
-        token = os.environ.get(gateway.token_variable)
-        if not token:
-            raise SettingsError(
-                f"gateway.token_variable names {gateway.token_variable}, which is not set: put the "
-                "token into the environment"
-            )
-        return token
-    if gateway.host not in LOOPBACK:
-        raise SettingsError(
-            f"gateway.host is {gateway.host}, which others can reach: name the variable of a token "
-            "as gateway.token_variable, or listen on 127.0.0.1"
-        )
-    return None
 
 
 def listening_socket(settings: Settings) -> socket.socket:
@@ -58,7 +42,7 @@ class BackgroundServer:
 
     def __init__(self, server: uvicorn.Server, opened: socket.socket) -> None:
         self._socket = opened
-        self.url = address_of(opened)
+        self.url = self.address = address_of(opened)
         self._server = server
         self._thread = threading.Thread(
             target=server.run, kwargs={"sockets": [opened]}, name="recollect-server", daemon=True
@@ -89,7 +73,7 @@ class BackgroundServer:
 
 
 class BackgroundGateway(BackgroundServer):
-    """A gateway in a thread of its own."""
+    """A gateway in a thread of its own; `url` lets a client in, `address` is without the token."""
 
     def __init__(
         self,
@@ -97,9 +81,37 @@ class BackgroundGateway(BackgroundServer):
         *,
         opened: Callable[[str], Engine] | None = None,
         tell: Callable[[str], None] | None = None,
+        agent: str = "",
     ) -> None:
-        self.gateway = Gateway(settings, token=gateway_token(settings), opened=opened, tell=tell)
+        """`agent` is the one that it is started for: nobody else gets its token."""
+        token = secrets.token_urlsafe(24) if agent else gateway_token(settings)
+        self.gateway = Gateway(
+            settings, token=token, opened=opened, tell=tell, own_user_only=bool(agent)
+        )
         super().__init__(server_of(self.gateway), listening_socket(settings))
+        self.url = with_token(self.address, token)
+        self._announced = announced(
+            RunningGateway(
+                address=self.address,
+                token=token,
+                project=project_space(str(Path.cwd())),
+                agent=agent,
+            )
+        )
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._announced.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._announced.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
 
     def _why_not(self) -> str:
         return str(self.gateway.startup_error or super()._why_not())

@@ -7,8 +7,8 @@ by memory first. A client that goes away ends its request at the provider, too.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -23,6 +23,7 @@ from recollect.engine import Engine, Observation
 from recollect.errors import FormatError, MissingExtra, RecollectError, UpstreamUnreachable
 from recollect.formats.json_text import decode, encode
 from recollect.formats.replies import StreamedReply, read_usage
+from recollect.gateway.access import is_token
 from recollect.gateway.activity import (
     Activity,
     ExchangeRecord,
@@ -54,8 +55,9 @@ from recollect.gateway.upstream import (
     UpstreamReply,
     Upstreams,
     forwarded,
+    key_family,
 )
-from recollect.loopback import LOOPBACK, is_own_page, names_this_machine
+from recollect.loopback import peer_user
 from recollect.rules.price import model_price, read_prices
 from recollect.values.model import FormatName, Usage
 from recollect.values.reason import Cause
@@ -70,18 +72,21 @@ LIGHT_READING: Final = 24
 """Who is asking is read without decoding messages: so many times faster than other reading."""
 NEARLY_FULL_RATIO: Final = 0.5
 """From here on a stream's opening events wait for the next one: a refusal may follow them."""
-"""This machine's own names, which nobody else can reach."""
 SHOWN_RECORDS: Final = 50
 """The newest requests that whoever begins to watch is shown."""
 OWN_PATH: Final = "/recollect/"
 _REPORTS: Final = f"{OWN_PATH}reports/"
+_NOT_LET_IN: Final = (
+    "the gateway's token is missing or wrong: give your client the base URL that "
+    "`recollect gateway` prints, or send the token as x-recollect-token"
+)
 _WELCOME: Final = """\
 This is Recollect's gateway: it gives memory to agents whose base URL is set to it.
 
 It listens on http://{host}
-  Claude Code        ANTHROPIC_BASE_URL=http://{host} claude
-  OpenAI's clients   base URL http://{host}/v1
-What it does:        recollect tail --url http://{host}
+Every request brings its token. Start your agent with `recollect wrap AGENT`, or give it
+the base URL that `recollect gateway` prints.
+What it does:        recollect tail
 How it works:        docs/gateway.md in Recollect's repository
 """
 
@@ -110,14 +115,17 @@ class Gateway:
         self,
         settings: Settings,
         *,
-        token: str | None = None,
+        token: str,
         opened: Callable[[str], Engine] | None = None,
         tell: Callable[[str], None] | None = None,
+        own_user_only: bool = False,
     ) -> None:
-        """`token` is what every request must bring; loopback needs none. `opened` opens the memory
-        of a space, in place of what the settings say. `tell` is given what a person should know,
-        a sentence at a time, in the thread that serves."""
+        """`token` is what every request must bring. `opened` opens the memory of a space, in place
+        of what the settings say. `tell` is given what a person should know, a sentence at a time,
+        in the thread that serves. `own_user_only`: processes of other users are refused, whatever
+        they bring."""
         self.settings = settings
+        self._own_user_only = own_user_only
         self.activity = Activity()
         self._prices = read_prices(settings.models.prices)
         self._token = token
@@ -194,12 +202,18 @@ class Gateway:
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
         exchange = exchange_of(scope, self.activity.next_number())
-        refusal = self._stranger(exchange, scope)
+        allowed = is_token(exchange.token, self._token) and self._is_own_user(scope)
+        if exchange.path == f"{OWN_PATH}health":
+            tasks = len(asyncio.all_tasks())
+            more = {"running": self._running, "tasks": tasks} if allowed else {}
+            await send_json(send, 200, {"ok": True, **more})
+            return
+        if _is_visit(exchange):
+            await send_plain(send, _WELCOME.format(host=exchange.header("host")))
+            return
+        refusal = (401, _NOT_LET_IN) if not allowed else None
         if refusal is None and exchange.path.startswith(OWN_PATH):
             await self._own(exchange, receive, send)
-            return
-        if refusal is None and _is_visit(exchange):
-            await send_plain(send, _WELCOME.format(host=exchange.header("host")))
             return
         refusal = refusal or self._refusal(exchange)
         if refusal is None:
@@ -212,19 +226,13 @@ class Gateway:
             status, message = refusal
             await self._answer(exchange, send, status, message)
 
-    def _stranger(self, exchange: Exchange, scope: Message) -> tuple[int, str] | None:
-        """Why whoever sent this is not answered: a page in a browser reaches this machine, too."""
-        if not exchange.target.startswith("/"):
-            return 400, "a request names a path"
-        if not self._allowed(exchange):
-            return 401, "the gateway's token is missing or wrong: send it as x-recollect-token"
-        if self._token is not None or str((scope.get("server") or ("",))[0]) not in LOOPBACK:
-            return None
-        if not names_this_machine(exchange.header("host")) or not is_own_page(
-            exchange.header("origin")
-        ):
-            return 403, "the gateway answers to this machine's own names and pages only"
-        return None
+    def _is_own_user(self, scope: Message) -> bool:
+        """Whether a process of this user sent it, where that is asked for and the system tells."""
+        client = scope.get("client")
+        if not self._own_user_only or client is None:
+            return True
+        ends = [(str(end[0]), int(end[1])) for end in (client, scope["server"])]
+        return peer_user(*ends) in (None, os.geteuid())
 
     def _refusal(self, exchange: Exchange) -> tuple[int, str] | None:
         """Why a request is not served."""
@@ -232,25 +240,26 @@ class Gateway:
             return 426, "the gateway speaks HTTP only"
         if self._running >= self.settings.gateway.max_requests:
             return 429, "the gateway has as many requests at once as gateway.max_requests allows"
-        if not self.upstreams.serves(self._family(exchange)):
-            return 404, f"no upstream is configured for {exchange.path}: set gateway.upstream"
+        family, key = self._family(exchange), key_family(exchange.header)
+        if not self.upstreams.serves(family):
+            path = exchange.record.path
+            return 404, f"no upstream is configured for {path}: set gateway.upstream.{family}"
+        if key is not None and key != family and self.upstreams.is_usual(family):
+            return 400, f"this is a key of {key}: it is not sent to {family}, whose path this is"
         return None
 
-    def _allowed(self, exchange: Exchange) -> bool:
-        if self._token is None:
-            return True
-        given = exchange.header("x-recollect-token").encode()
-        return hmac.compare_digest(given, self._token.encode())
-
     def _family(self, exchange: Exchange) -> Family:
-        """Whose request it is, told by path and headers."""
+        """Whose request it is, told by its path, then by its key and its headers."""
         route = ROUTES.get(exchange.path)
         if route is not None:
             return route.family
-        anthropic = (
-            exchange.path.startswith(("/v1/messages", "/api/"))
-            or any(name.startswith("anthropic-") for name, _ in exchange.headers)
-            or bool(exchange.header("x-api-key"))
+        if exchange.path.startswith(("/v1/messages", "/api/")):
+            return "anthropic"
+        key = key_family(exchange.header)
+        if key is not None:
+            return key
+        anthropic = any(
+            name.startswith("anthropic-") or name == "x-api-key" for name, _ in exchange.headers
         )
         family: Family = "anthropic" if anthropic else "openai"
         other: Family = "openai" if anthropic else "anthropic"
@@ -545,18 +554,14 @@ class Gateway:
 
     async def _own(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         """The gateway's own pages: what it does, for `recollect tail` and whoever asks."""
-        if exchange.path == f"{OWN_PATH}health":
-            await send_json(
-                send, 200, {"ok": True, "running": self._running, "tasks": len(asyncio.all_tasks())}
-            )
-        elif exchange.path == f"{OWN_PATH}activity":
+        if exchange.path == f"{OWN_PATH}activity":
             await unless_gone(receive, self._follow(exchange, send))
         elif exchange.path.startswith(_REPORTS):
             report = self.activity.report(exchange.path.removeprefix(_REPORTS))
             missing = {"error": "no such session has crossed the gateway lately"}
             await send_json(send, 404 if report is None else 200, report or missing)
         else:
-            await send_json(send, 404, {"error": f"there is no {exchange.path}"})
+            await send_json(send, 404, {"error": f"there is no {exchange.record.path}"})
 
     async def _follow(self, exchange: Exchange, send: Send) -> None:
         """Records as lines of JSON: the newest, then each as its reply ends."""

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
@@ -57,6 +57,23 @@ class AwayCause(Enum):
     LATE = "no answer in time"
     CLOSED = "it closed the connection"
     PROXY = "the proxy cannot be reached"
+
+
+_KEYS: Final[Mapping[Family, tuple[str, ...]]] = {
+    "anthropic": ("sk-ant-",),
+    "openai": ("sk-proj-", "sk-svcacct-", "sk-admin-"),
+}
+"""How the providers' own keys begin; those of proxies look like anything."""
+_HOSTS: Final[Mapping[Family, str]] = {"anthropic": "anthropic.com", "openai": "openai.com"}
+
+
+def key_family(header: Callable[[str], str]) -> Family | None:
+    """Whose key a request brings; None where that cannot be told."""
+    keys = (header("x-api-key"), header("authorization").partition(" ")[2].strip())
+    for family, starts in _KEYS.items():
+        if any(key.startswith(starts) for key in keys):
+            return family
+    return None
 
 
 def forwarded(headers: Iterable[tuple[str, str]], *, without: Sequence[str] = ()) -> Headers:
@@ -181,6 +198,11 @@ class Upstreams:
     def serves(self, family: Family) -> bool:
         """Whether a provider of this family is configured."""
         return family in self._bases
+
+    def is_usual(self, family: Family) -> bool:
+        """Whether requests of this family go to the provider itself, and not to a proxy."""
+        host = urlsplit(self._bases[family]).hostname or ""
+        return host == _HOSTS[family] or host.endswith(f".{_HOSTS[family]}")
 
     def url(self, family: Family, target: str) -> str:
         """Where a request of the client's goes.

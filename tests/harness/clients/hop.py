@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from types import TracebackType
 from typing import Self
@@ -61,6 +61,8 @@ class RecordingHop:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port
+        self._base = parts.path
+        """What every target begins with."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,7 +73,8 @@ class RecordingHop:
         self._thread.start()
         started = asyncio.start_server(self._connected, "127.0.0.1", 0)
         self._server = asyncio.run_coroutine_threadsafe(started, self._loop).result(10)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}{self._base}"
         return self
 
     def __exit__(
@@ -87,7 +90,8 @@ class RecordingHop:
 
     def exchanges(self) -> list[HttpExchange]:
         """Every request so far with its reply, in order of connections."""
-        return [one for crossing in list(self.crossings) for one in exchanges_of(crossing)]
+        found = [one for crossing in list(self.crossings) for one in exchanges_of(crossing)]
+        return [replace(one, target=one.target.removeprefix(self._base)) for one in found]
 
     async def _stop(self) -> None:
         self._server.close()

@@ -22,6 +22,8 @@ from tests.harness.clients.hop import HttpExchange, RecordingHop
 from tests.harness.clients.provider import ScriptedProvider, scripted_server
 from tests.harness.model_server import ModelServer
 
+from recollect.gateway.access import with_token
+from recollect.own_secret import own_secret
 from recollect.values.segment import StoredSegment
 from recollect.wiring import open_store
 
@@ -103,6 +105,7 @@ class GatewayProcess:
         config = folder / "recollect.toml"
         config.write_text(_toml(upstream, self.store, settings), encoding="utf-8")
         environment = {**os.environ, "RECOLLECT_HOME": str(folder / "home")}
+        self._token = own_secret(folder / "home" / "gateway" / "token")
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "recollect", "gateway", "--config", str(config)],
@@ -116,9 +119,9 @@ class GatewayProcess:
     def _address(self) -> str:
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until and self._process.poll() is None:
-            found = re.search(r"listens on (http://\S+?):? ", self.log.read_text(encoding="utf-8"))
+            found = re.search(r"listens on (http://\S+?)\. ", self.log.read_text(encoding="utf-8"))
             if found:
-                return found[1].rstrip(":")
+                return with_token(found[1], self._token)
             time.sleep(0.05)
         raise LabError(f"the gateway did not start: {self.log.read_text(encoding='utf-8')[-500:]}")
 

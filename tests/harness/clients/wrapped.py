@@ -201,7 +201,7 @@ def _for_good_and_back(home: WrappedHome) -> Iterator[str]:
     name = home.case.name
     ran = home.recollect("wrap", name, "--persist")
     now = home.configuration.read_bytes()
-    if ran.status or b"http://127.0.0.1:8788" not in now:
+    if ran.status or b"http://127.0.0.1:8788/~" not in now:
         yield f"{name}: --persist: {ran.output[-200:]}"
     ran = home.recollect("unwrap", name)
     if ran.status or home.configuration.read_bytes() != home.case.content:

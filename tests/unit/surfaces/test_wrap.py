@@ -68,7 +68,7 @@ def test_a_configuration_is_restored_byte_for_byte(name: str) -> None:
     assert persist(agent, URL) == path
     text = path.read_text(encoding="utf-8")
     assert {url.removesuffix("/v1") for url in urls(name, text)} == {URL}
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600, "it holds the gateway's token now"
     before = CONFIGURATIONS[name].decode()
     if name == "codex":
         assert tomllib.loads(text)["analytics"] == tomllib.loads(before)["analytics"]

@@ -25,7 +25,13 @@ from typing import Any, Final, TypeAlias
 from recollect.errors import RecollectError
 from recollect_bench.gateway.measure import Client, Streams, quantile, stream_many
 from recollect_bench.gateway.peers import PeerServer, installed_peers
-from recollect_bench.gateway.processes import Held, ServerProcess, bench_server, gateway_server
+from recollect_bench.gateway.processes import (
+    Held,
+    ServerProcess,
+    bench_server,
+    gateway_server,
+    token_headers,
+)
 from recollect_bench.gateway.traffic import LARGE_BYTES, BenchRequest, fill_memory, growing, short
 from recollect_bench.result import BenchResult
 
@@ -166,7 +172,7 @@ def _started(opened: ExitStack, folder: Path, sizes: Sizes, progress: Progress) 
                 home, upstream=provider.url, window_tokens=window, folder=folder, name=name
             )
         )
-        targets.append(Target(name=name, process=process))
+        targets.append(Target(name=name, process=process, headers=token_headers(home)))
     return targets
 
 
@@ -238,17 +244,17 @@ def _streams(targets: Sequence[Target], sizes: Sizes, progress: Progress) -> tup
                 stream_many(target.process.port, sizes.streams, target.headers)
             )
             if target.name == GATEWAY and number == STREAM_ROUNDS - 1:
-                _wait_until_idle(target.process, before)
+                _wait_until_idle(target, before)
                 after = target.process.held()
     return before, after
 
 
-def _wait_until_idle(process: ServerProcess, before: Held) -> None:
+def _wait_until_idle(target: Target, before: Held) -> None:
     """Until no request is under way, and connections to the provider were let go of."""
     until = time.monotonic() + QUIET_SECONDS
     while time.monotonic() < until:
-        running = _asked(process.port, "/recollect/health")["running"]
-        if not running and process.held().descriptors <= before.descriptors:
+        running = _asked(target, "/recollect/health")["running"]
+        if not running and target.process.held().descriptors <= before.descriptors:
             return
         time.sleep(0.2)
 
@@ -257,16 +263,16 @@ def _gate_opened(targets: Sequence[Target]) -> float:
     """Of the gateway's newest turns, those that recalled something."""
     (gateway,) = [target for target in targets if target.name == GATEWAY]
     connection = http.client.HTTPConnection("127.0.0.1", gateway.process.port, timeout=30)
-    connection.request("GET", "/recollect/activity?follow=0")
+    connection.request("GET", "/recollect/activity?follow=0", headers=gateway.headers)
     lines = connection.getresponse().read().splitlines()
     connection.close()
     return float(sum(b'"recalled:' in line for line in lines))
 
 
-def _asked(port: int, path: str) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+def _asked(target: Target, path: str) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", target.process.port, timeout=30)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=target.headers)
         return json.loads(connection.getresponse().read())
     finally:
         connection.close()

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from recollect.errors import RecollectError
+from recollect.gateway.access import TOKEN_HEADER
+from recollect.own_secret import own_secret
 
 START_SECONDS: Final = 120.0
 """LiteLLM alone takes half a minute to begin on a busy machine."""
@@ -143,3 +145,8 @@ def gateway_server(
     return ServerProcess(
         command, port, log=folder / f"{name}.log", environment={"RECOLLECT_HOME": str(home)}
     )
+
+
+def token_headers(home: Path) -> dict[str, str]:
+    """The headers that let a client into the gateway of this home."""
+    return {TOKEN_HEADER: own_secret(home / "gateway" / "token")}

@@ -388,7 +388,9 @@ def _joined(words: list[str]) -> str:
     is_flag=True,
     help="FILE is a session at a running gateway, or the end of its name; none: the newest.",
 )
-@click.option("--url", help="With --live: the gateway; else the one that the settings name.")
+@click.option(
+    "--url", help="With --live: the gateway; else those of yours in this project, or all."
+)
 @click.option("--window", metavar="N", help="Replay in a window of N tokens: 32k, 200_000, 1M.")
 @click.option("--turn", type=int, metavar="K", help="Explain request K. Default: -1, the last.")
 @click.option("--run", type=int, metavar="N", help="Which run, for a file that holds several.")

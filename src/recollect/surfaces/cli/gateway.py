@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from recollect.config import Settings, load_settings
-from recollect.surfaces.cli.tail import gateway_url
 from recollect.surfaces.cli.text import window_from
 
 
@@ -61,9 +61,8 @@ def gateway(
     """Give memory to agents you did not write: point their base URL here.
 
     \b
-    recollect gateway                                   runs until Ctrl-C
-    ANTHROPIC_BASE_URL=http://127.0.0.1:8788 claude     an agent through it
-    recollect tail                                      what it does
+    recollect gateway     runs until Ctrl-C, and prints the base URL with its token
+    recollect tail        what it does
 
     Messages, Chat Completions and Responses are shaped by memory; everything else passes through
     untouched. To try it with one agent, `recollect wrap claude` is enough.
@@ -108,22 +107,32 @@ def chosen_settings(
 
 def serve(settings: Settings) -> None:
     """Serve until a signal says stop."""
-    from recollect.gateway.running import gateway_token, listening_socket, server_of
+    from recollect.agent_folders import project_space
+    from recollect.gateway.access import (
+        TOKEN_PATH,
+        RunningGateway,
+        announced,
+        gateway_token,
+        gateway_token_file,
+    )
+    from recollect.gateway.running import listening_socket, server_of
     from recollect.gateway.server import Gateway
     from recollect.loopback import address_of
 
+    token = gateway_token(settings)
     app = Gateway(
-        settings,
-        token=gateway_token(settings),
-        tell=lambda text: click.echo(f"recollect: {text}", err=True),
+        settings, token=token, tell=lambda text: click.echo(f"recollect: {text}", err=True)
     )
     server = server_of(app)
     opened = listening_socket(settings)
-    url = address_of(opened)
-    click.echo(f"Recollect listens on {url}: set it as your agent's base URL", err=True)
-    click.echo(f"  Claude Code: ANTHROPIC_BASE_URL={url} claude", err=True)
-    usual = gateway_url(load_settings().settings) == url
-    watch = "recollect tail" if usual else f"recollect tail --url {url}"
-    click.echo(f"  What it does: {watch}", err=True)
-    with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
+    address = address_of(opened)
+    variable = settings.gateway.token_variable
+    secret = f"${variable}" if variable else f"$(cat {shlex.quote(str(gateway_token_file()))})"
+    base = f'"{address}{TOKEN_PATH}{secret}"'
+    click.echo(f"Recollect listens on {address}. Every request brings its token.", err=True)
+    click.echo(f"  Claude Code: ANTHROPIC_BASE_URL={base} claude", err=True)
+    click.echo("  What it does: recollect tail", err=True)
+    running = RunningGateway(address=address, token=token, project=project_space(str(Path.cwd())))
+    # the server has ended in order, then hands the signal on
+    with suppress(KeyboardInterrupt), announced(running):
         server.run(sockets=[opened])

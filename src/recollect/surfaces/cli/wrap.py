@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -85,6 +84,7 @@ def wrap(
     Nothing has to be configured. The agent's keys pass through and are not kept; where its
     requests go is said where that is not the provider's usual address.
     """
+    from recollect.gateway.access import gateway_token, with_token
     from recollect.gateway.agents import AGENTS, check_not_wrapped
     from recollect.gateway.agents import persist as write
 
@@ -105,7 +105,8 @@ def wrap(
                     "key elsewhere"
                 )
         url = gateway_url(settings)
-        click.echo(f"{write(chosen, url)} now names {url}: keep `recollect gateway` running")
+        path = write(chosen, with_token(url, gateway_token(settings)))
+        click.echo(f"{path} now names {url}: keep `recollect gateway` running")
         return
     if shutil.which(chosen.program) is None:
         raise RecollectError(f"{chosen.program} is not installed, or not on the PATH")
@@ -157,10 +158,7 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
                 f"{agent.name} does not read {variable}: requests go to {url}; {key} in "
                 "recollect.toml names another"
             )
-    settings = load_settings(arguments=taken).settings
-    # The agent knows no token, and nobody else knows the port.
-    settings = replace(settings, gateway=replace(settings.gateway, token_variable=None))
-    return settings, loaded.project_notice
+    return load_settings(arguments=taken).settings, loaded.project_notice
 
 
 def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:
@@ -172,16 +170,13 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
     from recollect.gateway.running import BackgroundGateway
 
     held = HeldMessages()
-    gateway = BackgroundGateway(settings, tell=lambda _: None)
+    gateway = BackgroundGateway(settings, tell=lambda _: None, agent=agent.name)
     trouble = _checked(gateway.gateway.upstreams, agent.families)
     with logging_to(held), gateway as running, launched(agent, running.url) as launch:
         for text in trouble():
             _say(text)
         where = settings.gateway.space
-        _say(
-            f"memory of {where} (--space {shlex.quote(where)}); to watch: "
-            f"recollect tail --url {running.url}"
-        )
+        _say(f"memory of {where} (--space {shlex.quote(where)}); to watch: recollect tail")
         code = run_agent(
             command_line(agent, launch, arguments), {**os.environ, **launch.environment}
         )
@@ -233,9 +228,12 @@ def _say(text: str) -> None:
 
 
 def _shown(url: str) -> str:
-    """An address without a password that may stand in it."""
+    """An address without a password, or the token of another gateway, that may stand in it."""
+    from recollect.gateway.access import without_token
+
     parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    path = without_token(parts.path)[0] if parts.path else ""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path).geturl()
 
 
 def run_agent(command: list[str], environment: dict[str, str]) -> int:
