@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from recollect import open_memory
 from recollect.agent_folders import project_space
 from recollect.surfaces.cli import main
+from recollect_bench.postgres_server import PostgresServer
 
 SAID = "We decided that invoices are printed by the Kestrel service."
 
@@ -87,6 +88,22 @@ def test_a_fact_added_first_is_in_the_memory_that_hooks_use(
     _say(str(folder), "hooked", SAID)
     listed, _ = _run("facts", "list")
     assert "Kestrel" in listed
+
+
+def test_the_same_holds_on_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: PostgresServer
+) -> None:
+    url = asyncio.run(server.migrated_database()).app_url
+    monkeypatch.setenv("RECOLLECT_STORE__URL", url)
+    monkeypatch.chdir(tmp_path)
+    _say("default", "other", SAID)
+    found, _ = _run("memory", "search", "who prints invoices?")
+    assert "Kestrel" in found, "the default space, as long as the project has none"
+    _, told = _run("facts", "add", "The depot is in Hull.")
+    assert f"--space {tmp_path}" in told
+    listed, told = _run("facts", "list")
+    assert "Hull" in listed
+    assert f"--space {tmp_path}" in told
 
 
 def test_commands_on_a_session_mean_the_project_s_memory(project: Path) -> None:
