@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from recollect.compaction.cut import UndoResult
 from recollect.engine import Context, Engine, Observation, Session
+from recollect.engine.heard_replies import MarkReply
 from recollect.engine.hooks import Hook, HookName
 from recollect.engine.keeper import IngestCounts
 from recollect.ports import Spool
 from recollect.values.compaction import CompactionResult, Trigger
 from recollect.values.fact import Fact, FactType, MadeBy
 from recollect.values.history import SessionId, SessionState
-from recollect.values.message import MessageId
 from recollect.values.model import FormatName
 from recollect.values.recall import Recalled
 from recollect.values.segment import SegmentId, StoredMessage, Trust
@@ -76,10 +76,6 @@ class BlockingEngine:
             )
         )
 
-    def last_messages(self, session: Session | SessionId) -> tuple[MessageId, ...]:
-        """As `Engine.last_messages`, waited for."""
-        return self._wait(self.engine.last_messages(session))
-
     def preview(
         self,
         session: Session | SessionId,
@@ -109,9 +105,10 @@ class BlockingEngine:
         *,
         turn: int | None = None,
         wait: bool = True,
+        mark: MarkReply | None = None,
     ) -> Observation:
         """As `Engine.observe`, waited for."""
-        return self._wait(self.engine.observe(session, reply, turn=turn, wait=wait))
+        return self._wait(self.engine.observe(session, reply, turn=turn, wait=wait, mark=mark))
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
         """As `Engine.watch`, for a stream that is read by `for`."""

@@ -473,7 +473,7 @@ class TurnSteps:
             return None
         if last.made.shape.speaker != self.shape.speaker:
             return None
-        await self.engine.last_messages(session_id)  # another process may have changed it
+        await self.engine._last_messages(session_id)  # another process may have changed it
         stands = self.engine.session(session_id).state.edits == last.edits
         return last if stands else None
 

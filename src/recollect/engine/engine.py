@@ -363,7 +363,7 @@ class Engine:
             done = await prepare_turn(given, boundary, recaller=recaller, durability=None)
             return context_of(given, done, boundary, as_it_came=request, compaction=None)
 
-    async def last_messages(self, session: Session | SessionId) -> tuple[MessageId, ...]:
+    async def _last_messages(self, session: Session | SessionId) -> tuple[MessageId, ...]:
         """The identities of the messages of a session's last request, and of the reply to it where
         this process observed it; empty for a session that nobody knows."""
         handle = self._handle(session)

@@ -367,7 +367,7 @@ class Shaper:
         newest = await self._newest(memory, session)
         if newest is None or newest == memory.recognition.stored_before(session):
             return True
-        await self._within(memory.engine.last_messages(session))
+        await self._within(memory.engine._last_messages(session))
         handle = memory.engine.session(session)
         return newest in handle.keeping.durable or newest in handle.state.path
 
@@ -395,7 +395,7 @@ class Shaper:
             if heard is None or recognition.knows(heard.session):
                 continue
             newest = await self._newest(memory, heard.session)
-            await self._within(memory.engine.last_messages(heard.session))
+            await self._within(memory.engine._last_messages(heard.session))
             state = memory.engine.session(heard.session).state
             if requests_of(state) == heard.turn and not recognition.knows(heard.session):
                 return heard.session, newest

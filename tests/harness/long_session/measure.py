@@ -139,7 +139,7 @@ async def run_session(
                 )
                 measured.samples.append(sample)
                 progress(f"{sample} {statistics.median(measured.cpu_ms[-every:]):.1f} ms")
-        said = await memory.last_messages(SESSION)
+        said = await memory._last_messages(SESSION)
     measured.messages = len(talk.messages)
     kept = await count.identities()
     measured.lost = len(talk.messages) - len(said) + sum(one not in kept for one in said)
