@@ -21,6 +21,7 @@ from tests.acceptance.recollect_cli import PROGRAM, environment
 from tests.harness.forked_cli import run_forked
 from tests.sizes import at_size
 
+from recollect.transfer.agent_histories import find_histories
 from recollect.values.segment import StoredSegment
 from recollect.wiring import open_store
 
@@ -277,6 +278,28 @@ def test_every_agents_history_is_found_and_goes_into_its_projects_memory(machine
     again = machine.json("--yes")
     assert again["totals"]["stored"] == 0
     assert again["totals"]["read"] == told["totals"]["read"] == told["totals"]["stored"]
+
+
+@pytest.mark.parametrize("name", [".aider.chat.history.md", ".aider.input.history"])
+@pytest.mark.parametrize("swapped", [False, True], ids=["found", "swapped-while-importing"])
+def test_a_link_out_of_a_project_brings_nothing_in(
+    machine: Machine, name: str, swapped: bool
+) -> None:
+    hostile, victim = machine.project("hostile"), machine.project("victim")
+    said = "\n# aider chat started at 2026-11-01 10:00:00\n\n#### {}  \n\nYes.\n"
+    (victim / name).write_text(said.format("The vault opens with heron."))
+    if not swapped:
+        (hostile / name).symlink_to(f"../victim/{name}")
+        told = machine.json("--yes", cwd=hostile)
+        assert [one["reason"] for one in told["left_out"]] == ["unreadable"]
+        assert told["projects"] == []
+        return
+    (hostile / name).write_text(said.format("An ordinary line."))
+    (history,) = [one for one in find_histories(hostile).histories if one.agent == "aider"]
+    (hostile / name).unlink()
+    (hostile / name).symlink_to(f"../victim/{name}")
+    with pytest.raises(OSError, match="leads out"):
+        history.read()
 
 
 def test_only_what_was_added_since_is_imported(machine: Machine) -> None:

@@ -274,6 +274,23 @@ def test_folders_archives_and_what_has_no_reader(recollect: Recollect, tmp_path:
     assert recollect.json("memory", "show", "called so")["segments"]
 
 
+@pytest.mark.parametrize("name", ["chat.json", "segments.jsonl", "old.tar"])
+def test_a_link_out_of_a_folder_is_told_and_not_followed(
+    recollect: Recollect, tmp_path: Path, name: str
+) -> None:
+    folder, outside = tmp_path / "clone", tmp_path / "outside"
+    folder.mkdir()
+    outside.mkdir()
+    (outside / name).write_bytes(messages(2))
+    (folder / name).symlink_to(outside / name)
+    (folder / "own.json").write_bytes(messages(2))
+    told = recollect.json("import", folder, code=1)
+    assert {one["file"]: bool(one["problem"]) for one in told["files"]} == {
+        name: True,
+        "own.json": False,
+    }
+
+
 def test_what_cannot_work_is_one_line(recollect: Recollect, tmp_path: Path) -> None:
     assert "is not there" in recollect.refused("import", tmp_path / "missing.jsonl")
     (tmp_path / "a.json").write_bytes(messages(1))

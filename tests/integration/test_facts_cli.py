@@ -484,6 +484,17 @@ def test_another_memorys_folder_is_not_trusted_as_the_user(facts: Facts, tmp_pat
     assert len(found) == 4
 
 
+@pytest.mark.parametrize("name", ["memory/facts.md", "memory/daily/2026-01-06.md", "memory"])
+def test_a_link_out_of_the_folder_brings_nothing_in(facts: Facts, name: str) -> None:
+    outside, folder = filled(facts), facts.home / "hostile"
+    assert (outside / name).exists()
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).symlink_to(outside / name)
+    facts.url = str(facts.home / "other.db")
+    assert "link that leads out" in facts.refused("import", "--markdown", folder)
+    assert not Path(facts.url).exists() or facts.statements() == []
+
+
 def test_files_of_others_are_not_written_over(facts: Facts) -> None:
     folder = facts.home / "mine"
     (folder / "memory").mkdir(parents=True)

@@ -2,9 +2,10 @@
 
 Looks only where each agent writes: Claude Code's projects, Codex's rollouts, the sessions of pi and
 of OpenClaw's agents, opencode's database, and aider's files in the folders that the others worked
-in and in the current one. Nothing else of the disk is walked. What a session is worth showing
-(project, size, dates) is known from a file's first lines or a query; its bytes are read when it is
-imported. A file that cannot be read is told and hides no other.
+in and in the current one, never through a link that leads out of such a folder. Nothing else of the
+disk is walked. What a session is worth showing (project, size, dates) is known from a file's first
+lines or a query; its bytes are read when it is imported. A file that cannot be read is told and
+hides no other.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from recollect.agent_folders import (
 from recollect.errors import FormatError, MissingExtra
 from recollect.formats.json_text import Fields, object_fields, text_of
 from recollect.formats.transcripts.records import instant_of, unpacked
+from recollect.plain_files import read_inside
 
 HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw", "opencode", "aider"]
 
@@ -39,6 +41,7 @@ _HEAD_BYTES: Final = 16 << 20
 """How far into a file its project is looked for: a pasted prompt may stand before it."""
 _AIDER_CHAT: Final = ".aider.chat.history.md"
 _AIDER_INPUT: Final = ".aider.input.history"
+_MOST_AIDER_BYTES: Final = 256 << 20
 _AIDER_STARTED: Final = re.compile(rb"^# aider chat started at ", re.MULTILINE)
 
 
@@ -412,22 +415,23 @@ def _find_aider(found: FoundHistories, here: Path) -> None:
     for one in found.histories:
         folders |= {one.project, one.space}
     for folder in sorted(folders):
-        chat, inputs = Path(folder) / _AIDER_CHAT, Path(folder) / _AIDER_INPUT
-        if chat.is_file():
-            _take_aider(found, chat, folder)
-            if inputs.is_file():
-                _leave_out(found, "aider", inputs, LeftOutReason.SAME_INPUTS)
+        inputs = Path(folder) / _AIDER_INPUT
+        if not _take_aider(found, folder, _AIDER_CHAT):
+            _take_aider(found, folder, _AIDER_INPUT)
         elif inputs.is_file():
-            _take_aider(found, inputs, folder)
+            _leave_out(found, "aider", inputs, LeftOutReason.SAME_INPUTS)
 
 
-def _take_aider(found: FoundHistories, path: Path, folder: str) -> None:
+def _take_aider(found: FoundHistories, folder: str, name: str) -> bool:
+    """Take in a file of aider's that is inside the folder; False if there is none to read."""
+    path = Path(folder) / name
     try:
-        data = path.read_bytes()
-        stat = path.stat()
+        data, stat = read_inside(Path(folder), name, _MOST_AIDER_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as problem:
         _leave_out(found, "aider", path, LeftOutReason.UNREADABLE, problem.strerror or str(problem))
-        return
+        return False
     found.histories.append(
         AgentHistory(
             agent="aider",
@@ -438,6 +442,8 @@ def _take_aider(found: FoundHistories, path: Path, folder: str) -> None:
             first_at=None,
             last_at=stat.st_mtime,
             sessions=max(1, len(_AIDER_STARTED.findall(data))),
-            read=path.read_bytes,
+            # again only from inside: the project may have put a link there since
+            read=lambda: read_inside(Path(folder), name, _MOST_AIDER_BYTES)[0],
         )
     )
+    return True

@@ -6,6 +6,7 @@ says what a message holds. Files that are read are never altered.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import sqlite3
 import tarfile
@@ -67,9 +68,23 @@ def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | OpenclawFolder]
     for path in paths:
         for found_path in _within(path):
             where = found_path.resolve()
-            if where not in seen:
-                seen.add(where)
+            if where in seen:
+                continue
+            seen.add(where)
+            if _leads_out(found_path, path):
+                name = str(found_path.relative_to(path))
+                yield Recorded(name=name, stem=name, modified_at=0.0, read=_refuse_link)
+            else:
                 yield from _source(found_path, path, seen)
+
+
+def _leads_out(file: Path, given: Path) -> bool:
+    """Whether a file of a folder is a link to one outside: the folder may be a cloned project."""
+    return given.is_dir() and not file.resolve().is_relative_to(given.resolve())
+
+
+def _refuse_link() -> bytes:
+    raise OSError(errno.EPERM, "it is a link that leads out of the folder")
 
 
 def _within(path: Path) -> Iterator[Path]:
@@ -90,7 +105,11 @@ def _worth_trying(name: str) -> bool:
 def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | OpenclawFolder]:
     name = str(file.relative_to(given)) if given.is_dir() else file.name
     if file.name in OPENCLAW_FILES:
-        beside = frozenset(text for text in OPENCLAW_FILES if (file.parent / text).is_file())
+        beside = frozenset(
+            text
+            for text in OPENCLAW_FILES
+            if (file.parent / text).is_file() and not _leads_out(file.parent / text, given)
+        )
         # one file by itself is taken alone, but segments always with their vectors
         alone = frozenset({KNOWLEDGE}) if file.name == KNOWLEDGE else beside - {KNOWLEDGE}
         files = beside if given.is_dir() else alone

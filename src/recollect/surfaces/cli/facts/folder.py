@@ -12,7 +12,7 @@ import asyncio
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -28,6 +28,7 @@ from recollect.formats.memory_folder import (
     belongs,
     day_of,
 )
+from recollect.plain_files import read_inside
 from recollect.session.files import private_folder, replace_file
 from recollect.surfaces.cli.facts.listing import (
     TypeChoice,
@@ -62,9 +63,14 @@ if TYPE_CHECKING:
 
 # The files of a Markdown folder
 
+_MOST_BYTES: Final = 64 << 20
+
 
 def read_files(folder: Path) -> dict[str, str]:
-    """The folder's files by their place in it; a folder that is the `memory` itself will do."""
+    """Read the folder's files, by their place in it; `folder` may be the `memory` itself.
+
+    The folder may be a cloned project's: a link that leads out of it is an error.
+    """
     at = _holding(folder)
     paths = [at / path for path in (*MAIN_FILES, EXPORTED)]
     paths += sorted((at / FOLDER / "daily").glob("*.md"))
@@ -74,7 +80,7 @@ def read_files(folder: Path) -> dict[str, str]:
         if not belongs(name) or not path.is_file():
             continue
         try:
-            texts[name] = path.read_bytes().decode("utf-8")
+            texts[name] = read_inside(at, name, _MOST_BYTES)[0].decode("utf-8")
         except OSError as error:
             raise RecollectError(f"{path} cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
