@@ -65,7 +65,8 @@ class Result:
     requests: int = 0
     crossings: list[str] = field(default_factory=list)
     continued: Counter[str] = field(default_factory=Counter)
-    """Requests that continue a conversation, by kind: "turn", "retry", "restart", "cancelled"."""
+    """Requests that continue a conversation, by kind: "turn", "retry", "restart", "cancelled", and
+    "left out" of clients that leave out a message which they sent before."""
     recognised: Counter[str] = field(default_factory=Counter)
     """Of these, those that got the session of the conversation's last request."""
     missed: Counter[str] = field(default_factory=Counter)
@@ -126,7 +127,9 @@ class Talk:
         """The request as the client writes it now."""
         rows = [self._spelled(row, at) for at, row in enumerate(self.rows)]
         if self.volatile:
-            rows.append(_said(self.wire, "user", f"The time is {self._rng.random()}."))
+            code = f"{self.name}-0-{self._rng.randrange(10**6):06d}"
+            self.own.add(code)
+            rows.append(_said(self.wire, "user", f"My own code {code} is the newest of today."))
         tool = {"name": "look", "description": "look it up", "input_schema": {"type": "object"}}
         if self.wire == "anthropic":
             given: Row = {"max_tokens": 64, "system": self._system, "tools": [tool]}
@@ -336,6 +339,8 @@ class Lab:
         kind = "retry" if talk.last == "failed" else "turn"
         if talk.last == "cancelled":
             kind = "cancelled"
+        elif talk.volatile:
+            kind = "left out"
         elif talk.name in self.restarted:
             kind = "restart"
         talk.last = "answered"
@@ -350,8 +355,7 @@ class Lab:
             same = before is not None and before == texts[: len(before)]
             self._result.recognised[kind] += same
             if not same:
-                appends = ", appends a message" if talk.volatile else ""
-                self._result.missed[f"{kind}, {beginning}, {talk.wire}{appends}"] += 1
+                self._result.missed[f"{kind}, {beginning}, {talk.wire}"] += 1
         talk.session, talk.forks = session, False
         sent = self._server.asked[-1].content.decode()
         strangers = {code.partition("-")[0] for code in _OWN.findall(sent)} - {talk.name}

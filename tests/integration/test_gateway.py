@@ -260,32 +260,84 @@ TOOLS = [{"name": "Bash", "description": "runs", "input_schema": {"type": "objec
 CLAUDE = {"user_agent": "claude-cli/2.1.325 (external, cli)", "x_app": "cli"}
 
 
+CLAUDE_ID = "3f1c9a52-7d40-4a5e-9b1f-2f6f0c8f4d11"
+CODEX_ID = "0199a213-81c0-7800-8aa1-bbab2a035a53"
+
+
 def test_a_session_is_what_the_client_says_and_a_subagent_is_another() -> None:
     says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
-    claude = {**CLAUDE, "x_claude_code_session_id": "abc"}
+    claude = {**CLAUDE, "x_claude_code_session_id": CLAUDE_ID}
     with ModelServer(lambda _: says) as server, gateway(server) as running:
         request = turn(["hello"], tools=TOOLS)
         ask(running.url, PATHS["anthropic"], request, **claude)
         ask(running.url, PATHS["anthropic"], request, **claude, x_claude_code_agent_id="a7")
-        user = json.dumps({"session_id": "abc"})
+        user = json.dumps({"session_id": CLAUDE_ID})
         ask(running.url, PATHS["anthropic"], {**request, "metadata": {"user_id": user}}, **CLAUDE)
         ask(running.url, PATHS["anthropic"], request, x_recollect_session="mine")
-        codex = {"user_agent": "codex_exec/0.166.0", "thread_id": "t1", "session_id": "s1"}
+        codex = {"user_agent": "codex_exec/0.166.0", "thread_id": CODEX_ID, "session_id": "s1"}
         body = {"model": "g", "input": [{"role": "user", "content": "hi"}], "tools": TOOLS}
         ask(
             running.url,
             PATHS["openai-responses"],
             body,
-            **{"user_agent": codex["user_agent"], "thread-id": "t1"},
+            **{"user_agent": codex["user_agent"], "thread-id": CODEX_ID},
         )
         named = [record["session"] for record in records(running, 5)]
         assert named == [
-            "abc",
-            "abc/a7",
-            "abc",
+            CLAUDE_ID,
+            f"{CLAUDE_ID}/a7",
+            CLAUDE_ID,
             f"other:{credential_mark({}, installation_secret())}:mine",
-            "t1",
+            CODEX_ID,
         ]
+
+
+@pytest.mark.parametrize("agent", ["pi 1", "openclaw/1", "opencode/1", "codex_exec/1", "curl/8"])
+def test_no_caller_joins_a_session_by_guessing_its_name(agent: str) -> None:
+    """The client writes its own name and the session's: neither proves whose session it is."""
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+    request = turn(["The vault code is 4711-0815."], tools=TOOLS)
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
+        ask(running.url, PATHS["anthropic"], request, x_api_key="alice")
+        ask(running.url, PATHS["anthropic"], request, x_api_key="alice", x_session_id="main")
+        known = [record["session"] for record in records(running, 2)]
+        for name in (*known, "main"):
+            ask(
+                running.url,
+                PATHS["anthropic"],
+                turn(["What was the vault code?"], tools=TOOLS),
+                user_agent=agent,
+                x_api_key="mallory",
+                x_session_id=name,
+            )
+        joined = [record["session"] for record in records(running, 5)][2:]
+        assert set(known).isdisjoint(joined)
+        assert not any(b"4711-0815" in asked.content for asked in server.asked[2:])
+
+
+def test_two_users_behind_one_key_with_the_same_refusal_stay_apart() -> None:
+    """Each leaves its profile out of the next request; only the gateway's store has both."""
+    refusal = "I am sorry, but I cannot answer this before I know more about your request."
+    says = Says(text=refusal, usage=Usage(input_tokens=9, output_tokens=1))
+    shared = "You talk to a user of the library."
+
+    def asked_by(profile: str) -> dict[str, Any]:
+        return {
+            **turn([shared]),
+            "messages": [{"role": "user", "content": text} for text in (shared, profile)],
+        }
+
+    with ModelServer(lambda _: says) as server:
+        settings = settings_for(server)
+        with BackgroundGateway(settings) as running:
+            ask(running.url, PATHS["anthropic"], asked_by("My locker code is 4711-0815."))
+            ask(running.url, PATHS["anthropic"], asked_by("I am Bo."))
+            first = [record["session"] for record in records(running, 2)]
+        with BackgroundGateway(settings) as running:
+            following = turn([shared, refusal, "What is my locker code?"])
+            ask(running.url, PATHS["anthropic"], following)
+            assert records(running, 1)[0]["session"] not in first
+            assert b"4711-0815" not in server.asked[-1].content
 
 
 def test_side_requests_are_passed_on_and_not_kept() -> None:
@@ -342,7 +394,6 @@ def test_a_conversation_without_a_key_is_recognised_by_the_reply_it_repeats() ->
             {"role": "user", "content": "hello"},
             said("assistant", f"{LONG_REPLY}\n"),
             said("user", "go on", **marked),
-            said("user", "time: 12:01"),
         )
         after = session(
             said("user", "hello"),
@@ -350,7 +401,6 @@ def test_a_conversation_without_a_key_is_recognised_by_the_reply_it_repeats() ->
             said("user", "go on"),
             said("assistant", LONG_REPLY),
             said("user", "more"),
-            said("user", "time: 12:05"),
         )
         assert first == again == after
         other = session(said("user", "hello"), said("assistant", "No."), said("user", "why"))

@@ -97,6 +97,8 @@ _MARK_BYTES: Final = 65_536
 """A request for a summary is shorter than this."""
 
 
+_RANDOM_ID: Final = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_\w{20,40}")
+"""How agents spell the random ids of their sessions: a UUID, or opencode's own form."""
 _CREDENTIALS: Final = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 """Headers in which clients send a provider's key."""
 
@@ -159,11 +161,10 @@ def _session(
     """The session's key, ours first, then the client's own; a subagent is a session of its own.
 
     An agent's session is called as the agent calls it: hooks and imports do, too, and what came by
-    several ways is one session. Its own ids are random, so no other caller can guess one. A name
-    that a person chose, such as "1", is bound to the caller's credential.
+    several ways is one session. Such an id is random, so no other caller can guess it. Every other
+    name, such as "main", is bound to the caller's credential, whoever the client says it is.
     """
-    chosen = headers.get(SESSION_HEADER)
-    key = chosen or None
+    key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
         user = _json(_mapping(fields.metadata).get("user_id"))
         key = headers.get("x-claude-code-session-id") or user.get("session_id")
@@ -175,10 +176,10 @@ def _session(
         key = _plain(fields.prompt_cache_key)
     if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
         return None
-    if chosen or client == "other":
-        return f"{client}:{credential}:{key}"
     agent = headers.get("x-claude-code-agent-id")
-    return f"{key}/{agent}" if agent else key
+    name = f"{key}/{agent}" if agent else key
+    shared = client != "other" and _RANDOM_ID.fullmatch(key)
+    return name if shared else f"{client}:{credential}:{name}"
 
 
 def _model(fields: _Fields) -> str | None:

@@ -7,15 +7,12 @@ continues it does not hold itself, and one conversation cannot read another. Eve
 by the caller's credential too: two callers never share a session, whatever they send.
 
 Replies are compared by their words and tool calls, so moved cache marks, a string that became a
-block and thinking that was left out make no difference. Two cases need no reply:
+block and thinking that was left out make no difference. One case needs no reply: the last request
+got no whole reply (an error, a stream that was cancelled). Then the same request, or a longer one
+in a session that received a reply before, continues it, under the same system prompt.
 
-- The last request got no whole reply (an error, a stream that was cancelled). Then the same
-  request, or a longer one in a session that received a reply before, continues it, under the same
-  system prompt.
-- The client appends a message that it never sends again. Then the reply must say enough to be
-  told from others, and no other session may begin in the same way.
-
-Everything else is a new session. It loses little, because such clients resend the whole history.
+Everything else is a new session, also the next turn of a client that leaves out a message which it
+sent before. It loses little, because such clients resend the rest of the history.
 """
 
 from __future__ import annotations
@@ -38,8 +35,6 @@ MOST_SESSIONS: Final = 2_000
 MOST_MESSAGES: Final = 20_000
 MOST_ALIKE: Final = 8
 """Sessions with the same history and the same reply that the store can tell apart."""
-TELLING_CHARS: Final = 40
-"""A shorter reply without a tool call may be anyone's: "Noted.", "Hello! How can I help?"."""
 _DIGEST_BYTES: Final = 16
 
 
@@ -49,11 +44,6 @@ class ReplyWords:
 
     text: str = field(repr=False)
     calls: tuple[str, ...] = field(repr=False)
-
-    @property
-    def telling(self) -> bool:
-        """Whether it says enough to be told from replies in other conversations."""
-        return bool(self.calls) or len(self.text) >= TELLING_CHARS
 
 
 def reply_words(messages: Iterable[Message]) -> ReplyWords | None:
@@ -82,8 +72,6 @@ class History:
     """How many messages it holds up to the end of that reply."""
     reply: ReplyWords | None = None
     """The last reply in it."""
-    two_spoken: bool = False
-    """Whether two messages at its end are not the assistant's: the last may be left out later."""
 
     def asked(self, count: int | None = None) -> str:
         """The mark of its first `count` messages, of all by default, with the system prompt."""
@@ -93,37 +81,18 @@ class History:
         """The mark of its first `count` messages."""
         return self._mark(b"begun", self.ids[:count])
 
-    def begins(self) -> tuple[str, ...]:
-        """The marks of all messages, and of all but one that may be left out later."""
-        return (self.begun(), *((self.begun(-1),) if self.two_spoken else ()))
-
     def replied(self, reply: ReplyWords) -> str:
         """The mark of this whole history, answered by `reply`."""
-        return self._replied(b"reply", len(self.ids), reply)
-
-    def replied_without_last(self, reply: ReplyWords) -> str | None:
-        """The same where the last message is left out later; None where that is not allowed."""
-        if not (self.two_spoken and reply.telling):
-            return None
-        return self._replied(b"reply without last", len(self.ids) - 1, reply)
+        return self._replied(len(self.ids), reply)
 
     @property
     def repeats(self) -> str | None:
-        """The mark of the session that it continues, whose last messages are all in it."""
-        if self.reply is None:
-            return None
-        return self._replied(b"reply", self.before_reply, self.reply)
+        """The mark of the session that it continues; None where it holds no reply."""
+        return None if self.reply is None else self._replied(self.before_reply, self.reply)
 
-    @property
-    def repeats_without_last(self) -> str | None:
-        """The mark of the session that it continues, whose last message it leaves out."""
-        if self.reply is None or not self.reply.telling:
-            return None
-        return self._replied(b"reply without last", self.before_reply, self.reply)
-
-    def _replied(self, kind: bytes, count: int | None, reply: ReplyWords) -> str:
+    def _replied(self, count: int | None, reply: ReplyWords) -> str:
         words = "\0".join((reply.text, *reply.calls)).encode("utf-8", "surrogatepass")
-        return self._mark(kind, self.ids[:count], hashlib.blake2b(words).digest())
+        return self._mark(b"reply", self.ids[:count], hashlib.blake2b(words).digest())
 
     def _mark(self, kind: bytes, ids: Sequence[MessageId], more: bytes = b"") -> str:
         mark = hashlib.blake2b(key=self.secret, digest_size=_DIGEST_BYTES)
@@ -183,7 +152,6 @@ class SessionRecognition:
             before_reply=begin if end else None,
             after_reply=end,
             reply=reply,
-            two_spoken=len(roles) - end >= 2,
         )
 
     def _read(self, format_name: FormatName, raw: bytes) -> tuple[MessageId, Role]:
@@ -217,12 +185,7 @@ class SessionRecognition:
         exact = self._with(history.repeats)
         if exact:
             return exact[-1]
-        name = self._unanswered(history, history.before_reply, running, heard=True)
-        if name is not None:
-            return name
-        rest = self._with(history.repeats_without_last)
-        alone = len(rest) == 1 and rest == self._with(history.begun(history.before_reply))
-        return rest[0] if alone else None
+        return self._unanswered(history, history.before_reply, running, heard=True)
 
     def _unanswered(
         self, history: History, count: int, running: Collection[str], *, heard: bool
@@ -240,12 +203,8 @@ class SessionRecognition:
 
     def stored_marks(self, history: History) -> tuple[str, ...]:
         """The marks to look for in the store, in the order in which they count."""
-        return tuple(
-            _slot(mark, at)
-            for mark in (history.repeats, history.repeats_without_last)
-            if mark is not None
-            for at in range(MOST_ALIKE)
-        )
+        mark = history.repeats
+        return () if mark is None else tuple(_slot(mark, at) for at in range(MOST_ALIKE))
 
     def knows(self, session: str) -> bool:
         """Whether what is in memory of a session counts, and not what the store says."""
@@ -271,7 +230,7 @@ class SessionRecognition:
         """Note the session's last request; `heard`: it received a reply before."""
         known = self._known.get(session)
         self.forget(session)
-        marks = [history.asked(), *history.begins()]
+        marks = [history.asked(), history.begun()]
         if known is not None:
             heard, stored = heard or known.heard, stored or known.stored
         self._known[session] = _Known(history, heard, marks, stored)
@@ -293,16 +252,13 @@ class SessionRecognition:
         if known is None or known.history is not history or reply is None:
             return ()
         self.forget(session)
-        given = (history.replied(reply), history.replied_without_last(reply))
-        marks = [mark for mark in given if mark is not None]
-        stored = tuple(
-            _slot(mark, at) for mark in marks if (at := len(self._with(mark))) < MOST_ALIKE
-        )
+        mark = history.replied(reply)
+        at = len(self._with(mark))
         known.heard = known.answered = True
-        known.marks = [*marks, *history.begins()]
+        known.marks = [mark, history.begun()]
         self._known[session] = known
         self._mark(session, known.marks)
-        return stored
+        return (_slot(mark, at),) if at < MOST_ALIKE else ()
 
     def _mark(self, session: str, marks: Iterable[str]) -> None:
         for mark in marks:
