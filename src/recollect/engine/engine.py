@@ -8,6 +8,7 @@ out as it came, and the report says so.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -53,7 +54,7 @@ from recollect.formats.replies import StreamedReply
 from recollect.formats.request import split_request
 from recollect.ports import Clock, Embedder, Model, Recaller, RecogniseOverflow, Store, TokenCounter
 from recollect.rules.budget import limits_beside, limits_of, window_of
-from recollect.rules.identity import ROOT, batch_root, chain, sealed, space_secret
+from recollect.rules.identity import ROOT, SealSecret, batch_root, chain, sealed, space_secret
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import Weigher
 from recollect.transfer.memory_files import Following
@@ -116,6 +117,7 @@ class Engine:
         embedders: Sequence[Embedder] = (),
         cascades: Sequence[Cascade] = (),
         deployment_secret: bytes = b"",
+        seal: SealSecret | None = None,
         off_the_loop: bool = False,
         delete_stored: Callable[[], Awaitable[Certificate]] | None = None,
     ) -> None:
@@ -128,6 +130,8 @@ class Engine:
         self.settings = settings or Settings()
         self.space = check_space_name(space)
         self._secret = space_secret(space, deployment_secret)
+        own = os.urandom(32)  # then seals hold in this engine alone
+        self._seal: SealSecret = seal or (lambda: own)
         self._jobs, self._files = jobs, files
         self._embedders = tuple(embedder.name for embedder in embedders)
         self._cascades = tuple(cascades)
@@ -174,7 +178,7 @@ class Engine:
         self._watched: dict[Session, Watching] = {}
         self._watch_part = Part("watched stream")
         self._closed = False
-        self._told = ToldAnswers(self._secret)
+        self._told = ToldAnswers(self._secret, self._seal)
         self._summary_model = "" if self._model is None else self._model.name
         """The name of the model that summarises; empty where none does."""
         self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
@@ -278,7 +282,9 @@ class Engine:
             codec = CODECS[format or format_of(raws)]
             key = ROOT if batch is None else batch_root(batch, self._secret)
             entries = []
-            for reading in read(raws, codec, self._secret, self._weigher, LastRequest()).fresh:
+            for reading in read(
+                raws, codec, self._secret, self._weigher, LastRequest(), seal=self._seal
+            ).fresh:
                 key = chain(key, reading.id)
                 entries.append(enter(reading, key))
             return entries
@@ -747,7 +753,7 @@ class Engine:
 
     def _tell(self, text: str, quotes: Sequence[MessageId]) -> str:
         """A memory tool answers this: where it comes back as a result, it is known as that."""
-        text = sealed(text, self._secret)
+        text = sealed(text, self._seal())
         self._told.tell(text, quotes)
         return text
 
@@ -913,6 +919,7 @@ class Engine:
             mask=TextMask(self.settings.redaction, handle.keeping.secrets),
             forgotten=handle.keeping.forgotten,
             told=self._told.marks,
+            seal=self._seal,
             remembered=handle.remembered,
         )
 

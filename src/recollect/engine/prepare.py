@@ -157,6 +157,7 @@ async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
             given.remembered,
             given.state.blocks,
             given.told,
+            given.seal,
         ),
         unchanged=None,
         reason=lambda result: result.reason,

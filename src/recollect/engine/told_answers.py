@@ -19,7 +19,7 @@ from recollect.engine.archive import DurableArchive
 from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
 from recollect.formats.json_text import decode, encode
-from recollect.rules.identity import block_mark
+from recollect.rules.identity import SealSecret, block_mark
 from recollect.turn.align import LastRequest, answers_in
 from recollect.values.batch import Batch, LedgerPiece, PieceHash
 from recollect.values.message import MessageId
@@ -32,8 +32,8 @@ MOST_ANSWERS: Final = 4_096
 class ToldAnswers:
     """The marks of what memory tools answered lately, and the messages that each quotes."""
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+    def __init__(self, secret: bytes, seal: SealSecret) -> None:
+        self._secret, self._seal = secret, seal
         self._marks: OrderedDict[str, tuple[MessageId, ...]] = OrderedDict()
         self._unkept: dict[str, tuple[MessageId, ...]] = {}
 
@@ -61,7 +61,8 @@ class ToldAnswers:
     ) -> None:
         """Learn whom the answers quote that another process gave; only what is new in a request is
         looked at."""
-        found = answers_in(request.messages, CODECS[request.format], self._secret, remembered)
+        codec = CODECS[request.format]
+        found = answers_in(request.messages, codec, self._secret, self._seal, remembered)
         unknown = [mark for mark in found if mark not in self._marks]
         if not unknown:
             return

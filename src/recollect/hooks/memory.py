@@ -42,7 +42,7 @@ from recollect.turn.standing_block import stand
 from recollect.values.edit import Insert
 from recollect.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.values.transcript import RecordedSession
-from recollect.wiring.stores import deployment_secret
+from recollect.wiring.stores import deployment_secret, seal_secret
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
 """Of additional context; what is longer the agents put into a file that no model reads."""
@@ -354,7 +354,8 @@ class HookMemory:
         if transcript is None or not transcript.items:
             return
         secret = space_secret(hook.session.space, deployment_secret())
-        rules = ImportRules.of(self._settings, secret=secret, now=self._now())
+        seal = partial(seal_secret, hook.session.space)
+        rules = ImportRules.of(self._settings, secret=secret, seal=seal, now=self._now())
         # What the prompt's own request brings is written first: the transcript holds it, too.
         await hook.memory.engine.settle(SETTLE_SECONDS)
         await hook.memory.engine._look_up(

@@ -39,7 +39,7 @@ from recollect.values.edit import LeaveOut
 from recollect.values.model import Answer, Prompt
 from recollect.values.report import Report
 from recollect.values.transcript import RecordedSession, TranscriptItem
-from recollect.wiring.stores import deployment_secret
+from recollect.wiring.stores import deployment_secret, seal_secret
 
 OpenClawCall: TypeAlias = Literal["assemble", "commit", "compact", "answer"]
 CALLS: Final[Mapping[str, OpenClawCall]] = {
@@ -247,7 +247,8 @@ class OpenClawMemory:
         """Archive messages in this order; how many are new."""
         items = tuple(TranscriptItem(raw=raw, line=at) for at, raw in enumerate(raws, 1))
         secret = space_secret(space, deployment_secret())
-        rules = ImportRules.of(self._settings, secret=secret, now=self._now())
+        seal = partial(seal_secret, space)
+        rules = ImportRules.of(self._settings, secret=secret, seal=seal, now=self._now())
         counts = await memory.engine._look_up(
             partial(
                 import_transcript,

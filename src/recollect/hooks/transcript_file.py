@@ -9,7 +9,9 @@ stretch would tell.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -63,6 +65,16 @@ class TranscriptLook:
     """Another one where the file has changed."""
 
 
+def _open_regular(path: str, flags: int) -> int:
+    """Open a regular file; OSError for anything else, without waiting: nobody may ever write to a
+    pipe."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return descriptor
+
+
 class FollowedTranscript:
     """One transcript, from its last compaction on."""
 
@@ -89,7 +101,7 @@ class FollowedTranscript:
         """What it holds now; for any thread."""
         with self._lock:
             try:
-                with open(self._path, "rb") as file:  # noqa: PTH123 - the agent's own path
+                with open(self._path, "rb", opener=_open_regular) as file:
                     found = os.fstat(file.fileno())
                     state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
                     if state == self._look.state:

@@ -8,8 +8,10 @@ same "ok" said twice has two keys, and a retried history shares keys up to where
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from hashlib import blake2b, sha256
 from hmac import compare_digest
+from typing import TypeAlias
 
 import msgspec
 
@@ -29,6 +31,10 @@ from recollect.values.segment import SegmentId
 
 ROOT = EntryKey("")
 """The key before the first message."""
+
+SealSecret: TypeAlias = Callable[[], bytes]
+"""Gives the key of seals when one is made or checked. Nobody outside this installation knows it: a
+space's other hashes may be keyed by its name alone, which a page on the web can guess."""
 
 _DIGEST_BYTES = 16
 _SEAL = "seal "
@@ -82,15 +88,15 @@ def block_mark(text: str, secret: bytes) -> str:
 
 
 def sealed(text: str, secret: bytes) -> str:
-    """An answer of a memory tool, with a line before its last that only who knows the space's
-    secret can write: whoever prepares the request in which it comes back knows it by that, another
+    """An answer of a memory tool, with a line before its last that only who knows the secret of
+    seals can write: whoever prepares the request in which it comes back knows it by that, another
     process as well."""
     head, _, closing = text.rpartition("\n")
     return f"{head}\n{_SEAL}{block_mark(text, secret)}\n{closing}"
 
 
 def is_sealed(text: str, secret: bytes) -> bool:
-    """Whether a text is an answer that was sealed in this space, to the last letter."""
+    """Whether a text is an answer that was sealed with this secret, to the last letter."""
     head, _, rest = text.strip().rpartition(f"\n{_SEAL}")
     mark, _, closing = rest.partition("\n")
     return bool(head) and compare_digest(block_mark(f"{head}\n{closing}", secret), mark)

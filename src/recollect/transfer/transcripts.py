@@ -20,7 +20,7 @@ from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
 from recollect.formats.stored_records import join_state, split_state
 from recollect.ports import Store
-from recollect.rules.identity import ROOT, chain, segment_id, unnamed_session
+from recollect.rules.identity import ROOT, SealSecret, chain, segment_id, unnamed_session
 from recollect.rules.noise import without_reminders
 from recollect.rules.tokens import Weigher
 from recollect.rules.trust import fetched_calls
@@ -215,6 +215,7 @@ class ImportRules:
     """How messages are identified, counted and masked; the same for every recording of a run."""
 
     secret: bytes = field(repr=False)
+    seal: SealSecret | None = field(default=None, repr=False)
     redaction: Redaction
     weigher: Weigher
     now: float
@@ -223,10 +224,16 @@ class ImportRules:
     """Whether what is imported is read for facts, in the background."""
 
     @classmethod
-    def of(cls, settings: Settings, *, secret: bytes, now: float) -> ImportRules:
-        """What a memory's settings say of what comes into it; `secret` is its space's."""
+    def of(
+        cls, settings: Settings, *, secret: bytes, now: float, seal: SealSecret | None = None
+    ) -> ImportRules:
+        """What a memory's settings say of what comes into it; `secret` and `seal` are its space's.
+
+        Without `seal` no answer of a memory tool is known by its seal.
+        """
         return cls(
             secret=secret,
+            seal=seal,
             redaction=settings.redaction,
             weigher=Weigher(settings.tokens.counter),
             now=now,
@@ -306,7 +313,7 @@ async def import_transcript(
     """
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
-    readings = read(raws, codec, rules.secret, rules.weigher, LastRequest()).fresh
+    readings = read(raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal).fresh
     session = await _stored_name(store, session, transcript.kind, readings)
     stored = await store.session(session)
     live = _live_state(stored)

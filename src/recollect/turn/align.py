@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from recollect.formats.codec import Codec
-from recollect.rules.identity import ROOT, block_mark, chain, identify, is_sealed
+from recollect.rules.identity import ROOT, SealSecret, block_mark, chain, identify, is_sealed
 from recollect.rules.tokens import Weigher
 from recollect.rules.well_formed import call_ids, is_odd, result_ids
 from recollect.turn.apply import LastView
@@ -88,10 +88,12 @@ def read(
     remembered: LastRequest,
     blocks: Collection[str] = (),
     told: Mapping[str, tuple[MessageId, ...]] | None = None,
+    seal: SealSecret | None = None,
 ) -> ReadResult:
     """Read what was not at this place last time; `blocks` are the marks of recalled blocks that
     were put into the session, and of answers of memory tools that stood in it; `told` those of
-    answers that this engine gave lately, with the messages that they quote."""
+    answers that this engine gave lately, with the messages that they quote. Without `seal` no
+    answer is known by its seal."""
     settled = _settled(raws, remembered)
     fresh: list[Reading] = []
     for raw in raws[settled:]:
@@ -101,7 +103,7 @@ def read(
             if blocks and message.role == "user":
                 message = _without_own_blocks(message, blocks, secret)
             if _ANSWER_SIGN in raw:
-                message = _with_told_results(message, blocks, told or {}, secret)
+                message = _with_told_results(message, blocks, told or {}, secret, seal)
             reading = _reading_of(message, codec, secret, weigher)
         fresh.append(reading)
     return ReadResult(settled=remembered.entries[:settled], fresh=tuple(fresh))
@@ -118,7 +120,11 @@ def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
 
 
 def answers_in(
-    raws: Sequence[bytes], codec: Codec, secret: bytes, remembered: LastRequest
+    raws: Sequence[bytes],
+    codec: Codec,
+    secret: bytes,
+    seal: SealSecret,
+    remembered: LastRequest,
 ) -> tuple[str, ...]:
     """The marks of the answers of memory tools, whoever gave them, that were not there last
     time."""
@@ -128,7 +134,7 @@ def answers_in(
         for raw in fresh
         if raw not in remembered.readings
         for part in codec.read(raw).parts
-        if isinstance(part, ToolResult) and is_sealed(part.text, secret)
+        if isinstance(part, ToolResult) and is_sealed(part.text, seal())
     )
 
 
@@ -205,6 +211,7 @@ def _with_told_results(
     blocks: Collection[str],
     told: Mapping[str, tuple[MessageId, ...]],
     secret: bytes,
+    seal: SealSecret | None,
 ) -> Message:
     """The message, with every result that a memory tool of ours gave marked as such.
 
@@ -215,7 +222,8 @@ def _with_told_results(
     for at, part in enumerate(message.parts):
         if isinstance(part, ToolResult) and part.text.startswith(TOOL_OPENING):
             mark = block_mark(part.text, secret)
-            if mark in told or mark in blocks or is_sealed(part.text, secret):
+            known = mark in told or mark in blocks
+            if known or (seal is not None and is_sealed(part.text, seal())):
                 given[at] = replace(part, recalls=told.get(mark, ()))
     if not given:
         return message

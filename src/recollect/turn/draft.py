@@ -15,6 +15,7 @@ from math import ceil
 from recollect.config import Settings
 from recollect.formats.codec import Codec, codec_of
 from recollect.rules.budget import WindowLimits
+from recollect.rules.identity import SealSecret
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.tokens import MESSAGE_TOKENS, Weigher
 from recollect.turn.align import Alignment, LastRequest, ReadResult
@@ -55,6 +56,7 @@ class TurnInput:
     window_source: WindowSource
     weigher: Weigher
     secret: bytes = field(repr=False)
+    seal: SealSecret | None = field(default=None, repr=False)
     now: float
     mask: TextMask = field(repr=False)
     """Of the session: makes of a text what may be stored."""

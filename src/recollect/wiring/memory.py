@@ -16,6 +16,7 @@ from recollect.wiring.stores import (
     is_server,
     is_stored,
     open_archive,
+    seal_secret,
     sqlite_path,
 )
 
@@ -140,6 +141,7 @@ def open_memory(
         workspace=None if workspace is None else str(workspace),
         compact_in_background=compact_in_background,
         deployment_secret=deployment_secret(),
+        seal=partial(seal_secret, space),
         off_the_loop=off_the_loop,
         delete_stored=None if open_space is not None else partial(_delete, chosen, space, url),
     )

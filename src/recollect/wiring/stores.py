@@ -7,8 +7,10 @@ used.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +23,9 @@ from recollect.config.places import (
     spaces_folder,
     spool_folder,
 )
-from recollect.errors import MissingExtra, SettingsError, StoreError
+from recollect.errors import MissingExtra, RecollectError, SettingsError, StoreError
 from recollect.own_secret import own_secret
+from recollect.rules.identity import space_secret
 
 if TYPE_CHECKING:
     from recollect.engine.archive import DurableArchive
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from recollect.values.history import SpaceId
     from recollect.values.upkeep import ScrubResult, SpaceSummary, SpoolState
 
+LOG = logging.getLogger(__name__)
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 SQLITE_SCHEME = "sqlite://"
 SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
@@ -48,6 +52,24 @@ def installation_secret() -> bytes:
     is kept in the data folder, readable by this user alone."""
     given = deployment_secret()
     return given or own_secret(installation_secret_file()).encode()
+
+
+@cache
+def _seals_of_this_process() -> bytes:
+    LOG.warning(
+        "the data folder cannot keep a secret: other processes do not recognise the answers of "
+        "memory tools that this one gives"
+    )
+    return os.urandom(32)
+
+
+def seal_secret(space: SpaceId) -> bytes:
+    """The key of a space's seals: nobody knows it who cannot read this user's files."""
+    try:
+        secret = installation_secret()
+    except (OSError, RecollectError):
+        secret = _seals_of_this_process()
+    return space_secret(f"seals of {space}", secret)
 
 
 async def open_store(

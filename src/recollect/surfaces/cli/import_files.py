@@ -13,6 +13,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -269,7 +270,10 @@ class ImportRun:
 
 def import_rules(place: Place) -> ImportRules:
     """What a memory's settings say of what comes into it."""
-    return ImportRules.of(place.settings, secret=place.secret, now=time.time())
+    from recollect.wiring.stores import seal_secret
+
+    seal = partial(seal_secret, place.space)
+    return ImportRules.of(place.settings, secret=place.secret, seal=seal, now=time.time())
 
 
 async def import_source(source: Recorded | OpenclawFolder, run: ImportRun) -> FileOutcome:
