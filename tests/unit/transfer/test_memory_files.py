@@ -17,6 +17,7 @@ import pytest
 
 from recollect.boundary import SystemClock
 from recollect.config.settings import Redaction
+from recollect.plain_files import open_plain
 from recollect.rules.identity import space_secret
 from recollect.rules.tokens import Weigher
 from recollect.search.tokenize import tokenize
@@ -453,7 +454,7 @@ def test_what_cannot_be_read_now_keeps_what_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refusals are made up: tests may run as root, who may read everything."""
-    scandir, opener = os.scandir, file_sections.open_plain
+    scandir, opener = os.scandir, open_plain
 
     def refuse_folder(path: Path) -> Any:
         if Path(path).name == "deep":
