@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-import apsw
+from tests.disk import bytes_of
 from tests.sizes import at_size
 
 from recollect.rules.redaction import redact, told_apart
@@ -118,22 +118,5 @@ def bytes_below(folder: Path, *, but: frozenset[Path] = frozenset()) -> bytes:
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or not but.isdisjoint((path, *path.parents)):
             continue
-        held += (str(path).encode(), path.read_bytes())
-        if held[-1].startswith(b"SQLite format 3"):
-            database = apsw.Connection(str(path))
-            named = "select name from sqlite_schema where type='table'"
-            for (table,) in list(database.execute(named)):
-                for row in database.execute(f'select * from "{table}"'):
-                    held += [unpacked(value) for value in row]
-            database.close()
+        held += (str(path).encode(), bytes_of(path))
     return b"\0".join(held)
-
-
-def unpacked(value: object) -> bytes:
-    """A value of a store as bytes, decompressed where it is packed."""
-    data = value if isinstance(value, bytes) else str(value).encode()
-    at = data.find(b"\x78\x01", 0, 16)
-    try:
-        return zlib.decompress(data[at:]) if at >= 0 else data
-    except zlib.error:  # a hash that begins like it
-        return data

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.disk import bytes_of
 
 from recollect import open_memory
 from recollect.formats.stored_records import write_batch
@@ -140,7 +141,7 @@ def files_with(marker: bytes, *folders: Path) -> list[Path]:
         path
         for folder in folders
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and marker in path.read_bytes()
+        if path.is_file() and marker in bytes_of(path)
     ]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.disk import bytes_of
 from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe, shown, sound
 
 from recollect.agent.flush import DayNote, append_note
@@ -64,7 +65,7 @@ class Memory:
         wanted = text.encode()
         folders = (self.workspace, Path(os.environ["RECOLLECT_HOME"]))
         files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-        found = {path.suffix for path in files if wanted in path.read_bytes().lower()}
+        found = {path.suffix for path in files if wanted in bytes_of(path).lower()}
         return found | (set() if self.database is None else set(self._tables(wanted)))
 
     def _tables(self, wanted: bytes) -> Iterator[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.disk import bytes_of
 
 from recollect import open_memory
 from recollect.agent.flush import DayNote, append_note
@@ -113,7 +114,7 @@ async def segment_with_the_marker(store: Path) -> str:
 
 def files_with(*folders: Path) -> list[str]:
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return [path.name for path in files if MARKER.encode() in path.read_bytes().lower()]
+    return [path.name for path in files if MARKER.encode() in bytes_of(path).lower()]
 
 
 def test_a_text_is_in_no_byte_afterwards_and_the_session_goes_on(

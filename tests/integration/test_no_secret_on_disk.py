@@ -19,6 +19,7 @@ from typing import Any
 import apsw
 import pytest
 from click.testing import CliRunner
+from tests.disk import bytes_of
 from tests.integration.long_talk import SESSION, Clock, Talk, notes, opened, scribe
 from tests.integration.planted_secrets import Planted, bytes_below, kinds_of
 from tests.unit.agent.agent_harness import AgentHarness, filling
@@ -56,7 +57,7 @@ def holding(folder: Path, secrets: list[str]) -> list[tuple[str, str]]:
         (str(path.relative_to(folder)), secret)
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-        for data in [path.read_bytes()]
+        for data in [bytes_of(path)]
         for secret in secrets
         if secret.encode() in data
     ]
@@ -226,7 +227,7 @@ def test_what_was_taken_before_the_message_was_masked_is_found_and_masked(home: 
 
 def files_below(folder: Path) -> bytes:
     """The files as they are on the disk: a database that somebody has locked too."""
-    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+    return b"".join(bytes_of(path) for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 TurnPlace = Callable[[Talk, str], object]

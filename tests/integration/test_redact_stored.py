@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.disk import bytes_of
 
 from recollect import open_memory
 from recollect.agent.flush import DayNote, append_note
@@ -130,7 +131,7 @@ def spellings() -> list[bytes]:
 
 def files_with(*folders: Path) -> list[str]:
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    found = [path.name for path in files if any(one in path.read_bytes() for one in spellings())]
+    found = [path.name for path in files if any(one in bytes_of(path) for one in spellings())]
     return [name for name in found if name != "MEMORY.md"]
 
 
@@ -222,7 +223,7 @@ def test_a_pattern_of_ones_own(tmp_path: Path) -> None:
         path.name
         for folder in (tmp_path, home)
         for path in folder.rglob("*")
-        if path.is_file() and STAFF.encode() in path.read_bytes()
+        if path.is_file() and STAFF.encode() in bytes_of(path)
     ]
     assert left == ["MEMORY.md"]
     assert recollect(*order, "--apply", code=1)["secrets"] == 0

@@ -10,6 +10,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.disk import bytes_of
 from tests.integration.long_talk import SESSION, WORDS, Talk, opened, scribe
 
 SECRET = "vK8q2Zt7Lm4XwB9r"
@@ -36,5 +37,5 @@ def test_a_password_repeated_bare_after_a_restart_is_masked(
     asyncio.run(run(f"then try {SECRET} there"))
 
     files = [path for path in sorted(tmp_path.rglob("*")) if path.is_file()]
-    assert any(b"then try" in path.read_bytes() for path in files)
-    assert [path.name for path in files if SECRET.encode() in path.read_bytes()] == []
+    assert any(b"then try" in bytes_of(path) for path in files)
+    assert [path.name for path in files if SECRET.encode() in bytes_of(path)] == []

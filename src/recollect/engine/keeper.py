@@ -22,7 +22,7 @@ from recollect.config.settings import Redaction as RedactionSettings
 from recollect.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept, Where
 from recollect.engine.ledger import LastRecord, RecordedTurn, kept_rows, record_turn, session_write
 from recollect.errors import FormatError, StoreUnavailable
-from recollect.formats.stored_records import join_state
+from recollect.formats.stored_records import StateWriter, join_state
 from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
@@ -93,6 +93,7 @@ class ArchiveState:
     """What was masked in the session, for where it is repeated without its label. Never stored."""
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     """The path as it was last written."""
+    writer: StateWriter = field(default_factory=StateWriter, repr=False)
     replaced: int = 0
     """`DurableArchive.replaced` when this was learned."""
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
@@ -316,7 +317,9 @@ class SessionKeeper:
             nonlocal kept
             batch = Batch(
                 at=now,
-                session=session_write(session, state, keeping.path, self._settings.redaction),
+                session=session_write(
+                    session, state, keeping.path, self._settings.redaction, keeping.writer
+                ),
                 compactions=compactions,
                 jobs=self._extraction(session, now, left=True) if compactions else (),
             )
@@ -440,7 +443,9 @@ class SessionKeeper:
         left = any(edit.stage == "trim" and edit.turn == state.turn for edit in state.edits)
         batch = Batch(
             at=now,
-            session=session_write(report.session, state, keeping.path, self._settings.redaction),
+            session=session_write(
+                report.session, state, keeping.path, self._settings.redaction, keeping.writer
+            ),
             pieces=() if recorded is None else recorded.pieces,
             turns=() if recorded is None else (recorded.record,),
             jobs=(*chores, *(self._extraction(report.session, now, left=True) if left else ())),

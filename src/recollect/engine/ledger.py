@@ -25,7 +25,7 @@ from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
 from recollect.formats.json_text import encode
 from recollect.formats.request import fill_frame, frame_of
-from recollect.formats.stored_records import split_state
+from recollect.formats.stored_records import StateWriter
 from recollect.formats.turn_records import (
     read_outcomes,
     read_report,
@@ -45,14 +45,15 @@ from recollect.values.batch import (
     SessionWrite,
     TurnRecord,
 )
-from recollect.values.edit import Carried, Cut, Edit, Insert, Shorten
-from recollect.values.history import Entry, Row, SessionId, SessionState, newest_cut
-from recollect.values.message import EntryKey, MessageId, ToolResult
+from recollect.values.edit import Carried, Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.values.history import Composed, Entry, Row, SessionId, SessionState, newest_cut
+from recollect.values.message import EntryKey, MessageId, Text, ToolResult
 from recollect.values.model import FormatName, Request
 from recollect.values.reason import Reason
 from recollect.values.report import Report
 
 _DIGEST_BYTES = 16
+_BLOCKS = frozenset({"inject", "stand"})
 _E = TypeVar("_E", bound=Edit)
 
 
@@ -61,25 +62,27 @@ def session_write(
     state: SessionState,
     written_path: tuple[EntryKey, ...],
     redaction: RedactionSettings,
+    writer: StateWriter,
 ) -> SessionWrite:
     """What to remember of a session; of its path only what was not written yet."""
     shared = 0
-    for before, now in zip(written_path, state.path, strict=False):
-        if before != now:
-            break
-        shared += 1
-    kept = state
-    if redaction.enabled:
-        kept = replace(
-            state,
-            edits=tuple([_masked(edit, redaction) for edit in state.edits]),
-            dormant=tuple([(_masked(edit, redaction), since) for edit, since in state.dormant]),
-        )
+    if state.path[: len(written_path)] == written_path:  # the same names: compared at once
+        shared = len(written_path)
+    else:
+        for before, now in zip(written_path, state.path, strict=False):
+            if before != now:
+                break
+            shared += 1
+
+    def masked(edit: Edit) -> Edit:
+        return _masked(edit, redaction) if redaction.enabled else edit
+
+    telling = [edit for edit in state.edits if not isinstance(edit, LeaveOut)]
     return SessionWrite(
         session=session,
         turn=state.turn,
-        state=split_state(kept),
-        about=quoted_by([*state.edits, *(edit for edit, _ in state.dormant)]),
+        state=writer.split(state, masked),
+        about=quoted_by([*telling, *(edit for edit, _ in state.dormant)]),
         path_from=shared,
         path=state.path[shared:],
         ids=state.ids[shared:],
@@ -241,9 +244,12 @@ def _piece(
 
 
 def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
-    """Whose content a row quotes: a message's own, or of a row of ours all it may hold."""
-    ids = {entry.key: entry.id for entry in report.entries}
-    quotes = quoted_by([edit for edit in report.edits if not isinstance(edit, Cut)])
+    """Whose content a row quotes: a message's own, or of a row of ours that of the edits whose
+    text is in it."""
+    composed = [row for row in report.view.rows if isinstance(row, Composed)]
+    sources = {key for row in composed for key in row.sources}
+    ids = {entry.key: entry.id for entry in report.entries if entry.key in sources}
+    quoting = [edit for edit in report.edits if isinstance(edit, Insert | Shorten) and edit.quotes]
     cut = newest_cut(report.edits)
     summarized = () if cut is None else cut.covers
 
@@ -251,8 +257,12 @@ def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
         if isinstance(row, Entry):
             return (row.id, *_recalled_by(row))
         own = [ids[key] for key in row.sources if key in ids]
+        texts = [part.text for part in row.parts if isinstance(part, Text | ToolResult)]
+        held = [edit for edit in quoting if any(edit.text in text for text in texts)]
+        if not held and not _BLOCKS.isdisjoint(row.notes):
+            held = quoting  # a block that reads otherwise: it may be any of them
         covered = summarized if "summary" in row.notes else ()
-        return tuple(dict.fromkeys([*own, *quotes, *covered]))
+        return tuple(dict.fromkeys([*own, *quoted_by(held), *covered]))
 
     return about
 

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
+from itertools import groupby
 from typing import Any, Final, get_type_hints
 
 import msgspec
@@ -33,6 +34,9 @@ from recollect.values.reason import Reason
 STATE_VERSION = 1
 PACK_BYTES = 4096
 _PACKED = b"Z1"
+_DEFLATED = b"Z2"
+"""Packed in stretches, so that those that did not change need not be packed again."""
+_CHUNK: Final = 256
 _ID_CHARS = 32
 """An identity is 16 bytes in hex (rules/identity.py)."""
 _EDITS: dict[str, type[Edit]] = {
@@ -43,37 +47,119 @@ _EDITS: dict[str, type[Edit]] = {
 }
 _SAID = frozenset({"text", "summary", "said", "read_files", "modified_files", "identifiers"})
 """The fields of edits, and of what cuts carry, that hold what was said."""
+_LEFT_OUT: Final = "left-outs"
+"""Many whole messages that were left out, as columns: by their places in the path."""
+_FEW: Final = 16
+"""So few are written one by one."""
 _FIELDS = {name: [field.name for field in fields(kind)] for name, kind in _EDITS.items()}
 _NAMES = {kind: name for name, kind in _EDITS.items()}
 
 
-def write_state(state: SessionState, *, apart: Sequence[str] = ()) -> bytes:
-    """The state as bytes that `read_state` takes back, without what its cuts cover of the
-    identities that are kept `apart`."""
-    record = {field.name: _plain(getattr(state, field.name)) for field in fields(state)}
-    widest = _widest(state)
-    record["edits"] = [_written(edit, widest, apart) for edit in state.edits]
-    record["dormant"] = [[_written(edit, widest, apart), since] for edit, since in state.dormant]
-    return encode({"version": STATE_VERSION, **record})
+def write_state(
+    state: SessionState, *, apart: Sequence[str] = (), path: Sequence[EntryKey] = ()
+) -> bytes:
+    """The state as bytes that `read_state` takes back; without what its cuts cover of the
+    identities that are kept `apart`, and what is left out of the `path` that is."""
+    writer = _EditWriter(widest=_widest(state), apart=apart)
+    writer.know_path(path or state.path)
+    edits = [writer.written(state.edits)] if state.edits else []
+    return b"".join(_around_edits(state, writer, edits))
 
 
-def read_state(raw: bytes, *, apart: Sequence[str] = ()) -> SessionState:
+def _around_edits(state: SessionState, writer: _EditWriter, edits: Sequence[bytes]) -> list[bytes]:
+    """The JSON of a state in stretches: what begins it, its edits, what ends it."""
+    names = [field.name for field in fields(state) if field.name not in ("edits", "dormant")]
+    record = {name: _plain(getattr(state, name)) for name in names}
+    dormant = [
+        b"[" + writer.edit(edit) + b"," + encode(since) + b"]" for edit, since in state.dormant
+    ]
+    opening = encode({"version": STATE_VERSION, **record})[:-1] + b',"edits":['
+    between = [stretch for edit in edits for stretch in (edit, b",")][:-1]
+    return [opening, *between, b'],"dormant":[' + b",".join(dormant) + b"]}"]
+
+
+class StateWriter:
+    """Writes the states of one session, turn by turn.
+
+    A session that left out thousands of messages has an edit for each, and most are those of the
+    turn before: their bytes are kept, packed, and used again.
+    """
+
+    def __init__(self) -> None:
+        self._writer = _EditWriter(widest=None, apart=())
+        self._known: list[tuple[tuple[Edit, ...], bytes]] = []
+
+    def split(self, state: SessionState, mask: Callable[[Edit], Edit]) -> bytes:
+        """As `split_state` writes it, with what `mask` makes of its edits."""
+        if not self._writer.know_path(state.path):
+            self._known = []
+        cuts = any(isinstance(edit, Cut) for edit in state.edits)
+        if cuts or len(state.edits) <= _CHUNK:
+            masked = tuple([mask(edit) for edit in state.edits])
+            dormant = tuple([(mask(edit), since) for edit, since in state.dormant])
+            return split_state(replace(state, edits=masked, dormant=dormant))
+        bare = replace(
+            state, path=(), ids=(), dormant=tuple([(mask(e), at) for e, at in state.dormant])
+        )
+        opening, closing = _around_edits(bare, self._writer, ())
+        return b"".join(
+            [_DEFLATED, _deflated(opening), *self._chunks(state.edits, mask), _ended(closing)]
+        )
+
+    def _chunks(self, edits: tuple[Edit, ...], mask: Callable[[Edit], Edit]) -> list[bytes]:
+        known, self._known = self._known, []
+        for number, start in enumerate(range(0, len(edits), _CHUNK)):
+            some = edits[start : start + _CHUNK]
+            if number < len(known) and known[number][0] == some:
+                self._known.append(known[number])
+                continue
+            written = self._writer.written(tuple([mask(edit) for edit in some]))
+            comma = b"," if start else b""
+            self._known.append((some, _deflated(comma + written)))
+        return [packed for _, packed in self._known]
+
+
+def _deflated(raw: bytes) -> bytes:
+    """A stretch of a packed state that stands by itself: stretches follow each other."""
+    packer = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
+    return packer.compress(raw) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+def _ended(raw: bytes) -> bytes:
+    packer = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
+    return packer.compress(raw) + packer.flush()
+
+
+def read_state(
+    raw: bytes, *, apart: Sequence[str] = (), path: Sequence[EntryKey] = ()
+) -> SessionState:
     """The state that `write_state` wrote; FormatError for anything else: a field that is not known
     here is a newer program's."""
+    record = _state_record(raw)
+    try:
+        written, resting = record.pop("edits"), record.pop("dormant")
+        covered = _covered((*written, *(edit for edit, _ in resting)), apart)
+        known = path or record.get("path", ())
+        edits: list[Edit] = []
+        for edit in written:
+            if edit["kind"] == _LEFT_OUT:
+                edits += _left_out(edit, known)
+            else:
+                edits.append(_read_edit(edit, covered))
+        dormant = tuple((_read_edit(edit, covered), int(since)) for edit, since in resting)
+        kept = {name: msgspec.convert(value, _types()[name]) for name, value in record.items()}
+        return SessionState(**kept, edits=tuple(edits), dormant=dormant)
+    except _UNREADABLE as error:
+        raise FormatError(f"not a session state: {type(error).__name__}") from error
+
+
+def _state_record(raw: bytes) -> dict[str, Any]:
     record = decode(raw)
     if not isinstance(record, dict) or record.pop("version", None) != STATE_VERSION:
         raise FormatError(
             f"not a session state of version {STATE_VERSION}: it may be a newer one's"
         )
-    try:
-        written, resting = record.pop("edits"), record.pop("dormant")
-        covered = _covered((*written, *(edit for edit, _ in resting)), apart)
-        edits = tuple(_read_edit(edit, covered) for edit in written)
-        dormant = tuple((_read_edit(edit, covered), int(since)) for edit, since in resting)
-        kept = {name: msgspec.convert(value, _types()[name]) for name, value in record.items()}
-        return SessionState(**kept, edits=edits, dormant=dormant)
-    except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
-        raise FormatError(f"not a session state: {type(error).__name__}") from error
+    return record
 
 
 def split_state(state: SessionState) -> bytes:
@@ -82,15 +168,17 @@ def split_state(state: SessionState) -> bytes:
     A long one is packed: a session that left out thousands of messages has an edit for each,
     and its state is written every turn.
     """
-    return _packed(write_state(replace(state, path=(), ids=()), apart=state.ids))
+    bare = replace(state, path=(), ids=())
+    return _packed(write_state(bare, apart=state.ids, path=state.path))
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
     """What `split_state` wrote, with its path again.
 
-    Without the identities it was split from, its cuts do not know whom they cover.
+    Without the path it was split from, its cuts do not know whom they cover, and not all messages
+    that were left out are known.
     """
-    return replace(read_state(_unpacked(raw), apart=ids), path=path, ids=ids)
+    return replace(read_state(_unpacked(raw), apart=ids, path=path), path=path, ids=ids)
 
 
 def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
@@ -100,37 +188,28 @@ def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
     quote them, and whatever is shortened on a branch that rests, whose keys the caller may not
     know. The view shows the history itself again.
     """
-    state = read_state(_unpacked(raw))
+    record = _state_record(_unpacked(raw))
 
-    def stays(edit: Edit) -> bool:
-        if isinstance(edit, Shorten):
-            return _says_nothing(edit) or edit.anchor not in forgotten
-        return not isinstance(edit, Insert | Cut)
+    def stays(edit: dict[str, Any], *, resting: bool = False) -> bool:
+        if edit["kind"] == _NAMES[Shorten]:
+            says_nothing = edit.get("hard", False) and not edit.get("quotes")
+            return says_nothing or (not resting and edit["anchor"] not in forgotten)
+        return edit["kind"] in (_NAMES[LeaveOut], _LEFT_OUT)
 
-    return _packed(
-        write_state(
-            replace(
-                state,
-                edits=tuple(edit for edit in state.edits if stays(edit)),
-                dormant=tuple(
-                    (edit, since)
-                    for edit, since in state.dormant
-                    if stays(edit) and (not isinstance(edit, Shorten) or _says_nothing(edit))
-                ),
-            )
-        )
-    )
-
-
-def _says_nothing(edit: Shorten) -> bool:
-    """Whether nothing of the result is left in it."""
-    return edit.hard and not edit.quotes
+    try:
+        record["edits"] = [edit for edit in record["edits"] if stays(edit)]
+        record["dormant"] = [
+            [edit, since] for edit, since in record["dormant"] if stays(edit, resting=True)
+        ]
+    except _UNREADABLE as error:
+        raise FormatError(f"not a session state: {type(error).__name__}") from error
+    return _packed(encode({"version": STATE_VERSION, **record}))
 
 
 def with_texts(raw: bytes, change: Callable[[str], str]) -> bytes:
     """A stored state whose texts are what `change` makes of them; its own bytes where none is
     changed. Whom it quotes and whom its cuts cover stays."""
-    record = decode(_unpacked(raw))
+    record = _state_record(_unpacked(raw))
     changed = False
 
     def walk(value: Any, *, said: bool) -> Any:
@@ -145,15 +224,11 @@ def with_texts(raw: bytes, change: Callable[[str], str]) -> bytes:
             return {key: walk(other, said=key in _SAID) for key, other in value.items()}
         return value
 
-    if not isinstance(record, dict) or record.get("version") != STATE_VERSION:
-        raise FormatError(
-            f"not a session state of version {STATE_VERSION}: it may be a newer one's"
-        )
     left = {
         key: walk(value, said=False) if key in ("edits", "dormant") else value
         for key, value in record.items()
     }
-    return _packed(encode(left)) if changed else raw
+    return _packed(encode({"version": STATE_VERSION, **left})) if changed else raw
 
 
 def _packed(raw: bytes) -> bytes:
@@ -161,9 +236,11 @@ def _packed(raw: bytes) -> bytes:
 
 
 def _unpacked(raw: bytes) -> bytes:
-    if not raw.startswith(_PACKED):
+    if not raw.startswith((_PACKED, _DEFLATED)):
         return raw
     try:
+        if raw.startswith(_DEFLATED):
+            return zlib.decompress(raw[len(_DEFLATED) :], wbits=-zlib.MAX_WBITS)
         return zlib.decompress(raw[len(_PACKED) :])
     except zlib.error as error:
         raise FormatError("not a session state: it cannot be unpacked") from error
@@ -186,16 +263,79 @@ def _widest(state: SessionState) -> Cut | None:
     return max(cuts, key=lambda cut: len(cut.covers), default=None)
 
 
-def _written(edit: Edit, widest: Cut | None, apart: Sequence[str]) -> dict[str, Any]:
-    record = {"kind": _NAMES[type(edit)], **_named(edit)}
-    if not isinstance(edit, Cut):
-        return record
-    record["ended"] = [_named(block) for block in edit.ended]
-    record["carried"] = _plain(edit.carried)
-    del record["covers"]
-    if edit.covers:
-        record["covers"] = _shortest(edit, widest, apart)
-    return record
+_UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, msgspec.MsgspecError)
+
+
+class _EditWriter:
+    """Writes the edits of a state."""
+
+    def __init__(self, *, widest: Cut | None, apart: Sequence[str]) -> None:
+        self._widest, self._apart = widest, apart
+        self._path: Sequence[EntryKey] = ()
+        self._places: dict[EntryKey, int] = {}
+
+    def know_path(self, path: Sequence[EntryKey]) -> bool:
+        """Learn the path; whether it goes on from the one before."""
+        known = len(self._path)
+        grew = path[:known] == self._path
+        if not grew:
+            known, self._places = 0, {}
+        self._places.update({key: at for at, key in enumerate(path[known:], known)})
+        self._path = path
+        return grew
+
+    def written(self, edits: Sequence[Edit]) -> bytes:
+        """In their order, with commas; many messages left out one after the other are one
+        record."""
+        written: list[bytes] = []
+        for is_one, stretch in groupby(edits, self._is_left_out):
+            some = list(stretch)
+            if is_one and len(some) > _FEW:
+                written.append(encode(self._columns(some)))
+            else:
+                written += map(self.edit, some)
+        return b",".join(written)
+
+    def edit(self, edit: Edit) -> bytes:
+        record = {"kind": _NAMES[type(edit)], **_named(edit)}
+        if isinstance(edit, Cut):
+            record["ended"] = [_named(block) for block in edit.ended]
+            record["carried"] = _plain(edit.carried)
+            del record["covers"]
+            if edit.covers:
+                record["covers"] = _shortest(edit, self._widest, self._apart)
+        return encode(record)
+
+    def _is_left_out(self, edit: Edit) -> bool:
+        return (
+            type(edit) is LeaveOut
+            and edit.part is None
+            and edit.stage == "trim"
+            and edit.anchor in self._places
+        )
+
+    def _columns(self, edits: Sequence[Edit]) -> dict[str, Any]:
+        reasons = {id(edit.reason): edit.reason for edit in edits}
+        numbers = {reason: number for number, reason in enumerate(reasons)}
+        return {
+            "kind": _LEFT_OUT,
+            "places": [self._places[edit.anchor] for edit in edits if edit.anchor is not None],
+            "why": [numbers[id(edit.reason)] for edit in edits],
+            "turns": [edit.turn for edit in edits],
+            "reasons": [reason.to_dict() for reason in reasons.values()],
+        }
+
+
+def _left_out(record: Mapping[str, Any], path: Sequence[EntryKey]) -> list[Edit]:
+    """What `_columns` wrote; nothing where the path is not known."""
+    if not path:
+        return []
+    reasons = [Reason.from_dict(one) for one in record["reasons"]]
+    columns = zip(record["places"], record["why"], record["turns"], strict=True)
+    return [
+        LeaveOut(anchor=path[place], part=None, stage="trim", reason=reasons[why], turn=int(turn))
+        for place, why, turn in columns
+    ]
 
 
 def _named(edit: Edit) -> dict[str, Any]:
@@ -317,14 +457,13 @@ class SoughtText:
         hold it where its bytes do.
         """
         try:
-            session_state = join_state(state, (), ())
-            if not self.stands_in(write_state(session_state)):
+            held = _unpacked(state)
+            edits = _state_record(held)["edits"]
+            if not self.stands_in(held):
                 return state
-            anchors = frozenset(
-                edit.anchor for edit in session_state.edits if isinstance(edit, Shorten)
-            )
-            cleaned = without_quotes(state, anchors)
-            left = write_state(join_state(cleaned, (), ()))
+            shortened = (edit for edit in edits if edit.get("kind") == _NAMES[Shorten])
+            cleaned = without_quotes(state, frozenset(edit["anchor"] for edit in shortened))
+            left = _unpacked(cleaned)
         except FormatError:
             return None if self.stands_in(state) else state
         return None if self.stands_in(left) else cleaned

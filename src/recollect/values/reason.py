@@ -348,7 +348,7 @@ class Reason:
         return self.cause is other.cause and self.numbers == other.numbers
 
     def __hash__(self) -> int:
-        return hash(self.cause)
+        return hash((self.cause.name, frozenset(self.numbers.items())))
 
     def __deepcopy__(self, memo: object) -> Reason:
         return self

@@ -59,7 +59,11 @@ class Measured:
         every = max(1, self.turns // max(1, len(self.samples)))
         stretches = [self.cpu_ms[at : at + every] for at in range(0, len(self.cpu_ms), every)]
         return {
-            **{key: value for key, value in asdict(self).items() if key != "cpu_ms"},
+            "window_tokens": self.window_tokens,
+            "turns": self.turns,
+            "messages": self.messages,
+            "failures": dict(self.failures),
+            "samples": [asdict(sample) for sample in self.samples],
             "cpu_p50_ms": [round(statistics.median(some), 2) for some in stretches if some],
             "figures": self.figures(),
         }

@@ -134,7 +134,7 @@ class Talk:
         return "\n".join([*lines, f"{len(lines)} tests in {self._random.random() * 9:.2f} s"])
 
     def _length(self) -> int:
-        return self._random.choice((8, 20, 40, 60))
+        return self._random.choice((15, 40, 80, 120))
 
 
 def _sentences(text: str, count: int) -> str:

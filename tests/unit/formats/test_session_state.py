@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import fields, replace
 from typing import Any
 
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 
 from recollect.errors import FormatError
 from recollect.formats.stored_records import (
+    StateWriter,
     join_state,
     read_state,
     split_state,
+    with_texts,
     without_quotes,
     write_state,
 )
@@ -130,3 +133,69 @@ def test_a_cleared_result_goes_only_where_a_line_of_it_is_left() -> None:
 def test_no_bytes_do_more_than_be_refused(raw: bytes) -> None:
     with pytest.raises(FormatError):
         read_state(raw)
+
+
+def test_thousands_of_messages_left_out_take_a_few_bytes_each() -> None:
+    """They are told by their places, in the order in which they left, among other edits."""
+    drawn = random.Random(3)
+    path = tuple(EntryKey(f"{at:032x}") for at in range(6_000))
+    reasons = [Reason(Cause.LEAST_RELEVANT, score=at / 1_000) for at in range(700)]
+    edits: list[Any] = [
+        LeaveOut(anchor=key, part=None, stage="trim", reason=reasons[at % 700], turn=at // 9)
+        for at, key in enumerate(drawn.sample(path, 5_000))
+    ]
+    block = next(edit for edit in full_state().edits if isinstance(edit, Insert))
+    part = replace(edits[7], part=2)
+    elsewhere = replace(edits[8], anchor=EntryKey("f" * 32))
+    edits[1_000:1_000] = [block, part, elsewhere]
+    ids = tuple(MessageId(key) for key in path)
+    state = replace(SessionState(), turn=5, path=path, ids=ids, edits=tuple(edits))
+    raw = split_state(state)
+    assert len(raw) < 12 * 5_000
+    assert join_state(raw, path, ids) == state
+    assert read_state(write_state(state)) == state
+    cleaned = join_state(without_quotes(raw, frozenset()), path, ids)
+    assert cleaned.edits == tuple(edit for edit in edits if edit is not block)
+    assert join_state(with_texts(raw, str.upper), path, ids).edits[:1_000] == tuple(edits[:1_000])
+    torn = json.loads(write_state(state))
+    torn["edits"][0]["reasons"] = []
+    with pytest.raises(FormatError):
+        read_state(json.dumps(torn).encode())
+
+
+def test_what_did_not_change_is_not_written_again_and_comes_back_all_the_same() -> None:
+    """A session that goes on for 60 turns: trims, a block that comes and goes, a branch, a cut."""
+    drawn = random.Random(5)
+    writer = StateWriter()
+    path: tuple[EntryKey, ...] = ()
+    edits: tuple[Any, ...] = ()
+    block = next(edit for edit in full_state().edits if isinstance(edit, Insert))
+    masked: list[Any] = []
+
+    def mask(edit: Any) -> Any:
+        masked.append(edit)
+        return edit
+
+    lengths = []
+    for turn in range(60):
+        if turn == 40:
+            path = path[:900]
+            edits = tuple(edit for edit in edits if edit.anchor in path)
+        path += tuple(EntryKey(f"{turn:016x}{at:016x}") for at in range(30))
+        edits = tuple(edit for edit in edits if edit is not block)
+        reason = Reason(Cause.LEAST_RELEVANT, score=turn / 7)
+        edits += tuple(
+            LeaveOut(anchor=key, part=None, stage="trim", reason=reason, turn=turn)
+            for key in drawn.sample(path[-30:], 20)
+        )
+        edits += (block,) if turn % 3 else ()
+        ids = tuple(MessageId(key) for key in path)
+        state = replace(SessionState(), turn=turn, path=path, ids=ids, edits=edits)
+        masked.clear()
+        raw = writer.split(state, mask)
+        lengths.append(len(masked))
+        assert join_state(raw, path, ids) == state
+        assert json.loads(write_state(state))["edits"]
+    assert max(lengths[20:40]) <= 2 * 256 + 21, "chunks before the last stay as they are"
+    state = replace(state, edits=(*edits, CUT))
+    assert join_state(writer.split(state, mask), path, ids) == state

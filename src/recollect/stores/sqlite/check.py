@@ -31,6 +31,7 @@ from recollect.stores.sqlite.rows import (
     unpack_ids,
 )
 from recollect.stores.sqlite.sessions import read_path
+from recollect.stores.sqlite.vectors import FLOAT_BYTES, HALF_BYTES
 from recollect.values.upkeep import CheckResult, SpaceSummary, Stats
 
 _TOTALS: Final = (
@@ -209,7 +210,8 @@ def _vectors(db: Database) -> Iterator[str]:
     for embedder, name in db.rows("SELECT number, name FROM embedder"):
         members = []
         for count, passages, size, dimensions in db.rows(_BLOCKS, (embedder,)):
-            if len(passages) != 8 * count or size != 4 * count * dimensions:
+            sizes = (HALF_BYTES * count * dimensions, FLOAT_BYTES * count * dimensions)
+            if len(passages) != 8 * count or size not in sizes:
                 yield f"a block of vectors of {name} is torn"
                 continue
             members.append(np.frombuffer(passages, dtype="<i8"))

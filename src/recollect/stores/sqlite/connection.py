@@ -46,6 +46,8 @@ _SCRYPT = {"n": 1 << 14, "r": 8, "p": 1, "maxmem": 64 << 20, "dklen": _KEY_BYTES
 # faster, but every turn syncs twice the bytes (both measured).
 _PAGE_BYTES = 4096
 _CACHE_KIB = 32_768
+_LOG_PAGES = 128
+"""So much is written before the log is moved into the file, and the log keeps no more room."""
 _CIPHER = "aegis"
 """As quick as no cipher where the processor knows AES, three times chacha20 (measured)."""
 _STATEMENTS = 200
@@ -370,6 +372,8 @@ def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -
     if mode != "wal":
         connection.pragma("page_size", _PAGE_BYTES)
         connection.pragma("journal_mode", "wal")
+    connection.pragma("wal_autocheckpoint", _LOG_PAGES)
+    connection.pragma("journal_size_limit", _LOG_PAGES * _PAGE_BYTES)
     connection.pragma("synchronous", "FULL")
     connection.pragma("secure_delete", "ON")
     connection.pragma("foreign_keys", "ON")

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from recollect.formats.stored_records import SoughtText
 from recollect.stores.invariants import marks_of
 from recollect.stores.sqlite.archive import write_batch
+from recollect.stores.sqlite.bodies import pack_body, unpack_body
 from recollect.stores.sqlite.database import Database, Row, checkpoint
 from recollect.stores.sqlite.facts import forget_facts, forget_named_facts, leave_sessions, move_on
 from recollect.stores.sqlite.jobs import forget_jobs, forget_jobs_of_sessions, forget_text_in_jobs
@@ -38,7 +39,13 @@ from recollect.stores.sqlite.passages import (
     rebuild,
     remove_passages,
 )
-from recollect.stores.sqlite.rows import json_list, pack_list, pack_text, readable, text_of
+from recollect.stores.sqlite.rows import (
+    json_list,
+    pack_list,
+    pack_text,
+    readable,
+    text_of,
+)
 from recollect.stores.sqlite.sessions import (
     forget_quotes,
     forget_session,
@@ -333,7 +340,7 @@ _HELD: Final[dict[BodyKind, str]] = {
     """,
 }
 _PUT: Final[dict[BodyKind, str]] = {
-    "pieces": "UPDATE piece SET body = ?, exact = 0 WHERE hash = ? AND body = ?",
+    "pieces": "UPDATE piece SET body = ?, exact = 0 WHERE hash = ?",
     "jobs": "UPDATE job SET payload = ? WHERE number = ? AND payload = ?",
     "job reasons": """
         UPDATE job SET reason = ? WHERE number = ? AND CAST(reason AS BLOB) = ?
@@ -356,15 +363,17 @@ def stored_bodies(
 ) -> tuple[StoredBody, ...]:
     """The bodies of a kind beyond an id."""
     first: Any = (after or "") if kind == "pieces" else int(after or 0)
+    read = unpack_body if kind == "pieces" else bytes
     return tuple(
-        StoredBody(
-            kind=kind,
-            id=str(id_),
-            body=bytes(body),
-            session=None if name is None else text_of(name),
+        readable(
+            [row for row in db.rows(_HELD[kind], (first, limit)) if isinstance(row[2], bytes)],
+            lambda row: StoredBody(
+                kind=kind,
+                id=str(row[0]),
+                body=read(row[2]),
+                session=None if row[1] is None else text_of(row[1]),
+            ),
         )
-        for id_, name, body in db.rows(_HELD[kind], (first, limit))
-        if isinstance(body, bytes)
     )
 
 
@@ -395,10 +404,22 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
 def _put(db: Database, new: NewBody) -> bool:
     id_: Any = new.id if new.kind == "pieces" else int(new.id)
     body: Any = new.body
+    if new.kind == "pieces":
+        return _put_piece(db, new)
     if new.kind == "job reasons":
         body = pack_text(new.body.decode("utf-8", "surrogatepass"))
     db.run(_PUT[new.kind], (body, id_, new.was))
     return db.changed() == 1
+
+
+def _put_piece(db: Database, new: NewBody) -> bool:
+    """Replace the body of a piece that is still what it was; the same body can be packed
+    otherwise."""
+    for (stored,) in db.rows("SELECT body FROM piece WHERE hash = ?", (new.id,)):
+        if unpack_body(stored) == new.was:
+            db.run(_PUT[new.kind], (pack_body(new.body), new.id))
+            return True
+    return False
 
 
 def _reindexed(db: Database, given: Sequence[tuple[int, bool, NewSegment]]) -> int:

@@ -16,8 +16,16 @@ from typing import Any, Final
 
 from recollect.formats.stored_records import SoughtText
 from recollect.stores.invariants import compaction_mark, rows_of_turn
+from recollect.stores.sqlite.bodies import pack_body, unpack_body
 from recollect.stores.sqlite.database import Database, Row
-from recollect.stores.sqlite.rows import json_list, pack_ids, quoting, readable, text_of, unpack_ids
+from recollect.stores.sqlite.rows import (
+    json_list,
+    pack_ids,
+    quoting,
+    readable,
+    text_of,
+    unpack_ids,
+)
 from recollect.stores.sqlite.sessions import known_session, session_number
 from recollect.stores.sqlite.tombstones import tombstoned, unquotable
 from recollect.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
@@ -56,7 +64,7 @@ _NAMED: Final = ("system", "tools", "rest", "edits", "report")
 def add_pieces(db: Database, pieces: Sequence[LedgerPiece], tombstones: set[str]) -> None:
     """Keep pieces, but none that quote what was forgotten, or were forgotten themselves."""
     rows = [
-        (piece.hash, piece.kind, int(piece.exact), pack_ids(piece.about), piece.body)
+        (piece.hash, piece.kind, int(piece.exact), pack_ids(piece.about), pack_body(piece.body))
         for piece in pieces
         if piece.hash not in tombstones and tombstones.isdisjoint(piece.about)
     ]
@@ -72,7 +80,8 @@ def add_turns(db: Database, turns: Sequence[TurnRecord], *, but_of: str | None) 
         head = {name: getattr(turn, name) for name in ("format", "model", *_NAMED)}
         if turn.outcomes:
             head["outcomes"] = "".join(turn.outcomes)
-        packed = json.dumps({name: value for name, value in head.items() if value is not None})
+        written = json.dumps({name: value for name, value in head.items() if value is not None})
+        packed = pack_body(written.encode())
         session = session_number(db, turn.session)
         rows = pack_ids(turn.rows) or b""
         db.run(_ADD_TURN, (session, turn.number, turn.at, turn.kept_rows, packed, rows))
@@ -106,7 +115,13 @@ def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash,
 def _piece(row: Row) -> LedgerPiece:
     hash_, kind, exact, about, body = row
     quoted = tuple(map(MessageId, unpack_ids(about)))
-    return LedgerPiece(hash=PieceHash(hash_), kind=kind, body=body, about=quoted, exact=bool(exact))
+    return LedgerPiece(
+        hash=PieceHash(hash_),
+        kind=kind,
+        body=unpack_body(body),
+        about=quoted,
+        exact=bool(exact),
+    )
 
 
 def expire(db: Database, *, before: float) -> int:
@@ -186,9 +201,16 @@ def forget_text_in_pieces(db: Database, text: SoughtText) -> set[str]:
     """Drop the pieces whose body holds a text; one at a time, for they may be many and long."""
     hashes = [hash_ for (hash_,) in db.rows("SELECT hash FROM piece")]
     body = "SELECT body FROM piece WHERE hash = ?"
-    gone = {hash_ for hash_ in hashes if text.stands_in(db.value(body, (hash_,)))}
+    gone = {hash_ for hash_ in hashes if _holds(db.value(body, (hash_,)), text)}
     drop_pieces(db, gone)
     return gone
+
+
+def _holds(stored: bytes, text: SoughtText) -> bool:
+    try:
+        return text.stands_in(unpack_body(stored))
+    except ValueError:  # nobody can read it
+        return False
 
 
 def _ids(packed: bytes | str | None) -> list[str]:
@@ -198,9 +220,15 @@ def _ids(packed: bytes | str | None) -> list[str]:
         return []
 
 
-def _named_by(head: str) -> list[str]:
+def _head(stored: str | bytes) -> dict[str, Any]:
+    """What a turn's head says; earlier versions kept it as a text."""
+    head: dict[str, Any] = json.loads(stored if isinstance(stored, str) else unpack_body(stored))
+    return head
+
+
+def _named_by(head: str | bytes) -> list[str]:
     try:
-        row = json.loads(head)
+        row = _head(head)
         return [*[row[name] for name in _NAMED if name in row], *_outcomes(row)]
     except (ValueError, TypeError):
         return []
@@ -215,7 +243,7 @@ def _outcomes(head: Mapping[str, Any]) -> tuple[PieceHash, ...]:
 
 def _record(session: str, row: tuple[Any, ...]) -> TurnRecord:
     number, at, kept, head, rows = row
-    stored_row = json.loads(head)
+    stored_row = _head(head)
     stored_row["outcomes"] = _outcomes(stored_row)
     return TurnRecord(
         session=session,

@@ -205,5 +205,8 @@ _TABLES: Final = (
     "CREATE INDEX gone_message ON gone_segment (message_id)",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_TABLES,)
+_PACKED_BODIES: Final[tuple[str, ...]] = ()
+"""Pieces may be packed, and vectors be in 16 bits: both are told from what version 1 wrote, which
+could not read them."""
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_TABLES, _PACKED_BODIES)
 """What leads from version n to n + 1, in order; version 0 is an empty file."""

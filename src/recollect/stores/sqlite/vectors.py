@@ -36,6 +36,7 @@ _BLOCK_BYTES: Final = 512 << 10
 _SMALL_SHARE: Final = 16
 _JOIN_FROM: Final = 16
 FLOAT_BYTES: Final = 4
+HALF_BYTES: Final = 2
 _NOBODY: Final = -1
 # What float32 makes of a vector of length one; others are scaled when they are compared.
 _UNIT_MARGIN: Final = 2e-6
@@ -156,7 +157,7 @@ def _put_blocks(db: Database, embedder: int, passages: Numbers, numbers: Floats)
         lengths = np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64))
         unit = bool(np.all(np.abs(lengths - 1.0) < _UNIT_MARGIN))
         block = db.value(_NEXT_BLOCK, (embedder,))
-        row = (embedder, block, len(some), unit, some.tobytes(), values.tobytes())
+        row = (embedder, block, len(some), unit, some.tobytes(), _pack(values))
         db.run(_PUT_BLOCK, row)
 
 
@@ -178,7 +179,22 @@ def _read_block(db: Database, embedder: int, block: int, dimensions: int) -> tup
     """The passages of a block, and their vectors."""
     packed, numbers = db.row(_BLOCK, (embedder, block))
     passages = np.frombuffer(packed, dtype="<i8")
-    return passages, np.frombuffer(numbers, dtype="<f4").reshape(len(passages), dimensions)
+    return passages, _unpack(numbers, len(passages), dimensions)
+
+
+def _pack(values: Floats) -> bytes:
+    """Vectors as bytes: in 16 bits a number if they hold it exactly, as they do what was rounded
+    where it was made, else in 32."""
+    with np.errstate(over="ignore"):
+        halves = values.astype("<f2")
+    return halves.tobytes() if np.array_equal(halves.astype("<f4"), values) else values.tobytes()
+
+
+def _unpack(numbers: bytes, count: int, dimensions: int) -> Floats:
+    """What `_pack` made of so many vectors."""
+    kind = "<f2" if len(numbers) == HALF_BYTES * count * dimensions else "<f4"
+    values = np.frombuffer(numbers, dtype=kind).reshape(count, dimensions)
+    return values.astype("<f4", copy=False)
 
 
 def remove_vectors(db: Database, passages: Iterable[int]) -> int:
@@ -288,7 +304,7 @@ class Matrix:
         """Add a block; there must be room for it."""
         held = np.frombuffer(passages, dtype="<i8")
         start, stop = self.rows, self.rows + len(held)
-        values = np.frombuffer(numbers, dtype="<f4").reshape(len(held), self.dimensions)
+        values = _unpack(numbers, len(held), self.dimensions)
         self._values[start:stop] = values
         self._passages[start:stop] = held
         self._scales[start:stop] = 1.0 if unit else _scales_of(values)
