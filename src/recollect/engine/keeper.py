@@ -26,6 +26,7 @@ from recollect.formats.stored_records import StateWriter, join_state
 from recollect.ports import Embedder, Store
 from recollect.rules.identity import ROOT, chain, identify, segment_id
 from recollect.rules.message_redaction import TextMask
+from recollect.rules.redaction import JudgedTexts
 from recollect.rules.tokens import Weigher
 from recollect.telemetry import empty_context, measured
 from recollect.turn.ingest import IngestResult, earlier_calls, ingest
@@ -91,6 +92,7 @@ class ArchiveState:
     """Messages that the store refused because they were forgotten: nothing quotes them again."""
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
     """What was masked in the session, for where it is repeated without its label. Never stored."""
+    judged: JudgedTexts = field(default_factory=JudgedTexts, repr=False)
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     """The path as it was last written."""
     writer: StateWriter = field(default_factory=StateWriter, repr=False)
@@ -440,7 +442,7 @@ class SessionKeeper:
                     await keeping.awaited.wait()
         recorded = await self._recorded(request, report, keeping, now, as_it_came=as_it_came)
         chores = self._chores(now)
-        left = any(edit.stage == "trim" and edit.turn == state.turn for edit in state.edits)
+        left = any(edit.stage == "trim" for edit in report.new_edits)
         batch = Batch(
             at=now,
             session=session_write(
@@ -503,7 +505,7 @@ class SessionKeeper:
                 request,
                 report,
                 last,
-                TextMask(self._settings.redaction, keeping.secrets),
+                TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged),
                 at=now,
                 as_it_came=as_it_came,
                 forgotten=frozenset(keeping.forgotten),
@@ -561,7 +563,7 @@ class SessionKeeper:
     async def _learn_secrets(self, known: Sequence[Entry], keeping: ArchiveState) -> None:
         """What these messages give away is masked in those that follow. They were written by
         another process, so nothing else of this one reads them before it writes."""
-        mask = TextMask(self._settings.redaction, keeping.secrets)
+        mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
 
         def read() -> None:
             for entry in known:
@@ -595,6 +597,7 @@ class SessionKeeper:
                 tool_names=names,
                 fetched=fetched,
                 secrets=keeping.secrets,
+                judged=keeping.judged,
             )
 
         return await self._off_loop(sum(len(entry.raw) for entry in chunk), work)

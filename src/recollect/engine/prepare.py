@@ -23,7 +23,7 @@ from recollect.rules.tokens import MESSAGE_TOKENS
 from recollect.search.identifiers import identifiers_in
 from recollect.turn.align import Alignment, ReadResult, align, enter, read
 from recollect.turn.apply import Applied, extend
-from recollect.turn.draft import Draft, RecallResult, TurnInput, is_block, without_blocks
+from recollect.turn.draft import Draft, RecallResult, TurnInput, without_blocks
 from recollect.turn.inject import InjectResult, inject
 from recollect.turn.query import (
     QueryResult,
@@ -454,7 +454,7 @@ def _recall_reasons(recalled: Recalled) -> tuple[Reason, ...]:
 def _has_its_block(draft: Draft) -> bool:
     """Whether a block stands that was recalled since the newest user message."""
     recent = newest_exchange(draft.entries)
-    return any(is_block(edit) and edit.anchor in recent for edit in draft.edits)
+    return any(block.anchor in recent for block in draft.blocks())
 
 
 def _was_asked(draft: Draft) -> bool:

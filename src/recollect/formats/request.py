@@ -110,7 +110,10 @@ def frame_of(request: Request, *, as_it_came: bool) -> bytes:
     spans = (
         object_spans(request.body)
         if request.body is not None
-        else {key: encode(value) for key, value in request.origin.items()}
+        else {
+            key: b"" if key == request.field else encode(value)  # a mark takes its place
+            for key, value in request.origin.items()
+        }
     )
     marks = _marks(request, spans)
     positions = None if request.body is None else value_positions(request.body, spans)

@@ -19,7 +19,15 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 import msgspec
 
 from recollect.config.settings import Redaction
-from recollect.rules.redaction import MOST_KNOWN_SECRETS, RedactedSpan, redact, secrets_in, spliced
+from recollect.rules.redaction import (
+    MOST_KNOWN_SECRETS,
+    JudgedTexts,
+    RedactedSpan,
+    find_known,
+    redact,
+    secrets_in,
+    spliced,
+)
 from recollect.rules.text import segment_text
 from recollect.values.history import Entry
 from recollect.values.message import Image, Message, Other, Part, Text, Thinking, ToolCall
@@ -29,10 +37,15 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
 )
+_ESCAPE_CHARS = 32
+"""An escape is shorter; so much before a place is read to find one that reaches over it."""
 # Images and files: nothing in them is a secret by its shape, but chance makes it look so.
 _BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={0,2}")
 _BESIDE = re.compile(r"[\s=:]")  # between a secret and what gives it away
 _BY_NAME = "assigned-"
+_SPACE = re.compile(" ")
+_LONG_STRING_CHARS = 32_768
+_EDGE_CHARS = 1_024
 _LEAST_STRING_CHARS = 4  # of a password whose name says so; by itself a secret has eight
 _MOST_PASSES = 4
 _SPACE_ESCAPES = re.compile(r"(\\+)([nrt])")
@@ -52,13 +65,17 @@ def redact_json(
 
 
 def redact_json_text(
-    text: str, *, pii: bool = False, known: Collection[str] = ()
+    text: str,
+    *,
+    pii: bool = False,
+    known: Collection[str] = (),
+    judged: JudgedTexts | None = None,
 ) -> tuple[str, dict[str, None]]:
     """As `redact_json`, for text; and the masked secrets that are known by themselves."""
     judge = _json_spans if _is_json(text.encode("utf-8", "surrogatepass")) else _text_spans
     looked_for = dict.fromkeys(known)
     for _ in range(_MOST_PASSES):  # a mask changes what stands beside its neighbours
-        spans = judge(text, pii=pii, known=looked_for)
+        spans = judge(text, pii=pii, known=looked_for, judged=judged)
         if not spans:
             break
         looked_for.update(secrets_in(text, spans))
@@ -77,8 +94,10 @@ def _is_json(raw: bytes) -> bool:
     return True
 
 
-def _text_spans(text: str, *, pii: bool, known: Collection[str]) -> list[RedactedSpan]:
-    return list(redact(text, pii=pii, known=known).spans)
+def _text_spans(
+    text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
+) -> list[RedactedSpan]:
+    return list(redact(text, pii=pii, known=known, judged=judged).spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +114,16 @@ def _as_space(escape: re.Match[str]) -> str:
     return " " * len(escape[1]) + ("\t" if escape[2] == "t" else "\n")
 
 
-def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[RedactedSpan]:
+def _json_spans(
+    text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
+) -> list[RedactedSpan]:
     """What to mask in the text, each span inside one string and between its escapes."""
-    in_place = redact(_SPACE_ESCAPES.sub(_as_space, text), pii=pii, known=known).spans
+    strings = list(_strings(text))
+    in_place = _in_place_spans(text, strings, pii=pii, known=known)
     ends = [span.end for span in in_place]
     spans: list[RedactedSpan] = []
     read: dict[str, Sequence[RedactedSpan]] = {}  # a report says the same of many messages
-    for string in _strings(text):
+    for string in strings:
         beside = bisect_right(ends, string.start)
         own: list[RedactedSpan] = []
         is_data = _BASE64.fullmatch(string.written) is not None
@@ -111,11 +133,48 @@ def _json_spans(text: str, *, pii: bool, known: Collection[str]) -> list[Redacte
             beside += 1
         if not is_data:
             if string.written not in read:
-                read[string.written] = _decoded_spans(string.written, pii=pii)
+                read[string.written] = _decoded_spans(string.written, pii=pii, judged=judged)
             at = string.start
             own += [_moved(span, span.start + at, span.end + at) for span in read[string.written]]
         spans += _merged(own)
     return spans
+
+
+def _in_place_spans(
+    text: str, strings: Sequence[_String], *, pii: bool, known: Collection[str]
+) -> list[RedactedSpan]:
+    """What is found in the text as it stands.
+
+    Of a very long string only both ends: what stands beside it says nothing of the rest, which is
+    judged by itself when it is decoded. Known secrets are looked for in all of it.
+    """
+    spans: list[RedactedSpan] = []
+    done = 0
+    for string in strings:
+        if string.end - string.start > _LONG_STRING_CHARS:
+            begin = _next_space(text, string.start + _EDGE_CHARS)
+            end = _next_space(text, string.end - 2 * _EDGE_CHARS)
+            spans += _judged_in_place(text, done, begin, pii=pii, known=known)
+            spans += [
+                _moved(s, s.start + begin, s.end + begin)
+                for s in find_known(text[begin:end], known)
+            ]
+            done = end
+    return spans + _judged_in_place(text, done, len(text), pii=pii, known=known)
+
+
+def _judged_in_place(
+    text: str, start: int, end: int, *, pii: bool, known: Collection[str]
+) -> list[RedactedSpan]:
+    stretch = _SPACE_ESCAPES.sub(_as_space, text[start:end])
+    spans = redact(stretch, pii=pii, known=known).spans
+    return [_moved(span, span.start + start, span.end + start) for span in spans]
+
+
+def _next_space(text: str, at: int) -> int:
+    """The next white space, if it is near: a cut there parts no word."""
+    found = _SPACE.search(text, at, at + _EDGE_CHARS)
+    return at if found is None else found.start()
 
 
 def _strings(text: str) -> Iterator[_String]:
@@ -129,23 +188,34 @@ def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
     """The part of a span inside the string, widened to whole escapes."""
     start, end = max(span.start, string.start), min(span.end, string.end)
     if "\\" in string.written:
-        for escape in _ESCAPE.finditer(string.written):
-            first, last = string.start + escape.start(), string.start + escape.end()
-            if first >= end:
-                break
-            start = first if first < start < last else start
-            end = last if first < end < last else end
+        first = _escape_over(string.written, start - string.start)
+        last = _escape_over(string.written, end - string.start)
+        start = start if first is None else string.start + first.start()
+        end = end if last is None else string.start + last.end()
     return replace(span, start=start, end=end)
 
 
-def _decoded_spans(written: str, *, pii: bool) -> Sequence[RedactedSpan]:
+def _escape_over(written: str, at: int) -> re.Match[str] | None:
+    """The escape that reaches over a place, from before it to behind it."""
+    begin = max(0, at - _ESCAPE_CHARS)
+    while begin > 0 and written[begin - 1] == "\\":  # where a run of them begins, none is open
+        begin -= 1
+    for escape in _ESCAPE.finditer(written, begin):
+        if escape.end() > at:
+            return escape if escape.start() < at else None
+    return None
+
+
+def _decoded_spans(
+    written: str, *, pii: bool, judged: JudgedTexts | None
+) -> Sequence[RedactedSpan]:
     """What a string holds when it is read by itself, as places in what is written."""
     if "\\" not in written:
         if _BESIDE.search(written) is None:
             return ()  # a word alone is read the same where a text begins with it
-        return redact(written, pii=pii).spans
+        return redact(written, pii=pii, judged=judged).spans
     decoded, _ = scanstring(f'{written}"', 0, False)
-    spans = redact(decoded, pii=pii).spans
+    spans = redact(decoded, pii=pii, judged=judged).spans
     if not spans:
         return ()
     shifts = _shifts(written)
@@ -201,12 +271,14 @@ class TextMask:
     """The newest of them, as far as they are known by themselves. Threads share it."""
     masked: int = 0
     """How many stretches of texts were masked."""
+    judged: JudgedTexts | None = field(default=None, repr=False)
+    """Texts that were judged before; those of one session."""
 
     def text(self, text: str) -> str:
         """The text as it may be kept."""
         if not self.settings.enabled or not text:
             return text
-        done = redact(text, pii=self.settings.pii, known=tuple(self.secrets))
+        done = redact(text, pii=self.settings.pii, known=tuple(self.secrets), judged=self.judged)
         if done.spans:
             self.masked += len(done.spans)
             self._remember(secrets_in(text, done.spans))
@@ -216,7 +288,9 @@ class TextMask:
         """JSON as it may be kept; what is none is taken for text."""
         if not self.settings.enabled or not text:
             return text
-        changed, found = redact_json_text(text, pii=self.settings.pii, known=tuple(self.secrets))
+        changed, found = redact_json_text(
+            text, pii=self.settings.pii, known=tuple(self.secrets), judged=self.judged
+        )
         self._remember(found)
         return changed
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from recollect.rules.secret_commands import find_by_grammar
@@ -109,14 +111,22 @@ class Redacted:
     spans: tuple[RedactedSpan, ...] = ()
 
 
-def redact(text: str, *, pii: bool = False, known: Collection[str] = ()) -> Redacted:
+def redact(
+    text: str,
+    *,
+    pii: bool = False,
+    known: Collection[str] = (),
+    judged: JudgedTexts | None = None,
+) -> Redacted:
     """Mask every secret in the text; with `pii` also e-mail, phone and card numbers.
 
     `known` are secrets that were masked elsewhere (`told_apart`): they are masked by themselves.
+    `judged` knows texts that were judged before; only speed depends on it.
     """
     if len(text) < _LEAST_SECRET_CHARS:
         return Redacted(text=text)
-    matches = [candidate for candidate in _find(text, pii=pii) if candidate.end > candidate.start]
+    found = _matches(text, pii=pii) if judged is None else judged.find(text, pii=pii)
+    matches = list(found)
     if MASK_OPENING in text:
         matches = _away_from_masks(text, matches)
     if matches or known:
@@ -188,6 +198,11 @@ def _again(text: str, values: Iterable[str], matches: list[SecretMatch]) -> list
     return more
 
 
+def find_known(text: str, known: Collection[str]) -> list[RedactedSpan]:
+    """Where secrets that were masked elsewhere stand in the text, in order."""
+    return _merge(_again(text, dict.fromkeys(known), [])) if known else []
+
+
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """Whether these characters are a word of their own, and no part of a longer one."""
     if text[end : end + 1].isalnum() and text[end - 1].isalnum():
@@ -195,6 +210,39 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
     if not (text[start - 1 : start].isalnum() and text[start].isalnum()):
         return True
     return _ENDED.search(text, max(0, start - _MOST_ENDED_CHARS), start) is not None
+
+
+_LEAST_REMEMBERED_CHARS = 128
+_MOST_REMEMBERED = 256
+
+
+class JudgedTexts:
+    """What the rules found in the last texts of a session, by the hash of each; no text is kept.
+
+    A message is judged when it is archived, and again when the request that holds it is recorded.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, tuple[SecretMatch, ...]] = {}
+
+    def find(self, text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
+        """What the rules find in a text."""
+        if len(text) < _LEAST_REMEMBERED_CHARS:
+            return _matches(text, pii=pii)
+        raw, person = text.encode("utf-8", "surrogatepass"), b"pii" if pii else b""
+        name = blake2b(raw, digest_size=16, person=person).digest()
+        found = self._found.pop(name, None)
+        if found is None:
+            found = _matches(text, pii=pii)
+        self._found[name] = found  # as the newest
+        if len(self._found) > _MOST_REMEMBERED:
+            with suppress(KeyError, RuntimeError):  # another thread was first
+                del self._found[next(iter(self._found))]
+        return found
+
+
+def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
+    return tuple([found for found in _find(text, pii=pii) if found.end > found.start])
 
 
 def _find(text: str, *, pii: bool) -> Iterator[SecretMatch]:

@@ -362,9 +362,9 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
     standing = _Standing()
     gone: list[Edit] = []
     for edit in edits:
-        if edit.anchor is not None and edit.anchor not in known:
+        if edit.anchor not in known and edit.anchor is not None:
             gone.append(edit)
-        elif isinstance(edit, LeaveOut):
+        elif isinstance(edit, LeaveOut):  # most of them
             if edit.part is None:
                 standing.out[edit.anchor] = edit
             else:

@@ -217,7 +217,8 @@ class Draft:
 
     def blocks(self) -> list[Insert]:
         """The recalled blocks among the edits."""
-        return [edit for edit in self.edits if isinstance(edit, Insert) and is_block(edit)]
+        inserted = [edit for edit in self.edits if type(edit) is Insert]
+        return [edit for edit in inserted if is_block(edit)]
 
     def quoted(self) -> set[str]:
         """The passages that recalled blocks of the view quote."""

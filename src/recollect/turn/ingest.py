@@ -21,6 +21,7 @@ from recollect.config.settings import Redaction as RedactionSettings
 from recollect.rules.identity import segment_id
 from recollect.rules.message_redaction import TextMask
 from recollect.rules.noise import is_noise, reminder_spans, strip_channel_prefix
+from recollect.rules.redaction import JudgedTexts
 from recollect.rules.secret_values import MASK_OPENING
 from recollect.rules.text import (
     ERROR_MARK,
@@ -187,6 +188,7 @@ def ingest(
     tool_names: Mapping[CallId, str] | None = None,
     fetched: Collection[CallId] = (),
     secrets: dict[str, None] | None = None,
+    judged: JudgedTexts | None = None,
 ) -> IngestResult:
     """What to write for these messages of a session.
 
@@ -195,13 +197,14 @@ def ingest(
     where the call is not among the entries, and `fetched` which of those calls fetch from
     elsewhere (`rules.trust.fetched_calls`). `secrets` are those that were masked in the session
     before, and afterwards those of these messages too: they are masked where they stand alone.
+    `judged` are texts of the session that were judged before; only speed depends on it.
     """
     names = {**(tool_names or {}), **called_tools(entries)}
     called = fetched_calls(part for entry in entries for part in entry.parts)
     outside = called | frozenset(fetched)
     segments: list[NewSegment] = []
     skipped: list[EntryKey] = []
-    mask = TextMask(redaction, {} if secrets is None else secrets)
+    mask = TextMask(redaction, {} if secrets is None else secrets, judged=judged)
     for entry in entries:
         written = segment_text(entry.message, names)
         if written.only_recalled:
@@ -244,7 +247,9 @@ def _of_masked_parts(
     """
     if _is_plain(message.parts):
         return written
-    masked = segment_text(TextMask(mask.settings, mask.secrets).message(message), names)
+    masked = segment_text(
+        TextMask(mask.settings, mask.secrets, judged=mask.judged).message(message), names
+    )
     mask.masked += max(0, masked.text.count(MASK_OPENING) - written.text.count(MASK_OPENING))
     return masked
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from recollect.values.message import CallId, EntryKey, MessageId
 from recollect.values.reason import Reason
@@ -146,6 +146,9 @@ class Cut:
 Edit: TypeAlias = LeaveOut | Shorten | Insert | Cut
 
 
+_AT_ONCE: Final = 256
+
+
 def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, ...]:
     """Those edits that are not among the others.
 
@@ -153,13 +156,25 @@ def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, 
     """
     if edits is others:
         return ()
-    same = set(map(id, others))
-    new = [edit for edit in edits if id(edit) not in same]
+    shared = _shared(edits, others)
+    same = set(map(id, others[shared:]))
+    new = [edit for edit in edits[shared:] if id(edit) not in same]
     if not new:
         return ()
     anchors = {edit.anchor for edit in new}
     known = {edit for edit in others if edit.anchor in anchors}
     return tuple([edit for edit in new if edit not in known])
+
+
+def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
+    """How many edits from the start are the same, about; slices are compared at once."""
+    shared = 0
+    while shared < len(edits):
+        some = edits[shared : shared + _AT_ONCE]
+        if some != others[shared : shared + _AT_ONCE]:
+            break
+        shared += len(some)
+    return shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

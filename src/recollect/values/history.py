@@ -272,7 +272,8 @@ def requests_of(state: SessionState) -> int:
 
 def newest_cut(edits: Sequence[Edit]) -> Cut | None:
     """The cut that stands; older ones lie behind it."""
-    return next((edit for edit in reversed(edits) if isinstance(edit, Cut)), None)
+    cuts = [edit for edit in edits if type(edit) is Cut]
+    return cuts[-1] if cuts else None
 
 
 def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[EntryKey]:

@@ -1,0 +1,64 @@
+"""Secrets in very long strings of JSON, and texts that are judged a second time."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from recollect.config.settings import Redaction
+from recollect.rules.message_redaction import TextMask, redact_json
+from recollect.rules.redaction import JudgedTexts, redact
+from recollect_bench.redaction_data import load_kinds
+
+FILLER = "The crane moves cargo over the quay while the tide comes in.\n" * 700
+ALONE = "hQ7zP4mT9wK2xV8nB3"
+
+
+def test_a_secret_in_the_middle_of_a_long_string_is_masked_as_in_its_own_text() -> None:
+    """Counts only; every sixth kind, spelled with the escapes that JSON needs."""
+    kinds = [kind for kind in load_kinds("tune") if not kind.lookalike][::6]
+    missed = 0
+    for kind in kinds:
+        text, secrets = kind.fill(1)
+        alone = redact(text).text
+        raw = json.dumps({"content": f"{FILLER}\n\n{text}\n\n{FILLER}"}).encode()
+        masked = json.loads(redact_json(raw)[0])["content"]
+        missed += any(one in masked for one in secrets if one not in alone)
+    assert len(kinds) > 20
+    assert missed == 0
+
+
+def test_a_secret_beside_its_name_in_a_long_object_is_masked() -> None:
+    raw = json.dumps({"log": FILLER, "db_password": ALONE, "more": FILLER}).encode()
+    assert ALONE.encode() not in redact_json(raw)[0]
+    named = json.dumps({"api_key": f"{ALONE} {FILLER}"}).encode()
+    assert ALONE.encode() not in redact_json(named)[0]
+
+
+def test_a_known_secret_is_masked_in_the_middle_of_a_long_string() -> None:
+    raw = json.dumps({"content": f"{FILLER} try {ALONE} there {FILLER}"}).encode()
+    assert ALONE.encode() in redact_json(raw)[0]
+    assert ALONE.encode() not in redact_json(raw, known=[ALONE])[0]
+
+
+def test_texts_that_were_judged_before_are_masked_alike_and_sooner() -> None:
+    text = FILLER * 4 + f"export API_TOKEN={ALONE}q1\n" + FILLER
+    judged = JudgedTexts()
+    first = TextMask(Redaction(), judged=judged).text(text)
+    begun = time.process_time()
+    second = TextMask(Redaction(), judged=judged).text(text)
+    again = time.process_time() - begun
+    begun = time.process_time()
+    assert first == second == redact(text).text
+    assert again < 0.5 * (time.process_time() - begun)
+    assert ALONE not in repr(judged.__dict__)
+
+
+def test_masks_among_many_escapes_take_linear_time() -> None:
+    def seconds(lines: int) -> float:
+        raw = json.dumps({"content": 'say "x"\n' * lines + f'API_TOKEN="{ALONE}"\n' * 40}).encode()
+        begun = time.process_time()
+        redact_json(raw)
+        return time.process_time() - begun
+
+    assert seconds(16_000) < 16 * max(seconds(2_000), 0.02)
