@@ -47,6 +47,10 @@ service-faults *ARGS:
 service-soak *ARGS:
     python -m tests.harness.service_faults.soak {{ARGS}}
 
+# Sessions of 3,000 turns at 16k and 64k: nothing over the limit or lost, and bounds on disk, CPU and memory
+long-session *ARGS:
+    python -m tests.harness.long_session {{ARGS}}
+
 # Processes and servers killed, stopped and taken away at full size; non-zero on any loss
 crash *ARGS:
     python -m tests.harness.crash {{ARGS}}
