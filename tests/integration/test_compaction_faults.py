@@ -328,7 +328,7 @@ def test_a_provider_whose_window_is_smaller_is_given_less(
     async def run(server: ModelServer) -> None:
         talk = Talk(long_questions=True)
         model = over_http(server, wire)
-        async with opened(tmp_path / "m.db", model) as memory:
+        async with opened(tmp_path / "m.db", model, recall__standing_tokens=0) as memory:
             context = sound(await filled(memory, talk))
             done = context.compaction
             assert done is not None

@@ -274,6 +274,31 @@ def test_a_full_view_makes_room_for_what_is_asked(
     assert report.tokens_after <= report.limit_tokens
 
 
+def test_a_value_that_was_corrected_is_marked_where_it_is_quoted(tmp_path: Path) -> None:
+    old, new = (
+        "The API port is 8000, behind the proxy.",
+        "Correction: the API port is 9000, not 8000.",
+    )
+    work = "sweep the quay, coil the ropes and write down how many barges lie there, " * 12
+    settings = {"recall.embedder": "none", "recall.standing_tokens": 0}
+
+    async def run() -> Context:
+        async with open_memory(
+            store=tmp_path / "m.db", settings=settings, window_tokens=6_000
+        ) as memory:
+            held = ["We look after a harbour.", "fine", old, "noted", new, "noted"]
+            for number in range(24):
+                held += [f"round {number}: {work}", "done"]
+                await memory.prepare("s", said(*held[:-1]))
+            await memory.settle(20.0, jobs=True)
+            return await memory.prepare("s", said(*held, "which API port is it?"))
+
+    context = asyncio.run(run())
+    (block,) = [edit.text for edit in context.edits if isinstance(edit, Insert)]
+    assert f"{old} [replaced since: the API port is 9000, not 8000.]" in block
+    assert f"{new} [" not in block
+
+
 def test_an_encrypted_memory_caches_no_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,8 @@ def test_rules_stand_before_work_that_was_asked_for(tmp_path: Path) -> None:
         "Update: the port of the ledger is 8471.",
         "In reports to me give temperatures in Celsius.",
         "The gateway token of the buoys rotates on Mondays.",
+        "I don't eat fish.",
+        "I'm vegetarian.",
     ],
 )
 def test_rules_stand_however_they_are_worded(tmp_path: Path, text: str) -> None:

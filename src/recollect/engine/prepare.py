@@ -34,7 +34,7 @@ from recollect.turn.query import (
     spoken_text,
     uses_tools,
 )
-from recollect.turn.standing_block import StandResult, stand, standing_tokens
+from recollect.turn.standing_block import StandResult, stand
 from recollect.values.compaction import CompactionResult
 from recollect.values.edit import Edit, Insert, edits_only_in
 from recollect.values.history import SessionState, View, newest_cut
@@ -343,9 +343,9 @@ async def _with_standing_block(
     draft: Draft, recaller: Recaller | None, boundary: Boundary
 ) -> Draft:
     """Make the standing block anew, of what is left out of the view as it is now."""
-    given, recall = draft.given, draft.given.settings.recall
-    tokens = standing_tokens(recall, given.limits.window_tokens)
-    if not tokens or not recall.enabled:
+    given = draft.given
+    tokens = given.limits.standing_tokens
+    if not tokens:
         return draft
     rest = tuple(e for e in draft.edits if not (isinstance(e, Insert) and e.stage == "stand"))
     if len(rest) < len(draft.edits):
@@ -365,7 +365,7 @@ async def _with_standing_block(
             lambda: recaller.standing(given.session),
             unchanged=(),
             reason=lambda facts: Reason(Cause.STANDING_FOUND, facts=len(facts)),
-            seconds=recall.deadline_seconds,
+            seconds=given.settings.recall.deadline_seconds,
         )
         facts = tuple(fact for fact in found if seen.isdisjoint(fact.message_ids))
     made = await boundary.run(

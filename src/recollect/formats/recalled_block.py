@@ -92,6 +92,8 @@ def passage_line(passage: RecalledPassage) -> str:
     marks = " ".join([named[0], *(f"({name})" for name in named[1:])]) if named else ""
     # lines of a message stand back from the block's own, which they could be taken for
     text = "\n ".join(passage.text.splitlines())
+    if passage.replaced_by:
+        text += f" [replaced since: {' '.join(passage.replaced_by.split())}]"
     return contained(f"{marks}: {text}" if marks else text)
 
 

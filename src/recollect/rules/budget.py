@@ -34,7 +34,10 @@ the settings do not say otherwise."""
 FLUSH_SHARE = 20
 """The soft threshold is at most a twentieth of the window."""
 KEEP_SHARE = 0.4
-"""What is kept word for word is at most this share of what the reserve leaves."""
+"""What a compaction keeps is at most this share of what the reserve leaves: recent messages word
+for word, and the standing block."""
+STANDING_SHARE = 10
+"""The standing block is at most a tenth of the window."""
 
 _WINDOWS: tuple[tuple[str, int], ...] = (
     # Published input windows by the beginning of a model's name; the longest match counts.
@@ -78,6 +81,8 @@ class WindowLimits:
     block_tokens: int
     blocks_tokens: int
     """What all blocks of a view may take together."""
+    standing_tokens: int
+    """What the standing block may take."""
     keep_recent_tokens: int
     flush_tokens: int
     """From here on a flush is due."""
@@ -130,6 +135,9 @@ def limits_of(
     blocks = settings.recall.blocks_tokens
     if blocks is None:
         blocks = min(int(BLOCKS_CAP * talk_cap), window_tokens // BLOCKS_SHARE)
+    standing = min(settings.recall.standing_tokens, window_tokens // STANDING_SHARE)
+    if not settings.recall.enabled:
+        standing = 0
     available = window_tokens - reserve
     limit = available - hard_cap if settings.turn.trim_first else available
     compact_at = available
@@ -149,7 +157,10 @@ def limits_of(
         talk_cap_tokens=talk_cap,
         block_tokens=min(settings.recall.block_tokens, hard_cap),
         blocks_tokens=max(talk_cap, blocks),
-        keep_recent_tokens=min(compaction.keep_recent_tokens, int(available * KEEP_SHARE)),
+        standing_tokens=standing,
+        keep_recent_tokens=min(
+            compaction.keep_recent_tokens, max(0, int(available * KEEP_SHARE) - standing)
+        ),
         flush_tokens=flush_at,
         compact_tokens=compact_at,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from recollect.search.bm25 import inverse_document_frequency
 from recollect.search.calibrate import THRESHOLD, Certainty, calibrate
@@ -29,6 +29,7 @@ from recollect.search.question import (
     wants_list,
 )
 from recollect.search.tokenize import tokenize
+from recollect.turn.standing_block import only_states
 from recollect.values.reason import Cause, Reason
 from recollect.values.recall import (
     AskedVector,
@@ -60,6 +61,13 @@ class Opening:
     has to hold, unless they are most of what it is about."""
 
 
+class _Worth(NamedTuple):
+    """What a word of a question is worth, and whether memory has ever seen it."""
+
+    worth: float
+    known: bool
+
+
 _QUESTION: Final = Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1)
 OPENINGS: Final[Mapping[Asks, Opening]] = {
     "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
@@ -73,6 +81,8 @@ where memory surely holds more on it than the view (docs/gate.md)."""
 MOST_OF_IT: Final = 0.48
 """Of the worth of the words that a question is about: a passage with so much of it need not hold
 several of them."""
+LIKELY: Final = 0.5
+"""The certainty from which on words that memory has never seen do not count against a passage."""
 NEARLY_ALL: Final = 0.8
 """Of that worth, what a passage of the view has to hold to be taken for an answer."""
 RARE_SHARE: Final = 0.005
@@ -98,47 +108,49 @@ def gate(
     """Whether to recall, and why.
 
     `candidates` are what the view does not show, `shown` what it does; `least` replaces the
-    calibrated threshold.
+    calibrated threshold. Where tools are used, work is done by what the user stated, not by what
+    was printed or done the last time.
     """
     shown = [candidate for candidate in shown if not _asks_only(request, question, candidate)]
     if not candidates.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
-    among_tools = request.uses_tools or any(
-        candidate.tool is not None for candidate in candidates.passages
-    )
-    opening = _opening(request, question, among_tools=among_tools)
+    everything, among_tools = candidates, is_among_tools(request, candidates)
+    is_work = wants_statements(question, among_tools=among_tools)
+    if is_work:
+        candidates = of_the_user(candidates)
+        shown = [candidate for candidate in shown if is_the_users(candidate)]
+    newest = request.newest or question.text
+    opening = _opening(newest, question, among_tools=among_tools)
+    worths = _worths(request, question, candidates)
+    shown = _still_holding(shown, candidates, worths)
     certainty = calibrate(question, candidates, vectors, shown=shown)
     if vectors and among_tools and question.asks != "other":
         certainty = _surer(certainty, calibrate(question, candidates, (), shown=shown))
     threshold = max(opening.certainty, 0.0 if among_tools else THRESHOLD)
     if least is not None:
         threshold = least
-    says_enough = request.gated and _says_enough(question, candidates, opening.words)
+    reason = Reason(Cause.CERTAIN, certainty=certainty.probability, threshold=threshold)
+    lost: Mapping[str, str] = {}
     closed = None
-    if request.gated:
-        ahead, worths = opening.ahead, _worths(request, question, candidates)
+    if not request.gated:
+        reason = Reason(Cause.ASKED_FOR)
+    else:
+        says_enough = _says_enough(question, candidates, opening.words)
+        ahead = opening.ahead
         if opening.told_ahead is not None and _view_tells(worths, shown):
             ahead = opening.told_ahead
         closed = _closed(certainty, threshold, ahead, says_enough=says_enough)
-        if (
-            closed is None
-            and least is None
-            and among_tools
-            and not certainty.near
-            and not wants_list(request.newest or question.text)
-            and not _on_it(worths, candidates, opening)
-        ):
-            closed = Reason(Cause.WORDS_APART, certainty=certainty.probability)
-    lost: Mapping[str, str] = {}
-    if closed is not None:
-        lost = _lost_identifiers(request, candidates)
-        if not lost and says_enough:
-            lost = _held_together(_lost_rare_words(request, question, candidates), candidates)
-    certain = Reason(Cause.CERTAIN, certainty=certainty.probability, threshold=threshold)
-    reason = closed or (certain if request.gated else Reason(Cause.ASKED_FOR))
-    if lost:
-        # how many and not which: the line is kept in the ledger, where nothing is that was said
-        reason = Reason(Cause.TERMS_LOST, terms=len(lost))
+        if is_work and only_states(newest):
+            closed = Reason(Cause.ONLY_STATES)
+        may_stand_apart = certainty.near or request.leans_on or wants_list(newest)
+        if closed is None and least is None and among_tools and not may_stand_apart:
+            closed = _stand_apart(worths, candidates, opening, certainty)
+        if closed is not None:
+            lost = _lost_identifiers(request, everything)
+            if not lost and says_enough and not is_work:
+                lost = _held_together(_lost_rare_words(request, question, candidates), candidates)
+            # how many and not which: the line is kept in the ledger, where nothing is that was said
+            reason = Reason(Cause.TERMS_LOST, terms=len(lost)) if lost else closed
     return GateVerdict(
         open=closed is None or bool(lost),
         reason=reason,
@@ -149,9 +161,30 @@ def gate(
     )
 
 
-def _opening(request: RecallRequest, question: Question, *, among_tools: bool) -> Opening:
+def is_among_tools(request: RecallRequest, candidates: Candidates) -> bool:
+    """Whether tools are used in this session, or printed something of what was found."""
+    return request.uses_tools or any(
+        candidate.tool is not None for candidate in candidates.passages
+    )
+
+
+def wants_statements(question: Question, *, among_tools: bool) -> bool:
+    """Whether only what the user stated bears on a message: it is work for an agent with tools."""
+    return among_tools and question.asks == "other"
+
+
+def of_the_user(candidates: Candidates) -> Candidates:
+    """Those that the user said."""
+    return replace(candidates, passages=tuple(filter(is_the_users, candidates.passages)))
+
+
+def is_the_users(candidate: Candidate) -> bool:
+    """Whether the user said it."""
+    return candidate.role == "user" and candidate.tool is None
+
+
+def _opening(newest: str, question: Question, *, among_tools: bool) -> Opening:
     """What the message has to reach; who only talks does an order by what it knows."""
-    newest = request.newest or question.text
     if question.asks == "other" and not among_tools and orders_politely(newest):
         return OPENINGS["question"]
     return OPENINGS[question.asks]
@@ -178,39 +211,68 @@ def _closed(
     return None
 
 
-def _on_it(worths: Mapping[str, float], candidates: Candidates, opening: Opening) -> bool:
-    """Whether one passage is on what is asked: it holds several of the words that matter, or most
-    of their worth. A word that stands alone in a passage on something else answers nothing."""
+def _stand_apart(
+    worths: Mapping[str, _Worth], candidates: Candidates, opening: Opening, certainty: Certainty
+) -> Reason | None:
+    """Why the words of a question open nothing: no passage holds several of those that matter, or
+    most of their worth. None where one does. A word that stands alone in a passage on something
+    else answers nothing; where a passage holds more of them, and is likely to answer, words that
+    memory has never seen do not count against it: people ask in other words than they told."""
     if not worths:
-        return True
-    least = MOST_OF_IT * sum(worths.values())
+        return None
+    least = MOST_OF_IT * sum([worth.worth for worth in worths.values()])
+    least_known = MOST_OF_IT * sum([worth.worth for worth in worths.values() if worth.known])
+    likely = certainty.probability >= LIKELY
     for candidate in candidates.passages:
-        shared = [worth for word, worth in worths.items() if candidate.counts.get(word)]
+        shared = [each.worth for word, each in worths.items() if candidate.counts.get(word)]
         if len(shared) >= opening.together or (shared and sum(shared) >= least):
-            return True
-    return False
+            return None
+        if likely and len(shared) >= _TOGETHER and sum(shared) >= least_known:
+            return None
+    return Reason(Cause.WORDS_APART, certainty=certainty.probability)
 
 
-def _view_tells(worths: Mapping[str, float], shown: Sequence[Candidate]) -> bool:
-    """Whether a passage in the view holds nearly all that a question is about."""
-    least = NEARLY_ALL * sum(worths.values())
-    return bool(worths) and any(
-        sum([worth for word, worth in worths.items() if candidate.counts.get(word)]) >= least
-        for candidate in shown
+def _still_holding(
+    shown: Sequence[Candidate], candidates: Candidates, worths: Mapping[str, _Worth]
+) -> list[Candidate]:
+    """What the view shows without what the user may have corrected since: where a later message of
+    the user, which is not in view, is on what is asked, an earlier one does not answer for it."""
+    least = MOST_OF_IT * sum([worth.worth for worth in worths.values() if worth.known])
+    later = max(
+        [
+            candidate.said_at
+            for candidate in candidates.passages
+            if is_the_users(candidate) and 0 < least <= _held(worths, candidate)
+        ],
+        default=-math.inf,
     )
+    return [candidate for candidate in shown if candidate.said_at >= later]
+
+
+def _held(worths: Mapping[str, _Worth], candidate: Candidate) -> float:
+    return sum([each.worth for word, each in worths.items() if candidate.counts.get(word)])
+
+
+def _view_tells(worths: Mapping[str, _Worth], shown: Sequence[Candidate]) -> bool:
+    """Whether a passage in the view holds nearly all that a question is about."""
+    least = NEARLY_ALL * sum([worth.worth for worth in worths.values()])
+    return bool(worths) and any(_held(worths, candidate) >= least for candidate in shown)
 
 
 def _worths(
     request: RecallRequest, question: Question, candidates: Candidates
-) -> Mapping[str, float]:
+) -> Mapping[str, _Worth]:
     """What the words are worth that a question is about: rare ones more."""
     frequencies = candidates.document_frequencies
     about = subject(question.text, question.words)
     asking = set(tokenize(f"{request.leans_on}\n{asking_part(request.newest)}"))
     asked = [word for word in about if word in asking]
     return {
-        word: inverse_document_frequency(
-            document_frequency=frequencies.get(word, 0), documents=candidates.documents
+        word: _Worth(
+            worth=inverse_document_frequency(
+                document_frequency=frequencies.get(word, 0), documents=candidates.documents
+            ),
+            known=bool(frequencies.get(word)),
         )
         for word in (asked if len(asked) >= LEAST_WORDS else about)
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -34,10 +34,21 @@ from recollect.search.rank import (
     vector_shares,
 )
 from recollect.search.tokenize import is_unspaced_pair
-from recollect.turn.gate import gate, lost_words_asked
+from recollect.turn.gate import (
+    gate,
+    is_among_tools,
+    is_the_users,
+    lost_words_asked,
+    wants_statements,
+)
 from recollect.turn.inject import quote
-from recollect.turn.recall_facts import recall_facts, types_asked
-from recollect.turn.standing_block import laid_down
+from recollect.turn.recall_facts import (
+    Replaced,
+    recall_facts,
+    replaced_statements,
+    types_asked,
+)
+from recollect.turn.standing_block import laid_down, states
 from recollect.values.history import SessionId
 from recollect.values.message import EntryKey
 from recollect.values.reason import Cause, Reason
@@ -141,6 +152,7 @@ async def recall(
         words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
         search = replace(search, question=replace(question, words=words))
     ranking, printed = await search.ranked(judged)
+    search = replace(search, replaced=await replaced_statements(reads.facts, archive))
     passages = await search.packed(ranking, known.facts, printed)
     facts = known.beside(passages)
     if len(facts) < len(known.facts):  # what passages say in full gives its place to others
@@ -166,6 +178,8 @@ class _Judged:
     """Messages on the question that the view shows, in whose exchanges results were cut."""
     only_cut: bool = False
     """Only what was cut there is wanted: what was found elsewhere did not open the gate."""
+    only_stated: bool = False
+    """Only what the user stated is wanted."""
     verdict: GateVerdict
 
 
@@ -179,6 +193,8 @@ class _MemorySearch:
     asked: CandidateQuery
     settings: RecallSettings
     reads: RecallReads
+    replaced: Mapping[SegmentId, tuple[Replaced, ...]] = field(default_factory=dict, repr=False)
+    """What of these messages no longer holds."""
 
     @property
     def segments(self) -> dict[SegmentId, Segment]:
@@ -188,9 +204,11 @@ class _MemorySearch:
     async def judged(self) -> _Judged:
         """Ask the store, and the gate; earlier askings answer nothing. Where it stays shut, but
         the view shows what is on the question, what was cut beside that is tried."""
-        request, question, asked = self.request, self.question, self.asked
+        question, asked = self.question, self.asked
         candidates, shown = await self._looked_up()
         candidates = await self._without_itself(candidates)
+        among_tools = is_among_tools(self.request, candidates)
+        request = replace(self.request, uses_tools=among_tools)
 
         def judge(candidates: Candidates, shown: Sequence[Candidate]) -> GateVerdict:
             least = self.settings.min_score
@@ -203,12 +221,14 @@ class _MemorySearch:
         )
         candidates = replace(candidates, passages=kept)
         verdict = judge(candidates, shown)
+        stated = wants_statements(question, among_tools=among_tools) and not request.on_purpose
         if verdict.open and not request.on_purpose:  # there they lead to what answered them
-            answering = await self._without_questions(candidates)
+            answering = await self._answering(candidates, stated=stated)
             if answering is not candidates:
                 candidates, verdict = answering, judge(answering, shown)
         if question.asks == "other":
-            return _Judged(found=candidates, verdict=verdict)
+            stated = stated and not verdict.lost_words
+            return _Judged(found=candidates, verdict=verdict, only_stated=stated)
         in_part = request.told_in_part
         in_view = tuple(
             [
@@ -282,10 +302,11 @@ class _MemorySearch:
         }
         return replace(candidates, document_frequencies=frequencies)
 
-    async def _without_questions(self, candidates: Candidates) -> Candidates:
-        """What was found without messages in which the user only asked, and their say in what
-        memory has heard of: an earlier question answers nothing. In a chat between people it is
-        told by its speaker, and stands beside its answer."""
+    async def _answering(self, candidates: Candidates, *, stated: bool) -> Candidates:
+        """What was found without messages that answer nothing, and their say in what memory has
+        heard of: those in which the user only asked, and with `stated` those in which the user only
+        asked for work. In a chat between people it is told by its speaker, and stands beside its
+        answer."""
         mappings, words = candidates.document_frequencies, self.question.words
         rarity = {word: 1.0 / (1 + mappings.get(word, 0)) for word in words}
         near = sorted(
@@ -294,7 +315,7 @@ class _MemorySearch:
                 -sum([worth for word, worth in rarity.items() if candidate.counts.get(word)])
             ),
         )
-        asking = await self._asking(near)
+        asking = await self._asking(near, stated=stated)
         if not asking:
             return candidates
         frequencies = dict(mappings)
@@ -308,18 +329,19 @@ class _MemorySearch:
         return replace(candidates, passages=kept, document_frequencies=frequencies)
 
     async def _asking(
-        self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = ()
+        self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
     ) -> set[SegmentId]:
-        """The messages in which the user only asked, of the first that are short enough; `also`
-        is read with them, since it is wanted next."""
+        """The messages in which the user only asked, or with `stated` lays nothing down, of the
+        first that are short enough; `also` is read with them, since it is wanted next."""
         short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
             :_QUESTIONS_READ
         ]
         await self._read([*short, *also])
+        read = [self.segments[segment_id] for segment_id in short if segment_id in self.segments]
         return {
-            segment_id
-            for segment_id in short
-            if segment_id in self.segments and _only_asks(self.segments[segment_id])
+            segment.id
+            for segment in read
+            if _only_asks(segment) or (stated and not states(segment.text))
         }
 
     async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
@@ -335,7 +357,9 @@ class _MemorySearch:
                 near = ranking.near_best(share).without_stray_results(share, printed)
                 places = _first(near, request.budget_tokens, printed)
                 packed = [candidate.segment for candidate in near.passages[:places]]
-            asking = await self._asking(ranking.passages, packed)
+            if judged.only_stated:
+                ranking = ranking.without(lambda candidate: not is_the_users(candidate))
+            asking = await self._asking(ranking.passages, packed, stated=judged.only_stated)
             ranking = ranking.without(lambda candidate: candidate.segment in asking)
             if request.on_purpose:  # who asks judges by himself what is far from the best
                 ranking = await self._by_kind(ranking)
@@ -437,7 +461,10 @@ class _MemorySearch:
         places = _first(ranking, budget, printed)
         await self._read([ranking.passages[at].segment for at in range(places)])
         ready = [
-            quote(segments[candidate.segment], candidate, score, self.settings.citations)
+            replace(
+                quote(segments[candidate.segment], candidate, score, self.settings.citations),
+                replaced_by=self._replaced_by(candidate),
+            )
             for candidate, score in zip(ranking.passages[:places], ranking.scores, strict=False)
             if candidate.segment in segments
             and segments[candidate.segment].message_id not in request.shown_messages
@@ -458,6 +485,16 @@ class _MemorySearch:
                 heading_cost=lambda passage: count(sitting_line(passage) + "\n"),
                 most=self.settings.max_results,
                 most_of=lambda passage: _most_of(passage.segment, printed, budget),
+            )
+        )
+
+    def _replaced_by(self, candidate: Candidate) -> str:
+        """What holds in place of something that a passage says."""
+        return "; ".join(
+            dict.fromkeys(
+                each.by
+                for each in self.replaced.get(candidate.segment, ())
+                if candidate.start <= each.span.start and each.span.end <= candidate.end
             )
         )
 

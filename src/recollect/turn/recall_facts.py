@@ -133,6 +133,45 @@ def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, .
     return asked_types(request.newest or question.text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """A stretch of a message that no longer holds, and what was said since in its place."""
+
+    span: EvidenceSpan
+    by: str = field(repr=False)
+
+
+async def replaced_statements(
+    read: Mapping[FactQuery, FactCandidates], archive: Archive
+) -> Mapping[SegmentId, tuple[Replaced, ...]]:
+    """What the facts that were read replaced, by the messages that said it.
+
+    Whoever is shown an old value has to see that it is one. Asks only where such a fact was found.
+    """
+    current = {
+        candidate.fact.id: candidate.fact
+        for found in read.values()
+        for candidate in found.facts
+        if candidate.fact.change == "supersede" and candidate.fact.subject
+    }
+    if not current:
+        return {}
+    subjects = {fact.subject for fact in current.values()}
+    versions = {fact.id: fact for fact in await archive.facts(superseded=True, subjects=subjects)}
+    replaced: dict[SegmentId, tuple[Replaced, ...]] = {}
+    for old in versions.values():
+        now, seen = old, {old.id}
+        while now.superseded_by in versions and now.superseded_by not in seen:
+            now = versions[now.superseded_by]
+            seen.add(now.id)
+        if old.id == now.id or now.id not in current:
+            continue
+        for span in old.evidence:
+            held = Replaced(span=span, by=now.told)
+            replaced[span.segment] = (*replaced.get(span.segment, ()), held)
+    return replaced
+
+
 async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
     """What bears on every turn: pinned facts, then messages in which the user asked for something
     once and for all, the newest first; of this session, None: of the whole space."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from recollect.config.settings import Recall
 from recollect.formats.recalled_block import EARLIER_ORDER, standing_line, write_standing
 from recollect.formats.summaries import is_summary
 from recollect.rules.noise import without_reminders
@@ -34,8 +33,6 @@ from recollect.values.message import EntryKey, MessageId, Text, ToolResult
 from recollect.values.reason import Cause, Reason
 from recollect.values.recall import RecalledFact
 
-STANDING_SHARE: Final = 0.1
-"""Of the window, what the block may take."""
 _LINE_CHARS: Final = 240
 _READ_CHARS: Final = 12_000
 _SPACES_CHARS: Final = 8
@@ -61,7 +58,7 @@ _VALUE: Final = re.compile(r"(?<![\w.])[€$£]?\d[\w.,:%/€$-]*|\b[A-Z]{2,}\d*
 _STATES: Final = re.compile(
     r"\b(?:is|are|was|were|isn['’]?t|has|have|goes|belongs?|owns?|took|moved|changed|stays?|lives?"
     r"|means|wants?|likes?|hates?|prefers?|allergic|called|named|signed|agreed|valid|until|from"
-    r"|because|since|instead|no\ longer|anymore|only|not)\b|['’](?:s|re)\b",
+    r"|because|since|instead|no\ longer|anymore|only|not)\b|['’](?:s|re|m)\b",
     re.IGNORECASE | re.VERBOSE,
 )
 # How people lay down a rule or a taste without saying "must" or "decided".
@@ -69,8 +66,10 @@ _RULES: Final = re.compile(
     r"""\b(?:nobody|no\ one|none\ of\ you|only\b.{1,60}\b(?:may|can|is\ allowed|are\ allowed)
       |may\ only|(?:no|not)\b.{1,80}\bever\b|ever\W*$|no\ (?:way|exceptions?)|hands\ off|stay\ away
       |use\b.{1,60}\b(?:not|instead|rather|never|no)\b|not\b.{1,40}\bbut\b|rather\ than
-      |(?:i|we)\ (?:really\ |also\ |still\ )?(?:do\ not\ |don['’]?t\ |can['’]?t\ |cannot\ )?
-        (?:like|love|hate|want|stand|prefer|need|use|accept|allow)
+      |(?:i|we)\ (?:really\ |also\ |still\ )?
+        (?:like|love|hate|want|stand|prefer|need|use|accept|allow
+          |(?:do\ not|don['’]?t|can['’]?t|cannot|never|always|only)\ (?!know|think|see|understand
+            |remember|find|believe|mind|care|get|have\ (?:time|to))[a-z]+)
       |(?:i|we)['’]?d\ rather|my\ taste|pet\ peeve|annoys\ me|not\ before|by\ default
       |reminder|remember|note\ (?:for|that|to)|heads[-\ ]up|fyi|as\ of|from\ (?:now|here|today)
       |no\ longer|park\ (?:it|that|this)|some\ ?day|one\ day|later|nothing|everything|each|every
@@ -211,11 +210,6 @@ def _written(facts: Sequence[RecalledFact], chosen: Sequence[_Statement]) -> str
     return write_standing(facts, [(statement.speaker, statement.text) for statement in in_order])
 
 
-def standing_tokens(settings: Recall, window_tokens: int) -> int:
-    """What the block may take in a window of this size."""
-    return min(settings.standing_tokens, int(window_tokens * STANDING_SHARE))
-
-
 def _statements(
     left: Sequence[Entry], mask: Callable[[str], str], known: StatementCache
 ) -> Iterator[_Statement]:
@@ -307,6 +301,17 @@ def laid_down(text: str, *, by_user: bool) -> float:
     """How much a text lays down, between 0 and 1: as its sentence that lays down most."""
     worths = [worth for _, worth in _sentences_worth(text, by_user=by_user)]
     return min(1.0, max(worths, default=0.0) / _KIND_WORTH["constraint"])
+
+
+def states(text: str) -> bool:
+    """Whether a message of the user states something that may hold on, beside asking for work."""
+    return any(not _asks_once(sentence) for sentence, _ in _sentences_worth(text, by_user=True))
+
+
+def only_states(text: str) -> bool:
+    """Whether a message states something and asks for no work."""
+    sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
+    return states(text) and not any(map(_asks_once, sentences))
 
 
 def _lays_down(sentence: str) -> bool:

@@ -293,6 +293,7 @@ class Cause(Enum):
     NO_WORDS = "the question holds no words"
     NOTHING_HELD = "memory holds nothing on it that the view lacks"
     TOO_LITTLE_SAID = "it says too little to ask by"
+    ONLY_STATES = "the message asks for nothing and orders no work"
     CERTAIN = "certainty {certainty:floor} of {threshold:.2f}"
     UNCERTAIN = "certainty {certainty:floor}, {threshold:.2f} is needed"
     UNHEARD = (

@@ -293,6 +293,8 @@ class RecalledPassage:
     """Which passage of its segment it is; None: all of it."""
     sitting: str = ""
     """What was said together stands together: the session and the day, as a key."""
+    replaced_by: str = field(default="", repr=False)
+    """What the user said since that holds in its place; empty where nothing is known to."""
     order: tuple[float, int, int] = (0.0, 0, 0)
     """Where it stands among the others of its sitting: time, arrival, place in its message."""
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.search.candidates import asking, candidate, found
+from tests.unit.search.candidates import NOW, asking, candidate, found
 
 from recollect.search.question import question_text
 from recollect.turn.gate import OPENINGS, gate, lost_words_asked
@@ -30,7 +30,7 @@ def request(newest: str, **more: Any) -> RecallRequest:
 def verdict(
     asked: RecallRequest | str,
     *texts: str | Candidate,
-    shown: tuple[str, ...] = (),
+    shown: tuple[str | Candidate, ...] = (),
     vectors: tuple[AskedVector, ...] = (),
     documents: int = 600,
     frequencies: dict[str, int] | None = None,
@@ -48,7 +48,10 @@ def verdict(
     made = found(held, documents=documents)
     counted = {word: often or count for word, count in made.document_frequencies.items()}
     made = replace(made, document_frequencies={**counted, **(frequencies or {})})
-    inside = [candidate(f"shown{at}", text) for at, text in enumerate(shown)]
+    inside = [
+        candidate(f"shown{at}", text) if isinstance(text, str) else text
+        for at, text in enumerate(shown)
+    ]
     return gate(turn, asking(question_text(turn)), made, vectors, shown=inside, least=least)
 
 
@@ -225,9 +228,52 @@ class TestAmongTools:
     ASKED = "what is the retention of the ledger backups on the northern mirror?"
 
     def test_words_that_stand_apart_open_nothing(self) -> None:
-        shut = verdict(request(self.ASKED, uses_tools=True), self.TOLD, often=9)
+        asked = request(self.ASKED, uses_tools=True)
+        elsewhere = {"retent": 9, "northern": 9, "mirror": 9}
+        shut = verdict(asked, self.TOLD, often=9, frequencies=elsewhere)
         assert not shut.open
         assert shut.reason.cause is Cause.WORDS_APART
+
+    def test_words_that_memory_never_saw_do_not_count_against_a_passage_with_two_others(
+        self,
+    ) -> None:
+        """Whoever asks in other words than they told is still understood."""
+        asked = request("what is the retention of the ledger backups there?", uses_tools=True)
+        told = "the backups of the ledger are kept for ninety days"
+        often = {"ledger": 60, "backup": 60}
+        assert verdict(asked, told, frequencies=often, documents=900).open
+        seen = verdict(asked, told, frequencies={**often, "retent": 1}, documents=900)
+        assert (seen.open, seen.reason.cause) == (False, Cause.WORDS_APART)
+        one = request(
+            "what is the retention of the ledger on the northern mirror?", uses_tools=True
+        )
+        assert not verdict(one, self.TOLD, often=9).open, "one word may be anything's"
+
+    def test_work_is_not_given_what_was_done_the_last_time(self) -> None:
+        asked = request("check the grants of the analyst role on the lake", uses_tools=True)
+        said = "the grants of the analyst role on the lake are read only"
+        done = candidate("done", said, role="assistant")
+        printed = candidate("printed", said, role="user", tool="psql")
+        assert not verdict(asked, done, printed, often=9).open
+        assert verdict(asked, done, candidate("stated", said), often=9).open
+
+    def test_a_statement_asks_for_nothing(self) -> None:
+        told = "the grants of the analyst role on the lake are read only since monday"
+        before = told.replace("monday", "friday")
+        shut = verdict(request(told, uses_tools=True), before, often=9)
+        assert not shut.open
+        assert shut.reason.cause is Cause.ONLY_STATES
+
+    def test_an_earlier_value_in_view_does_not_answer_for_a_later_one(self) -> None:
+        asked = request("which python version do we build the wheels with?", uses_tools=True)
+        old = candidate(
+            "old", "the python version we build the wheels with is 3.10", said_at=NOW - 900
+        )
+        later = candidate("later", "change of plan, python for the wheels is 3.13")
+        opened = verdict(asked, later, shown=(old,), often=9)
+        assert opened.open
+        before = replace(later, said_at=NOW - 1_800)
+        assert verdict(asked, before, shown=(old,), often=9).reason.cause is Cause.VIEW_ANSWERS
 
     def test_a_chat_goes_by_certainty_alone(self) -> None:
         assert verdict(request(self.ASKED), self.TOLD, often=9).open

@@ -368,6 +368,7 @@ def _search_query(history: Sequence[WireMessage]) -> str:
 
 _LOST_BY: Final[Mapping[Cause, str]] = {
     Cause.TOO_LITTLE_SAID: "gate: too little said",
+    Cause.ONLY_STATES: "gate: only states",
     Cause.UNHEARD: "gate: unheard name",
     Cause.UNCERTAIN: "gate: uncertain",
     Cause.WORDS_APART: "gate: words apart",

@@ -69,9 +69,13 @@ _SHORTER: Final = 3
 
 
 def summarized(how: Summaries, text: str) -> str:
-    """A summary of this text: says nothing, or what the user said last, a line each."""
+    """A summary of this text: says nothing, or what the user said last, a line each.
+
+    No two that say nothing are the same, as a model's never are: the engine refuses an answer that
+    only repeats the summary before.
+    """
     if how == "junk":
-        return _JUNK
+        return f"{_JUNK} The log had {len(text)} characters."
     lines = [match[1] for match in _USER_LINE.finditer(text)] or text.splitlines()
     kept: list[str] = []
     room = len(text) // _SHORTER
