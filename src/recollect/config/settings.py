@@ -503,7 +503,8 @@ class Compaction(Validated):
     )
     keep_recent_tokens: Count = setting(
         20_000,
-        "Kept word for word, never over 40% of what the reserve leaves",
+        "Recent messages that a compaction keeps word for word; with the standing block at most 40% "
+        "of what the reserve leaves",
         project=ANY,
         openclaw="compaction.keepRecentTokens",
     )
