@@ -503,8 +503,8 @@ class Compaction(Validated):
     )
     keep_recent_tokens: Count = setting(
         20_000,
-        "Recent messages that a compaction keeps word for word; with the standing block at most 40% "
-        "of what the reserve leaves",
+        "Recent messages that a compaction keeps word for word; with the standing block at most "
+        "40% of what the reserve leaves",
         project=ANY,
         openclaw="compaction.keepRecentTokens",
     )
