@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -252,8 +253,9 @@ def gateway(machine: Machine) -> None:
         while "listens on" not in "".join(lines):
             lines.append(process.stderr.readline())
             assert lines[-1], lines
-        url = lines[-1].split("listens on ")[1].split(": ")[0].strip()
-        assert url.startswith("http://127.0.0.1:")
+        found = re.search(r"listens on (http://127\.0\.0\.1:\d+)", lines[-1])
+        assert found, "it listens on this machine alone"
+        url = found[1]
         for token, answered in (("", False), (TOKEN, True)):
             client = {
                 **machine.environment,
