@@ -1,4 +1,4 @@
-"""The one folder of all data, found without importing anything else of Recollect.
+"""The one folder of all data, found without importing anything else of Recollect but its errors.
 
 A hook asks for it while an agent waits, so what `platformdirs` says is said here again for the
 usual case: importing that would take longer than the rest of the hook.
@@ -15,18 +15,25 @@ _USUAL = {
 }
 
 
-def data_folder() -> str:
-    """`RECOLLECT_HOME`, else where this platform keeps a program's data.
+def absolute_path(variable: str, value: str) -> str:
+    """The path in a variable, with `~` expanded; SettingsError if it is relative.
 
-    One that is relative is made absolute at the first question, for processes that this one starts
-    too: it means the folder of then, wherever they stand later.
+    A relative path would name a file of the current folder, which may be a cloned repository's.
     """
+    path = os.path.expanduser(value)  # noqa: PTH111 - pathlib is slow to import
+    if os.path.isabs(path):  # noqa: PTH117
+        return path
+    from recollect.errors import SettingsError
+
+    wanted = os.path.abspath(path)  # noqa: PTH100
+    raise SettingsError(f"{variable} must be an absolute path, not {value!r}: set it to {wanted}")
+
+
+def data_folder() -> str:
+    """`RECOLLECT_HOME`, else where this platform keeps a program's data."""
     given = os.environ.get("RECOLLECT_HOME")
-    if given and not os.path.isabs(given):  # noqa: PTH117 - pathlib is slow to import
-        given = os.path.abspath(os.path.expanduser(given))  # noqa: PTH100, PTH111
-        os.environ["RECOLLECT_HOME"] = given
     if given:
-        return given
+        return absolute_path("RECOLLECT_HOME", given)
     usual = _USUAL.get(sys.platform)
     if usual is not None and not os.environ.get("XDG_DATA_HOME"):
         return os.path.expanduser(usual)  # noqa: PTH111

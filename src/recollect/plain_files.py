@@ -1,6 +1,6 @@
 """Reads files of a project so that no link, pipe or race leads to any other file.
 
-Whoever wrote a project chose its names: `MEMORY.md` may be a link to a private key, a pipe that
+A project's author chose its names: `MEMORY.md` may be a link to a private key, a pipe that
 never ends, or become one while it is read. Imports nothing of Recollect.
 """
 

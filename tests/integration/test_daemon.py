@@ -633,7 +633,7 @@ def test_the_users_own_settings_may_name_a_server_and_its_key(
     (data_home() / "recollect.toml").write_text(text.format("MY_KEY"))
     assert load_settings(folder=None).settings.recall.remote.key_variable == "MY_KEY"
     (tmp_path / "named.toml").write_text(text.format("NAMED"))
-    monkeypatch.setenv("RECOLLECT_CONFIG", "../named.toml")
+    monkeypatch.setenv("RECOLLECT_CONFIG", str(tmp_path / "named.toml"))
     assert load_settings(folder=None).settings.recall.remote.key_variable == "NAMED"
 
 
@@ -720,14 +720,23 @@ def test_the_data_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert data_folder() == platformdirs.user_data_dir("recollect", appauthor=False)
 
 
-def test_a_relative_data_folder_stays_the_same_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RECOLLECT_HOME", "mine")
-    monkeypatch.chdir(tmp_path)
-    assert data_folder() == str(tmp_path / "mine")
-    monkeypatch.chdir("/")
-    assert data_folder() == str(tmp_path / "mine")
+@pytest.mark.parametrize("variable", ["RECOLLECT_HOME", "RECOLLECT_CONFIG"])
+def test_a_hook_with_a_relative_folder_stops_no_agent(lab: Lab, variable: str) -> None:
+    """It reads no file of the project, and says on standard error what to do."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "recollect", "hook", "codex"],
+        env={**lab.environment, variable: "mine"},
+        cwd=lab.project,
+        input=b"{}",
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, b"")
+    said = done.stderr.decode()
+    if variable == "RECOLLECT_CONFIG":
+        said += (lab.home / "daemon" / "daemon.log").read_text()
+    assert f"{variable} must be an absolute path" in said
+    assert list(lab.project.iterdir()) == []
 
 
 def test_a_hook_that_the_daemon_answers_imports_next_to_nothing(lab: Lab) -> None:

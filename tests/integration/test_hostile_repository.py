@@ -208,5 +208,5 @@ def test_trust_shows_every_line_and_no_other(tmp_path: Path) -> None:
         shown = on.recollect("trust", "--yes").stdout
         keys = set(re.findall(r"^  ([a-z_.]+) = ", shown, re.MULTILINE))
         wanted = {line.split(" = ")[0] for line in all_settings().split("\n")}
-        assert wanted - keys == {"recall.min_score", "window_tokens"}, "budgets need no trust"
+        assert wanted - keys == {"recall.min_score"}, "budgets need no trust"
         assert keys <= wanted

@@ -67,24 +67,27 @@ ACTIVE: Final = Effect(state="active")
 class ProjectRule:
     """Which values a project's recollect.toml may set before the user trusts the file.
 
-    `values` lists them; None allows every value.
+    `values` lists them; None allows every value, or every number from `least` on.
     """
 
     values: tuple[Any, ...] | None
+    least: int | None = None
 
     def allows(self, value: Any) -> bool:
         """Whether an untrusted project file may set this value."""
-        return self.values is None or value in self.values
+        if self.values is not None:
+            return value in self.values
+        return self.least is None or value is None or value >= self.least
 
     def __str__(self) -> str:
         if self.values is None:
-            return "yes"
+            return "yes" if self.least is None else f"from {self.least} on"
         return " or ".join(shown(value) for value in self.values) or "if trusted"
 
 
 ANY: Final = ProjectRule(None)
-"""The project may set it: it names no server, path, model, text or command, spends no money, and
-protects nothing."""
+"""The project may set it: it names no server, path, model, text or command, turns on nothing that
+costs money, and protects nothing."""
 ASK: Final = ProjectRule(())
 """Only the user may set it: here, or in a project by `recollect trust`."""
 
@@ -92,6 +95,11 @@ ASK: Final = ProjectRule(())
 def only(*values: Any) -> ProjectRule:
     """Let the project set these values: those that protect more, or reach less, than the others."""
     return ProjectRule(values)
+
+
+def at_least(number: int) -> ProjectRule:
+    """Let the project set this number or more: less would make the user's model work more often."""
+    return ProjectRule(None, number)
 
 
 def setting(
@@ -138,6 +146,11 @@ class ValueShape(ABC):
     """Reads one setting's value; `ValueError` says what was expected instead."""
 
     __slots__ = ()
+
+    @property
+    def holds_text(self) -> bool:
+        """Whether it takes any text: a server, a path, a key, a model, a command, words."""
+        return False
 
     @property
     @abstractmethod
@@ -258,6 +271,7 @@ class TextValue(ValueShape):
     """A string with something in it; a path counts as its text."""
 
     expects = "a non-empty string"
+    holds_text = True
 
     def read(self, value: Any) -> str:
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -271,6 +285,10 @@ class ListOf(ValueShape):
     """A list of one shape, repetitions left out; a lone string would be read letter by letter."""
 
     item: ValueShape
+
+    @property
+    def holds_text(self) -> bool:
+        return self.item.holds_text
 
     @property
     def expects(self) -> str:
@@ -299,6 +317,10 @@ class Optional(ValueShape):
     """A shape that may also be absent, said as null or as the word "none"."""
 
     inner: ValueShape
+
+    @property
+    def holds_text(self) -> bool:
+        return self.inner.holds_text
 
     @property
     def expects(self) -> str:

@@ -16,7 +16,7 @@ import logging
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,11 +38,13 @@ from recollect.config.openclaw import DEFAULTS, prefixes, read_openclaw, routes
 from recollect.config.places import user_settings_file
 from recollect.config.trust import (
     UnreadFile,
+    error_notice,
     is_trusted,
     notice_text,
     read_project_file,
     withheld_values,
 )
+from recollect.data_folder import absolute_path
 from recollect.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -225,9 +227,9 @@ def load_settings(
 
     With `file`, or the file that RECOLLECT_CONFIG names, no other file is read; one that ends in
     `.json` or `.json5` is an openclaw.json. Otherwise the user's own recollect.toml is read, and
-    the one in `folder`, or in the current folder if `folder` has none. That file belongs to
-    whoever wrote the folder: keys that only the user may set are ignored, with a notice, until
-    the user runs `recollect trust`. With `folder=None` no project's file is read.
+    the one in `folder`, or in the current folder if `folder` has none. The folder's author wrote
+    that file: keys that only the user may set, and a file with an error, are ignored with a notice
+    until the user runs `recollect trust`. With `folder=None` no project's file is read.
     Without `environment`, the process's own is read. What a file says of one `agent` (its
     `[agents.NAME]`, or OpenClaw's `agents.list`) goes before what it says of all; without one,
     RECOLLECT_AGENT names it.
@@ -235,17 +237,18 @@ def load_settings(
     variables = os.environ if environment is None else environment
     agent = agent or variables.get(AGENT_VARIABLE) or None
     named = named_file(file, variables)
+    project = _ProjectPart()
     if named is not None and named.suffix.lower() in OPENCLAW_SUFFIXES:
         if openclaw is not None and openclaw != named:
             raise SettingsError(f"{named} and {openclaw} are both an openclaw.json; give one")
-        openclaw, from_files, project_notice = named, {}, ""
+        openclaw, from_files = named, {}
     elif named is not None:
-        from_files, project_notice = read_file(named, agent=agent), ""
+        from_files = read_file(named, agent=agent)
     else:
         own = user_settings_file()
         from_own = read_file(own, agent=agent) if os.path.isfile(own) else {}  # noqa: PTH113
-        from_project, project_notice = _project_values(folder, agent)
-        from_files = {**from_own, **from_project}
+        project = _project_part(folder, agent)
+        from_files = {**from_own, **project.values}
     # Lowest first: each later one wins over the earlier.
     explicit = {
         **from_files,
@@ -261,26 +264,57 @@ def load_settings(
         for key, value in PRESETS[preset].items()
     }
     given = {**from_preset, **imported, **explicit}
+    try:
+        settings = build({key: value.value for key, value in given.items()})
+    except SettingsError as problem:  # each value fits, but not with the others
+        if project.untrusted is None:
+            raise
+        without = load_settings(
+            arguments=arguments,
+            environment=environment,
+            openclaw=openclaw,
+            agent=agent,
+            folder=None,
+        )
+        notice = _log_once(error_notice(project.untrusted, problem))
+        return replace(without, project_notice=notice)
     return LoadedSettings(
-        settings=build({key: value.value for key, value in given.items()}),
+        settings=settings,
         sources={key: given[key].source if key in given else _DEFAULT for key in known_keys()},
         notices=(*notices, *_notices_without_effect(given)),
-        project_notice=project_notice,
+        project_notice=project.notice,
     )
 
 
-def _project_values(folder: Path | None, agent: str | None) -> tuple[dict[str, GivenValue], str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ProjectPart:
     """What the project's file sets and may set, and a notice of what is ignored."""
+
+    values: Mapping[str, GivenValue] = field(default_factory=dict)
+    notice: str = ""
+    untrusted: Path | None = None
+    """The file that set the values, if the user did not trust it."""
+
+
+def _project_part(folder: Path | None, agent: str | None) -> _ProjectPart:
     folders = () if folder is None else dict.fromkeys((folder, Path()))
     found = next((file for one in folders if (file := read_project_file(one))), None)
     if found is None:
-        return {}, ""
+        return _ProjectPart()
     if isinstance(found, UnreadFile):
-        return {}, _log_once(str(found))
-    given = parse_file(found.data, found.path, agent=agent)
-    withheld = {} if is_trusted(found) else withheld_values(given)
-    allowed = {key: value for key, value in given.items() if key not in withheld}
-    return allowed, _log_once(notice_text(found.path, withheld)) if withheld else ""
+        return _ProjectPart(notice=_log_once(str(found)))
+    if is_trusted(found):
+        return _ProjectPart(values=parse_file(found.data, found.path, agent=agent))
+    try:
+        given = parse_file(found.data, found.path, agent=agent)
+    except SettingsError as problem:
+        return _ProjectPart(notice=_log_once(error_notice(found.path, problem)))
+    withheld = withheld_values(given)
+    return _ProjectPart(
+        values={key: value for key, value in given.items() if key not in withheld},
+        notice=_log_once(notice_text(found.path, withheld)) if withheld else "",
+        untrusted=found.path,
+    )
 
 
 def _log_once(notice: str) -> str:
@@ -298,10 +332,12 @@ def preset_settings(preset: str) -> Settings:
 def named_file(
     given: Path | str | None, environment: Mapping[str, str] | None = None
 ) -> Path | None:
-    """The settings file that somebody named, as an argument or by RECOLLECT_CONFIG."""
+    """The settings file that the user named, as an argument or, absolute, by RECOLLECT_CONFIG."""
+    if given:
+        return Path(given).expanduser()
     variables = os.environ if environment is None else environment
-    named = given or variables.get(CONFIG_VARIABLE)
-    return Path(named).expanduser() if named else None
+    named = variables.get(CONFIG_VARIABLE)
+    return Path(absolute_path(CONFIG_VARIABLE, named)) if named else None
 
 
 def _notices_without_effect(given: Mapping[str, GivenValue]) -> list[Notice]:
@@ -448,5 +484,5 @@ def unknown_key(
         return SettingsError(f"{source} is spelled {known_as(route.to)} here")
     groups = () if source.kind == "environment" else known_groups()
     nearest = nearest_key(path, (*known_keys(), *groups))
-    hint = f"did you mean {known_as(nearest)}?" if nearest else "docs/settings.md lists every key"
+    hint = f"did you mean {known_as(nearest)}?" if nearest else "`recollect doctor` lists every key"
     return SettingsError(f"{source} is not a setting of Recollect; {hint}")

@@ -11,7 +11,7 @@ import re
 from hashlib import blake2b
 from pathlib import Path
 
-from recollect.data_folder import data_folder
+from recollect.data_folder import absolute_path, data_folder
 
 _SPOKEN_CHARS = 40
 
@@ -90,7 +90,7 @@ def models_folders() -> tuple[Path, ...]:
     it is set, then `models` in the folder of all data."""
     given = os.environ.get("RECOLLECT_MODELS")
     own = data_home() / "models"
-    return (Path(given).expanduser(), own) if given else (own,)
+    return (Path(absolute_path("RECOLLECT_MODELS", given)), own) if given else (own,)
 
 
 def file_name(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from recollect.config.fields import ANY, ASK, Validated, only, setting
+from recollect.config.fields import ANY, ASK, Validated, at_least, only, setting
 from recollect.errors import SettingsError
 
 CALIBRATED_MIN_SCORE = 0.2
@@ -193,7 +193,7 @@ class Recall(Validated):
         "auto",
         'What is searched; "auto": the session in library, chat and gateway, the space in '
         "hooks, `recollect wrap`, `recollect serve`, MCP and imports",
-        project=only("auto", "session"),
+        project=only("session"),
         openclaw="memoryContext.crossSession",
     )
     decay_per_day: Ratio = setting(
@@ -943,7 +943,7 @@ class Settings(Validated):
         None,
         "The model's window; none: by table or as the provider states it, else "
         f"{FALLBACK_WINDOW_TOKENS}",
-        project=ANY,
+        project=at_least(4_000),
         openclaw="contextTokens",
     )
     turn: Turn = field(default_factory=Turn)

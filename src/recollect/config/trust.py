@@ -1,10 +1,10 @@
 """Decides what a project's recollect.toml may set, and records which of them the user trusts.
 
-A file that was only found in a folder belongs to whoever wrote the folder: a cloned repository, an
-agent at work, another user of the machine. It may set what `ProjectRule` allows. Everything else
+The folder's author wrote a file that was only found there: it came with a cloned repository, or an
+agent or another user of the machine wrote it. It may set what `ProjectRule` allows. Everything else
 counts only after `recollect trust` recorded the hash of its path and content in the user's own
 folder. Always holds: the bytes that are hashed are the bytes that are parsed; a link, a pipe or a
-huge file is not read; a record counts only if the user owns it and nobody else can write it.
+huge file is not read; a record counts only if the user owns it and no other user can write it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ MOST_LINE_BYTES: Final = 2_000
 """A key of 30,000 parts on one line keeps Python's parser busy for 17 seconds."""
 _MOST_RECORD_BYTES: Final = 64 * 1024
 _SHOWN_KEYS: Final = 5
+_SHOWN_CHARS: Final = 300
 _WRITABLE_BY_OTHERS: Final = 0o022
 
 
@@ -103,9 +104,16 @@ def notice_text(path: Path, keys: Iterable[str]) -> str:
     )
 
 
-def printable(path: Path) -> str:
-    """A path that cannot move a terminal's cursor: its folder's name is the project's."""
-    name = str(path)
+def error_notice(path: Path, problem: SettingsError) -> str:
+    """What a user reads about a project's file that is ignored because of an error in it."""
+    why = printable(str(problem).replace(str(path), FILE_NAME))
+    shown = why if len(why) <= _SHOWN_CHARS else f"{why[:_SHOWN_CHARS]}..."
+    return f"{printable(path)} is ignored: {shown}"
+
+
+def printable(text: Path | str) -> str:
+    """A path or text that cannot move a terminal's cursor: the project's author chose it."""
+    name = str(text)
     return name if name.isprintable() else ascii(name)
 
 
@@ -130,8 +138,8 @@ def record_trust(file: ProjectFile) -> None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_own_folder(record.parent):
             raise SettingsError(
-                f"{printable(record.parent)} must be a folder that you own and nobody else can "
-                "write: remove it, and run this again"
+                f"{printable(record.parent)} must be a folder that you own and no other user "
+                "can write: remove it, and run this again"
             )
         descriptor, name = tempfile.mkstemp(dir=record.parent)  # mode 0600
         with os.fdopen(descriptor, "wb") as written:

@@ -19,7 +19,7 @@ def stand_in_data_folder() -> None:
     """Leave the folder that an agent works in: names in the settings mean the data folder."""
     named = named_file(None)
     if named:
-        os.environ["RECOLLECT_CONFIG"] = str(named.absolute())
+        os.environ["RECOLLECT_CONFIG"] = str(named)
     home = data_home()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.chdir(home)

@@ -183,10 +183,6 @@ def _start(seconds: float) -> None:
     """Start a daemon of its own session; it listens when the process that is started here ends."""
     import subprocess
 
-    environment = dict(os.environ)
-    if environment.get("RECOLLECT_CONFIG"):
-        named = os.path.expanduser(environment["RECOLLECT_CONFIG"])
-        environment["RECOLLECT_CONFIG"] = os.path.abspath(named)
     log = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         started = subprocess.Popen(
@@ -195,7 +191,6 @@ def _start(seconds: float) -> None:
             stdout=subprocess.DEVNULL,
             stderr=log,
             cwd=daemon_folder(),
-            env=environment,
             start_new_session=True,
         )
     finally:
@@ -277,7 +272,10 @@ def run_hook(agent: AgentName) -> None:
             _print(output, told)
     except Exception as error:  # noqa: BLE001 - the boundary of a hook; the engine's loads for long
         why = f"{agent} was not answered: {_said(error)}"
-        _try(lambda: note(why))
+        try:
+            note(why)
+        except Exception as unwritten:  # noqa: BLE001 - RECOLLECT_HOME names no folder of the user
+            os.write(2, f"recollect: {why}: {unwritten}\n".encode("utf-8", "replace"))
     else:
         if is_older(version):
             _try(replace_daemon)

@@ -435,7 +435,7 @@ def _written(order: MemoryOrder) -> bytes:
     }
     named = environment.get("RECOLLECT_CONFIG")
     if named:
-        environment["RECOLLECT_CONFIG"] = os.path.abspath(os.path.expanduser(named))  # noqa: PTH100, PTH111
+        environment["RECOLLECT_CONFIG"] = os.path.expanduser(named)  # noqa: PTH111
     asked = {"space": order.space, "store": order.store, "session": order.session}
     return json.dumps({**asked, "environment": environment}).encode()
 

@@ -93,7 +93,7 @@ class InstallPlan:
 def settings_file(agent: AgentName, scope: InstallScope, project: Path) -> Path:
     """Where the agent reads hooks; of a project, the file that is not shared with others.
 
-    RecollectError where a project's file is a link that leads out of it: whoever wrote the project
+    RecollectError where a project's file is a link that leads out of it: the author of the project
     could have any file of the user's written to.
     """
     if scope == "user":

@@ -139,7 +139,7 @@ def test_notices_stand_below_the_table() -> None:
     ],
 )
 def test_bad_settings_end_with_2_and_one_line_that_says_what_to_do(text: str, says: str) -> None:
-    Path("recollect.toml").write_text(text)
+    write_trusted(text)
     for arguments in ((), ("--json",)):
         result = run(*arguments)
         assert result.exit_code == 2

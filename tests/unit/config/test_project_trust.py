@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from tests.trusted_settings import write_trusted
 
 from recollect.config import Settings, build, known_keys, load_settings, value_of
-from recollect.config.fields import ListOf, Optional, ProjectRule, TextValue, ValueShape, setting
-from recollect.config.places import trust_folder, user_settings_file
+from recollect.config.fields import ProjectRule, setting
+from recollect.config.places import models_folders, trust_folder, user_settings_file
 from recollect.config.trust import ProjectFile, is_trusted, read_project_file, record_trust
 from recollect.errors import SettingsError
 from recollect.surfaces.cli import main
@@ -43,18 +43,12 @@ def trust(*arguments: str, given: str | None = None) -> Result:
     return CliRunner().invoke(main, ["trust", *arguments], input=given)
 
 
-def holds_text(shape: ValueShape) -> bool:
-    if isinstance(shape, Optional):
-        return holds_text(shape.inner)
-    return holds_text(shape.item) if isinstance(shape, ListOf) else isinstance(shape, TextValue)
-
-
 def test_every_setting_says_what_a_project_may_set() -> None:
     """A free text can be a server, a path, a model, a command or words to an agent."""
     of_the_machine = {"store", "models", "gateway", "serve", "telemetry", "daemon"}
     for path, key in known_keys().items():
         assert isinstance(key.project, ProjectRule), path
-        if holds_text(key.shape) and path not in TOOL_NAMES:
+        if key.shape.holds_text and path not in TOOL_NAMES:
             assert key.project.values == (), path
         if path.split(".")[0] in of_the_machine:
             assert key.project.values == (), path
@@ -110,11 +104,19 @@ def test_a_project_may_narrow_and_protect_but_not_widen() -> None:
     settings = load_settings(environment={}).settings
     assert (settings.redaction.enabled, settings.redaction.pii) == (True, True)
     assert settings.recall.scope == "session"
-    own.write_text('[recall]\nscope = "session"\n')
-    Path("recollect.toml").write_text('[redaction]\nenabled = false\n[recall]\nscope = "space"\n')
-    settings = load_settings(environment={}).settings
-    assert settings.redaction.enabled
-    assert settings.recall.scope == "session"
+    own.write_text('window_tokens = 50000\n[recall]\nscope = "session"\n')
+    for line, key in (
+        ("redaction.enabled = false", "redaction.enabled"),
+        ('recall.scope = "space"', "recall.scope"),
+        ('recall.scope = "auto"', "recall.scope"),
+        ("window_tokens = 3999", "window_tokens"),  # a model would summarise at every turn
+    ):
+        Path("recollect.toml").write_text(f"{line}\n")
+        loaded = load_settings(environment={})
+        assert loaded.settings.redaction.enabled
+        assert loaded.settings.recall.scope == "session", line
+        assert loaded.settings.window_tokens == 50_000
+        assert key in loaded.project_notice
 
 
 def test_the_users_own_file_the_environment_and_arguments_set_everything(project: Path) -> None:
@@ -208,6 +210,21 @@ def test_lines_are_shown_so_that_nothing_hides() -> None:
     assert shown.replace("\n", "").isprintable()
 
 
+def test_a_long_value_hides_no_other_line() -> None:
+    Path("recollect.toml").write_text(
+        "gateway.port = 9\nredaction.enabled = false\n"
+        f"index.extra_paths = {json.dumps([f'notes/{number}.md' for number in range(100)])}\n"
+        f'models.main = "{"m" * 1_000}"\nmodels.base_url = "http://evil.test"\n'
+    )
+    head, *lines, _ = trust("--yes").stdout.splitlines()
+    assert "5 settings" in head
+    assert all(len(line) <= 200 for line in lines), lines
+    keys = [line.split(" = ")[0].strip() for line in lines]
+    assert set(keys[:3]) == {"index.extra_paths", "models.main", "models.base_url"}
+    assert set(keys[3:]) == {"gateway.port", "redaction.enabled"}
+    assert "(100 items)" in next(line for line in lines if "extra_paths" in line)
+
+
 def test_nothing_to_trust_records_nothing() -> None:
     Path("recollect.toml").write_text("window_tokens = 6000\n")
     done = trust()
@@ -283,12 +300,52 @@ def test_what_is_no_plain_file_is_not_read(
         f"pruning.ttl = {'9' * 1_900}",
         "a." * 990 + "a = 1",
         "\0",
+        "unheard_of = 1",
+        '"a\\u001b[2J\\u202e" = 1',
+        "window_tokens =",
+        'window_tokens = "wide"',
+        "window_tokens = 6000\nwindowTokens = 6000",
+        "[agents.zzz]\nwindow_tokens = 6000",
+        "agents = 1",
+        "pruning.soft_trim.head_chars = 5000",  # each value fits, and they do not fit together
     ],
 )
-def test_a_file_made_to_break_the_parser_is_an_error_with_its_name(text: str) -> None:
+def test_a_broken_file_stops_nothing_until_it_is_trusted(text: str) -> None:
+    own = user_settings_file()
+    own.parent.mkdir(parents=True)
+    own.write_text("[agents.night]\nwindow_tokens = 50000\n")
     Path("recollect.toml").write_text(text)
-    with pytest.raises(SettingsError, match=r"recollect\.toml"):
-        load_settings(environment={})
+    loaded = load_settings(environment={"RECOLLECT_AGENT": "night"})
+    assert loaded.settings.window_tokens == 50_000
+    assert "recollect.toml is ignored: " in loaded.project_notice
+    assert loaded.project_notice.isprintable() and len(loaded.project_notice) < 600
+    command_line = CliRunner(env={"RECOLLECT_AGENT": "night"})
+    assert "is ignored" in command_line.invoke(main, ["doctor"]).stdout
+    write_trusted(text)
+    assert command_line.invoke(main, ["doctor"]).exit_code == 2
+    for named in (None, Path("recollect.toml")):
+        with pytest.raises(SettingsError):
+            load_settings(environment={"RECOLLECT_AGENT": "night"}, file=named)
+
+
+@pytest.mark.parametrize("variable", ["RECOLLECT_HOME", "RECOLLECT_CONFIG", "RECOLLECT_MODELS"])
+def test_a_variable_names_no_file_of_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """A clone could bring a file of that name."""
+    Path(".recollect").mkdir()
+    Path(".recollect/recollect.toml").write_text(HARMFUL)
+    value = ".recollect/recollect.toml" if variable == "RECOLLECT_CONFIG" else ".recollect"
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError, match=f"{variable} must be an absolute path") as problem:
+        models_folders() if variable == "RECOLLECT_MODELS" else load_settings()
+    assert str(Path(value).absolute()) in str(problem.value), "what to type"
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    monkeypatch.setenv(variable, f"~/{value}")
+    assert Path(".recollect").absolute() in models_folders() or load_settings().settings.store.url
+    monkeypatch.delenv(variable)
+    named = load_settings(file=Path(".recollect/recollect.toml"))
+    assert named.settings.store.url, "the user typed it"
 
 
 @pytest.mark.skipif(

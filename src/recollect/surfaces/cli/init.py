@@ -17,8 +17,9 @@ import click
 from recollect.config.trust import FILE_NAME, ProjectFile, read_project_file, record_trust
 from recollect.errors import RecollectError, SettingsError
 
-_NOBODY: Final = """\
-# Nobody is asked yet: a full view is trimmed, not summarised. To change that, name a provider:
+_NO_MODEL: Final = """\
+# No model is set: Recollect trims a full window and does not summarise it. Name a provider to
+# change that:
 # [models]
 # provider = "{wire}"        # the key from {variable}
 # main = "{model}"
@@ -93,7 +94,7 @@ def settings_text(choice: ModelChoice | None) -> str:
     from recollect.surfaces.chat.opening import LOCAL_URL, PROVIDERS
 
     first = PROVIDERS["anthropic"]
-    return head + _NOBODY.format(
+    return head + _NO_MODEL.format(
         wire=first.wire, variable=first.variable, model=first.model, url=LOCAL_URL
     )
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from recollect.config.fields import written
+from recollect.config.keys import known_keys
 from recollect.config.load import parse_tables
 from recollect.config.trust import (
     FILE_NAME,
@@ -27,9 +27,12 @@ from recollect.config.trust import (
 )
 from recollect.errors import RecollectError
 from recollect.surfaces.cli.store_options import json_option, print_json
+from recollect.surfaces.cli.text import number_of
 
 if TYPE_CHECKING:
     from recollect.config.keys import GivenValue
+
+_END_CHARS: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +46,13 @@ class WithheldLine:
 
     def __str__(self) -> str:
         # in ASCII: no sign can hide another, turn the line round or move the cursor
-        whose = "" if self.agent is None else f"   (agent {json.dumps(self.agent)})"
-        return f"{self.key} = {json.dumps(self.value)}{whose}"
+        whose = "" if self.agent is None else f"   (agent {_short(json.dumps(self.agent))})"
+        items = len(self.value) if isinstance(self.value, list) else 0
+        value = json.dumps(self.value)
+        shown = _short(value)
+        return (
+            f"{self.key} = {shown}{f'   ({items} items)' * (shown != value and items > 0)}{whose}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -67,7 +75,8 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
 
     A recollect.toml in a folder may set budgets and windows. Everything else in it (servers, paths,
     models, stores, redaction and similar) is ignored until you trust the file. FILE must be named
-    recollect.toml. Shows these settings and asks. A file that changes later has to be trusted
+    recollect.toml. Shows these settings, those with a server, path or key first, and asks. --json
+    shows long values in full. A file that changes later has to be trusted
     again. With --json it asks nothing, and trusts the file only with --yes. Exits with 1 if the
     file is not trusted.
     """
@@ -79,11 +88,11 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
         _revoke(folder.resolve() / FILE_NAME, as_json=as_json)
         return
     found = _found(folder)
-    lines = list(withheld_lines(found))
+    lines = withheld_lines(found)
     trusted = is_trusted(found)
     if lines and not trusted:
         if not as_json:
-            click.echo(f"{printable(found.path)} sets:")
+            click.echo(f"{printable(found.path)} has {number_of(len(lines), 'setting')} to review:")
             for line in lines:
                 click.echo(f"  {line}")
         trusted = yes or (not as_json and _is_allowed())
@@ -102,13 +111,24 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
         raise SystemExit(1)
 
 
-def withheld_lines(file: ProjectFile) -> Iterator[WithheldLine]:
-    """What a project's file sets and only the user may decide, for every agent."""
+def withheld_lines(file: ProjectFile) -> list[WithheldLine]:
+    """What a project's file sets and only the user may decide, for every agent.
+
+    Servers, paths, keys and other texts are first.
+    """
     common, by_agent = parse_tables(file.data, file.path)
     tables: list[tuple[str | None, dict[str, GivenValue]]] = [(None, common), *by_agent.items()]
-    for agent, given in tables:
-        for key, one in withheld_values(given).items():
-            yield WithheldLine(key=key, value=written(one.value), agent=agent)
+    lines = [
+        WithheldLine(key=key, value=written(one.value), agent=agent)
+        for agent, given in tables
+        for key, one in withheld_values(given).items()
+    ]
+    return sorted(lines, key=lambda line: not known_keys()[line.key].shape.holds_text)
+
+
+def _short(text: str) -> str:
+    """A value's first and last characters, so that no line pushes another off the screen."""
+    return text if len(text) <= 2 * _END_CHARS else f"{text[:_END_CHARS]} ... {text[-_END_CHARS:]}"
 
 
 def _folder_of(file: Path) -> Path:
