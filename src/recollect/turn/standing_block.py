@@ -85,7 +85,9 @@ _BARE_VERB: Final = re.compile(
       |but|or|not|only|all|both|each|every|either|there|here|that|this|these|those|what|which|who
       |is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|may|might|must|we|i
       |you|he|she|they|it|no|yes|like|about|under|over|between|without|within|through|during
-      |against|above|below|near|than|even|still|though|although|unless|once|see|use|keep)\b)
+      |against|above|below|near|than|even|still|though|although|unless|once|see|use|keep
+      |today|tomorrow|yesterday|tonight|(?:mon|tues|wednes|thurs|fri|satur|sun)day
+      |[a-z]+ly|[a-z]+s\ (?:all|both))\b)
     [a-z]+\ (?:the|this|that|these|those|it|them|all|both|my|our|its|their)\b""",
     re.IGNORECASE | re.VERBOSE,
 )

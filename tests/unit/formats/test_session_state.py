@@ -198,4 +198,4 @@ def test_what_did_not_change_is_not_written_again_and_comes_back_all_the_same() 
         assert json.loads(write_state(state))["edits"]
     assert max(lengths[20:40]) <= 2 * 256 + 21, "chunks before the last stay as they are"
     state = replace(state, edits=(*edits, CUT))
-    assert join_state(writer.split(state, mask), path, ids) == state
+    assert join_state(writer.split(state, mask), path, state.ids) == state

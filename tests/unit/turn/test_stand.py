@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from recollect.rules.tokens import Weigher
-from recollect.turn.standing_block import stand
+from recollect.turn.standing_block import stand, states
 from recollect.values.history import Entry
 from recollect.values.message import (
     CallId,
@@ -99,6 +101,20 @@ LASTING = (
     "We decided to keep the berth numbers of 1998.",
     "Reply in Dutch when the mail is from Vlissingen.",
 )
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "Currently the limit is 500 requests.",
+        "Monday the database moves to port 5544.",
+        "Yesterday the cluster moved to Zurich.",
+        "Customers all pay 20 EUR a month.",
+    ],
+)
+def test_a_statement_that_begins_like_an_order_is_none(stated: str) -> None:
+    assert states(stated)
+    assert not states("Undo that rename in module 12.")
 
 
 def test_orders_that_were_carried_out_are_marked_and_rules_are_not() -> None:

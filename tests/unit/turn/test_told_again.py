@@ -36,7 +36,7 @@ def prepared(format_name: FormatName, messages: list[Any]) -> list[Any]:
 
 
 def blocks_of(order: str, kind: str) -> list[dict[str, Any]]:
-    made = {
+    made: dict[str, dict[str, Any]] = {
         "A": {"type": kind, "id": "a", "name": "x", "input": {}},
         "1": {"type": TOOLS[kind], "tool_use_id": "a", "content": []},
         "t": WORDS,
