@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from recollect.rules.secret_blocks import find_in_blocks
 from recollect.rules.secret_commands import find_by_grammar
 from recollect.rules.secret_contexts import SecretMatch, find_assigned, find_in_context
 from recollect.rules.secret_formats import find_tokens
@@ -257,6 +258,7 @@ def _find(text: str, *, pii: bool) -> Iterator[SecretMatch]:
     if MASK_OPENING in text:  # a mask names its rule: that is no label
         found = triggers_in(MASK.sub(" ", text).lower())
     yield from find_by_grammar(text, lowered, found)
+    yield from find_in_blocks(text, lowered, found)
     yield from find_labelled(text, lowered, found)
     yield from find_nearby(text, lowered, found)  # last: a rule that knows more names the mask
     if pii:

@@ -21,6 +21,7 @@ from recollect.rules.secret_values import (
     is_placeholder,
     is_reference,
     is_token_value,
+    is_uuid,
     words,
 )
 
@@ -113,6 +114,8 @@ _PROGRAMS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("rar ", re.compile(r" -h?p(?![ \t])" + _VALUE)),
     ("openssl", re.compile(r"-pass(?:in|out)?[ \t]{1,4}['\"]?pass:(?P<bare>[^\s'\"]{3,200})")),
     ("vault login", re.compile(r"login[ \t]+(?:token=)?(?P<bare>[\w.-]{16,200})")),
+    ("schtasks", re.compile(r"(?i) /r?p[ \t]+(?!/)" + _VALUE)),
+    ("psexec", re.compile(r" -p[ \t]+" + _VALUE)),
     ("convertto-securestring", re.compile(r"(?i)string[ \t]+(?:-String[ \t]+)?" + _VALUE)),
 )
 _LOOKED_BACK_CHARS = 400
@@ -133,9 +136,16 @@ _HANDED: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("encrypt_string ", re.compile(r"encrypt_string[ \t]+" + _VALUE)),
     (" --secret ", re.compile(r" --secret[ \t]+(?:[\w.:-]{2,80}[ \t]+(?!-))?" + _VALUE)),
     ("echo ", re.compile(r"echo[ \t]+(?:-n[ \t]+)?" + _VALUE + r"(?=[ \t]*\|)")),
+    (
+        "printf ",
+        re.compile(r"printf[ \t]+(?:[\"']?%s(?:\\n)?[\"']?[ \t]+)?" + _VALUE + r"(?=[ \t]*\|)"),
+    ),
 )
+_PIPED_TEXT = re.compile(r"(?P<quote>[\"'])(?P<bare>[^\"'\n]{4,200})(?P=quote)[ \t]{0,8}\Z")
+_TAKERS = with_triggers(("convertto-securestring", "secret create", "secret set", "chpasswd"))
 _HANDED_FOR = re.compile(
-    r"secret|passw|passphrase|token|credential|kinit|sudo[ \t]+-S|chpasswd|\blogin\b|\bvault\b"
+    r"secret|securestring|passw|passphrase|token|credential|kinit|sudo[ \t]+-S|chpasswd"
+    r"|\blogin\b|\bvault\b"
     r"|api[-_]?key",
     re.IGNORECASE,
 )
@@ -152,6 +162,7 @@ _USER_CALLS = (
 _CALLED_WITH_KEY = re.compile(
     r"\([ \t\n]{0,8}b?(?P<quote>[\"'])(?P<bare>[^\"'\n]{12,400})(?P=quote)"
 )
+_CLIENT_CALLS = ("client",)
 _KEY_CALLS = ("fernet", "aes.new", "hmac.new", "hmac", "createsecretkey", "secretkeyspec")
 _SIGNED_WITH = re.compile(
     r"\w{0,12}\([^()\n\"']{0,120}(?:[\"'][\w-]{2,20}[\"'])?[^()\n\"']{0,20},[ \t]{0,4}b?"
@@ -261,9 +272,9 @@ _LINK_WORDS = trigger("invite reset verify confirm magic activate join share sig
 _GRANT_REACH_CHARS = 400
 
 _CRYPT = re.compile(
-    r"\$(?:1|5|6|7|8|9|14|y|gy|md5|sha1|apr1|2[abxy]?|argon2(?:id|i|d)|scrypt|pbkdf2(?:-sha\d+)?|P"
+    r"\${1,2}(?:1|5|6|7|8|9|14|y|gy|md5|sha1|apr1|2[abxy]?|argon2(?:id|i|d)|scrypt|pbkdf2(?:-sha\d+)?|P"
     r"|H|S)"
-    r"\$[\w./+=,$-]{12,300}"
+    r"\\?\${1,2}[\w./+=,$\\-]{12,300}"
 )
 _NAMED_HASH = re.compile(
     r"(?<![\w$])(?:pbkdf2_sha\d+|bcrypt_sha256|scrypt|sha1|argon2)\$(?=[^\s\"']{0,40}\$)"
@@ -286,6 +297,7 @@ _AWS_PAIR = re.compile(
     r"(?<![A-Za-z0-9/+])(?P<bare>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
 )
 _LEAST_KEY_BITS = 3.5
+_LEAST_TOKEN_CHARS = 20
 _BOT = re.compile(r"(?<![A-Za-z0-9])(?:bot)?(?P<bare>\d{8,10}:[\w-]{35})(?![\w-])", re.ASCII)
 # Patterns that need no closer look, and words of which a text that matches holds one.
 _PLAIN_PATTERNS: tuple[tuple[int, re.Pattern[str], str], ...] = (
@@ -297,6 +309,7 @@ _PLAIN_PATTERNS: tuple[tuple[int, re.Pattern[str], str], ...] = (
 )
 # Words of ASCII letters, one of which a text holds where there is something to look for.
 _PROGRAM_WORDS = trigger(
+    "schtasks psexec "
     "mysql mysqldump mysqladmin mysqlimport mariadb sshpass login mongo mongosh mongodump "
     "mongorestore mongoexport mongoimport cqlsh redis ldapsearch ldapmodify ldapadd ldapwhoami "
     "ldapdelete sqlcmd bcp isql osql mosquitto ipmitool zip unzip snmpwalk snmpget snmpset snmp "
@@ -319,6 +332,7 @@ _HANDED_FOR_WORDS = trigger(
     "secret secrets secretsmanager password passwords passwd passphrase token credential login "
     "credentials kinit sudo chpasswd vault apikey pass dbpassword securestring"
 )
+_CLIENTS = trigger(parts=("client",))
 _COOKIE_WORDS = trigger("cookie cookies")
 _SHOWING_WORDS = trigger("cat content")
 _HASH_NAMES = trigger("pbkdf bcrypt scrypt argon scram")
@@ -332,8 +346,8 @@ def find_by_grammar(text: str, lowered: str, found: int) -> Iterator[SecretMatch
     """Every secret known by the grammar around it; `lowered` is the text in lower case, `found`
     are the triggers in it."""
     yield from _find_on_lines(text, lowered, found)
-    yield from _find_handed(text, found)
-    if found & _CALL_WORDS and ("(" in text or "[" in text):
+    yield from _find_handed(text, lowered, found)
+    if found & (_CALL_WORDS | _CLIENTS) and ("(" in text or "[" in text):
         yield from _find_calls(text, lowered)
     if found & _COOKIE_WORDS:
         yield from _find_cookies(text, lowered)
@@ -408,7 +422,19 @@ def _find_commands(text: str, lowered: str) -> Iterator[SecretMatch]:
                 yield secret_match("command-password", match, match.lastgroup or "bare")
 
 
-def _find_handed(text: str, found: int) -> Iterator[SecretMatch]:
+def _find_piped(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
+    """A quoted text that goes through a pipe to what takes a secret: `"…" | ConvertTo-…`."""
+    for taker in held(_TAKERS, lowered, found):
+        for at in places_of(lowered, taker):
+            pipe = text.rfind("|", _line_start(text, at), at)
+            if pipe < 0:
+                continue
+            match = _PIPED_TEXT.search(text, max(0, pipe - _LOOKED_BACK_CHARS), pipe)
+            if match is not None and _is_made(match["bare"]):
+                yield secret_match("command-password", match, "bare")
+
+
+def _find_handed(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
     """Passwords behind flags of any program, and values given to commands about secrets."""
     flags = [other for other in _USER_FLAGS if other in text] if " -" in text else ()
     for flag in flags:
@@ -418,6 +444,7 @@ def _find_handed(text: str, found: int) -> Iterator[SecretMatch]:
                 yield secret_match("command-password", match, "bare")
     if not found & _HANDED_FOR_WORDS:
         return
+    yield from _find_piped(text, lowered, found)
     for literal, grammar in [one for one in _HANDED if one[0] in text]:
         for at in places_of(text, literal):
             match = grammar.match(text, at)
@@ -432,6 +459,7 @@ def _find_calls(text: str, lowered: str) -> Iterator[SecretMatch]:
     """Passwords and keys among the arguments of a call."""
     for names, grammar in (
         (_USER_CALLS, _CALLED_WITH_USER),
+        (_CLIENT_CALLS, _CALLED_WITH_USER),
         (_KEY_CALLS, _CALLED_WITH_KEY),
         (_SIGNING_CALLS, _SIGNED_WITH),
     ):
@@ -444,6 +472,8 @@ def _find_calls(text: str, lowered: str) -> Iterator[SecretMatch]:
                 given = (
                     _is_made(value) if names is _USER_CALLS else is_token_value(value, quoted=True)
                 )
+                if names is _CLIENT_CALLS:  # an account and its token
+                    given = given and len(value) >= _LEAST_TOKEN_CHARS and not is_uuid(value)
                 if given or (names is _SIGNING_CALLS and is_chosen_words(value)):
                     yield secret_match("called-with", match, "bare")
 

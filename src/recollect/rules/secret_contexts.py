@@ -69,9 +69,11 @@ _AUTHORIZATION = re.compile(
     r"(?:proxy-)?authorization\\{0,3}[\"'`\]]{0,2}[ \t]{0,8}(?:[:=,]|=>)\s{0,8}"
     r"(?:[a-z]{1,8}[ \t(]{0,2}(?=[\"'`]))?"
     r"\\{0,3}[\"'`]{0,2}[ \t]{0,4}(?:(?P<scheme>[a-z][a-z0-9_-]{1,20})[ \t]{1,4})?"
-    r"(?P<value>[A-Za-z0-9._~+/=@:|$%-]{8,}+)",
+    r"(?P<value>[A-Za-z0-9._~+/=@:|$%-]{5,}+)",
     re.IGNORECASE,
 )
+_TOKEN_SCHEMES = words("bearer token apikey")
+_LEAST_BASIC_CHARS = 8
 _BEARER = re.compile(r"bearer[ \t:]{1,4}(?P<value>[A-Za-z0-9._~+/-]{16,}+={0,2})", re.IGNORECASE)
 
 _CURL_USER = re.compile(
@@ -214,8 +216,10 @@ def _find_headers(text: str, lowered: str) -> Iterator[SecretMatch]:
 
 
 def _is_header_value(scheme: str, value: str) -> bool:
-    if scheme.lower() == "basic":
+    if scheme.lower() == "basic" and len(value) >= _LEAST_BASIC_CHARS:
         return not is_reference(value, quoted=False) and not is_placeholder(value)
+    if scheme.lower() in _TOKEN_SCHEMES and any(map(str.isdigit, value)):  # also a short one
+        return any(map(str.isalpha, value)) and is_password_value(value, quoted=False)
     return is_token_value(value, quoted=False, least_chars=8) or is_uuid(value)
 
 

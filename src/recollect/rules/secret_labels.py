@@ -214,6 +214,11 @@ _SET_TO = re.compile(
     re.IGNORECASE,
 )
 _POLICY = re.compile(r"password|passphrase|passwort|characters|login|account")
+_ONES = with_triggers((" one is", " one was", " one will be"))
+_WHICH_ONE = ("new", "old", "current", "right", "correct", "other", "temporary", "latest")
+_ONE_IS = re.compile(
+    r" one (?:is|was|will be)(?: now)?:?[ \t]+[\"'`“]?(?P<value>[^\s\"'`”]{6,100})", re.IGNORECASE
+)
 _PRONOUN = re.compile(r"(?i)[ \t](?:it|mine|that)[ \t]+(?:to|as)[ \t]")
 _POLICY_REACH_CHARS = 240
 _USER_SLASH = re.compile(
@@ -306,7 +311,8 @@ def find_labelled(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
         yield from _find_logins(text, lowered, found)
     if found & _CREDENTIAL_WORDS:
         yield from _find_users(text, lowered, found)
-    if found & _SET_WORDS and found & _POLICY_WORDS:
+    if found & _POLICY_WORDS:
+        yield from _find_ones(text, lowered, found)
         yield from _find_settings(text, lowered, found)
     if found & _VALUE_WORDS and found & _NAMING_WORDS:
         yield from _find_pairs(text, lowered)
@@ -540,7 +546,7 @@ def _is_strong(value: str) -> bool:
 
 
 def _find_settings(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
-    for hint in held(_SET_HINTS, lowered, found):
+    for hint in held(_SET_HINTS, lowered, found) if found & _SET_WORDS else ():
         for at in places_of(lowered, hint):
             match = _SET_TO.match(text, at)
             value = "" if match is None else match["value"].rstrip(_TRAILING)
@@ -550,6 +556,20 @@ def _find_settings(text: str, lowered: str, found: int) -> Iterator[SecretMatch]
             if is_name(value) and not (_PRONOUN.search(match[0]) or "passw" in match[0].lower()):
                 continue  # "set the login route to auth/login-v2"
             if _POLICY.search(lowered, since, match.end()):
+                start = match.start("value")
+                yield _secret_at("told-password", start, start + len(value), match)
+
+
+def _find_ones(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
+    """A password that is called "the new one", with the word for it before or behind it."""
+    for literal in held(_ONES, lowered, found):
+        for at in places_of(lowered, literal):
+            match = _ONE_IS.match(text, at)
+            value = "" if match is None else match["value"].rstrip(_TRAILING)
+            if match is None or not _is_strong(value) or is_name(value):
+                continue
+            near = (max(0, at - _POLICY_REACH_CHARS), match.end() + _POLICY_REACH_CHARS)
+            if lowered.endswith(_WHICH_ONE, max(0, at - 16), at) and _POLICY.search(lowered, *near):
                 start = match.start("value")
                 yield _secret_at("told-password", start, start + len(value), match)
 

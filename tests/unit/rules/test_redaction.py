@@ -256,6 +256,9 @@ _ADVERSARIAL = {
     "dots": "a.b-",
     "words": "pw",
     "names": "token_",
+    "bytes": "key = [" + "12," * 300,
+    "manifests": "kind: Secret\ndata:\n  a: bcdef1\n",
+    "members": '{"kind": "Secret", "data": {"a": "bcdef1", ',
 }
 
 
