@@ -6,12 +6,12 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tests.harness.clients.lab import Lab, Ran, run_agent
 
@@ -107,29 +107,27 @@ class ClaudeCode(AgentHome):
 
     def talk(self, *arguments: str) -> ClaudeTalk:
         """A conversation in one process."""
-        return ClaudeTalk(self, arguments)
+        command = [str(self.lab.program("claude")), *TALKS, *self.extra, *arguments]
+        return ClaudeTalk(command, self.environment, self.project)
+
+
+TALKS: Final = (
+    *("-p", "--input-format", "stream-json", "--output-format", "stream-json"),
+    *("--verbose", "--allowedTools", "Bash"),
+)
+"""How Claude Code is started that takes one turn after the other."""
 
 
 class ClaudeTalk:
     """Claude Code fed turn by turn over standard input."""
 
-    def __init__(self, home: ClaudeCode, arguments: tuple[str, ...]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], folder: Path
+    ) -> None:
         self._process = subprocess.Popen(
-            [
-                str(home.lab.program("claude")),
-                "-p",
-                "--input-format",
-                "stream-json",
-                "--output-format",
-                "stream-json",
-                "--verbose",
-                "--allowedTools",
-                "Bash",
-                *home.extra,
-                *arguments,
-            ],
-            env=home.environment,
-            cwd=home.project,
+            command,
+            env=dict(environment),
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -104,8 +104,9 @@ class GatewayProcess:
         self.log = folder / "gateway.log"
         config = folder / "recollect.toml"
         config.write_text(_toml(upstream, self.store, settings), encoding="utf-8")
-        environment = {**os.environ, "RECOLLECT_HOME": str(folder / "home")}
-        self._token = own_secret(folder / "home" / "gateway" / "token")
+        self.home = folder / "home"
+        environment = {**os.environ, "RECOLLECT_HOME": str(self.home)}
+        self._token = own_secret(self.home / "gateway" / "token")
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "recollect", "gateway", "--config", str(config)],

@@ -32,7 +32,7 @@ def claude_with_mcp(lab: Lab, folder: Path) -> Iterator[str]:
         home.environment["ENABLE_TOOL_SEARCH"] = "false"
         home.extra = (
             "--mcp-config",
-            json.dumps(_config(stage, folder)),
+            json.dumps(_config(stage)),
             "--strict-mcp-config",
             "--allowedTools",
             "mcp__recollect",
@@ -53,7 +53,7 @@ def _is_kept(store: Path) -> bool:
     return any(DECIDED.encode() in file.read_bytes() for file in files if file.exists())
 
 
-def _config(stage: Stage, folder: Path) -> dict[str, Any]:
+def _config(stage: Stage) -> dict[str, Any]:
     paths = os.pathsep.join(path for path in sys.path if path)
     return {
         "mcpServers": {
@@ -65,7 +65,7 @@ def _config(stage: Stage, folder: Path) -> dict[str, Any]:
                 ],
                 "env": {
                     "PYTHONPATH": paths,
-                    "RECOLLECT_HOME": str(folder / "home"),
+                    "RECOLLECT_HOME": str(stage.gateway.home),
                     "RECOLLECT_RECALL__EMBEDDER": "none",
                     "RECOLLECT_DAEMON__PORT": "0",
                     # the daemon that serves it ends soon behind it

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.harness.clients.agents import KEY
+from tests.harness.clients.agents import KEY, TALKS, ClaudeTalk
 from tests.harness.clients.lab import Lab, Ran, run_agent
 from tests.harness.clients.provider import ScriptedProvider, scripted_server
 from tests.harness.model_server import ModelServer
@@ -148,6 +148,8 @@ def wrapped(name: str) -> Callable[[Lab, Path], Iterator[str]]:
             yield from _asked(name, server)
             yield from _remembered(home)
             yield from _recalled_elsewhere(home, server)
+            if name == "claude":
+                yield from _recalled_at_once(home, server)
             yield from _imported_once(home)
             if home.configuration.read_bytes() != home.case.content:
                 yield f"{name}: a run changed {home.case.configuration}"
@@ -187,6 +189,23 @@ def _recalled_elsewhere(home: WrappedHome, server: ModelServer) -> Iterator[str]
     asked = [one.content for one in server.asked if words.encode() in one.content]
     if ran.status or not any(b"pelican-42" in content for content in asked):
         yield f"{name}: another session is not told: {ran.status} {ran.output[-200:]}"
+
+
+def _recalled_at_once(home: WrappedHome, server: ModelServer) -> Iterator[str]:
+    """The first prompt of a session is told what an earlier one said; the first after a compaction
+    of the agent's own, what was said before it."""
+    command = [sys.executable, "-m", "recollect", "wrap", "claude", "--", *TALKS]
+    first = "Tell me which code word the north crane has"
+    later = "Tell me the number of the south gate"
+    with ClaudeTalk(command, home.environment, home.project) as talk:
+        for words in (first, "remember that the south gate has the number heron-17", "/compact"):
+            if talk.say(words).get("is_error"):
+                yield f"claude: {words!r} ended with an error"
+        talk.say(later)
+    for words, wanted in ((first, b"pelican-42"), (later, b"heron-17")):
+        asked = [one.content for one in server.asked if words.encode() in one.content]
+        if not asked or wanted not in asked[0]:
+            yield f"claude: {words!r}: {wanted.decode()} is not in the {len(asked)} requests' first"
 
 
 def _imported_once(home: WrappedHome) -> Iterator[str]:
