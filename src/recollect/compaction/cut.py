@@ -301,9 +301,7 @@ def replace_past(
     """
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     kept_blocks = [block for block in blocks if block.anchor in keep_blocks]
-    ended = tuple(  # a standing block is made anew
-        block for block in blocks if block.anchor not in keep_blocks and block.stage != "stand"
-    )
+    ended = tuple(block for block in blocks if block.anchor not in keep_blocks)
     standing = replace(cut, ended=ended)
     cuts = [edit for edit in edits if isinstance(edit, Cut)]
     others = [edit for edit in edits if not isinstance(edit, Cut | Insert)]
@@ -346,7 +344,11 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
         return UndoResult(
             edits=tuple(edits), undone=None, reason=Reason(Cause.UNDO_LOST, number=undone.number)
         )
-    rest = [*edits[:at], *edits[at + 1 :]]
+    rest = [  # what stands now was made for the view that goes
+        edit
+        for edit in (*edits[:at], *edits[at + 1 :])
+        if not (isinstance(edit, Insert) and edit.stage == "stand")
+    ]
     back = [block for block in undone.ended if _has_a_place(block, known) and block not in rest]
     older = any(isinstance(edit, Cut) for edit in rest)
     return UndoResult(
