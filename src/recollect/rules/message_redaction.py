@@ -23,7 +23,6 @@ from recollect.rules.redaction import (
     MOST_KNOWN_SECRETS,
     JudgedTexts,
     RedactedSpan,
-    find_known,
     redact,
     secrets_in,
     spliced,
@@ -43,9 +42,6 @@ _ESCAPE_CHARS = 32
 _BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={0,2}")
 _BESIDE = re.compile(r"[\s=:]")  # between a secret and what gives it away
 _BY_NAME = "assigned-"
-_SPACE = re.compile(" ")
-_LONG_STRING_CHARS = 32_768
-_EDGE_CHARS = 1_024
 _LEAST_STRING_CHARS = 4  # of a password whose name says so; by itself a secret has eight
 _MOST_PASSES = 4
 _SPACE_ESCAPES = re.compile(r"(\\+)([nrt])")
@@ -118,12 +114,13 @@ def _json_spans(
     text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
 ) -> list[RedactedSpan]:
     """What to mask in the text, each span inside one string and between its escapes."""
-    strings = list(_strings(text))
-    in_place = _in_place_spans(text, strings, pii=pii, known=known)
+    # all of it: a string can hold JSON, whose secrets stand between escapes of escapes
+    written = _SPACE_ESCAPES.sub(_as_space, text)
+    in_place = redact(written, pii=pii, known=known, judged=judged).spans
     ends = [span.end for span in in_place]
     spans: list[RedactedSpan] = []
     read: dict[str, Sequence[RedactedSpan]] = {}  # a report says the same of many messages
-    for string in strings:
+    for string in _strings(text):
         beside = bisect_right(ends, string.start)
         own: list[RedactedSpan] = []
         is_data = _BASE64.fullmatch(string.written) is not None
@@ -138,43 +135,6 @@ def _json_spans(
             own += [_moved(span, span.start + at, span.end + at) for span in read[string.written]]
         spans += _merged(own)
     return spans
-
-
-def _in_place_spans(
-    text: str, strings: Sequence[_String], *, pii: bool, known: Collection[str]
-) -> list[RedactedSpan]:
-    """What is found in the text as it stands.
-
-    Of a very long string only both ends: what stands beside it says nothing of the rest, which is
-    judged by itself when it is decoded. Known secrets are looked for in all of it.
-    """
-    spans: list[RedactedSpan] = []
-    done = 0
-    for string in strings:
-        if string.end - string.start > _LONG_STRING_CHARS:
-            begin = _next_space(text, string.start + _EDGE_CHARS)
-            end = _next_space(text, string.end - 2 * _EDGE_CHARS)
-            spans += _judged_in_place(text, done, begin, pii=pii, known=known)
-            spans += [
-                _moved(s, s.start + begin, s.end + begin)
-                for s in find_known(text[begin:end], known)
-            ]
-            done = end
-    return spans + _judged_in_place(text, done, len(text), pii=pii, known=known)
-
-
-def _judged_in_place(
-    text: str, start: int, end: int, *, pii: bool, known: Collection[str]
-) -> list[RedactedSpan]:
-    stretch = _SPACE_ESCAPES.sub(_as_space, text[start:end])
-    spans = redact(stretch, pii=pii, known=known).spans
-    return [_moved(span, span.start + start, span.end + start) for span in spans]
-
-
-def _next_space(text: str, at: int) -> int:
-    """The next white space, if it is near: a cut there parts no word."""
-    found = _SPACE.search(text, at, at + _EDGE_CHARS)
-    return at if found is None else found.start()
 
 
 def _strings(text: str) -> Iterator[_String]:

@@ -199,11 +199,6 @@ def _again(text: str, values: Iterable[str], matches: list[SecretMatch]) -> list
     return more
 
 
-def find_known(text: str, known: Collection[str]) -> list[RedactedSpan]:
-    """Where secrets that were masked elsewhere stand in the text, in order."""
-    return _merge(_again(text, dict.fromkeys(known), [])) if known else []
-
-
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """Whether these characters are a word of their own, and no part of a longer one."""
     if text[end : end + 1].isalnum() and text[end - 1].isalnum():

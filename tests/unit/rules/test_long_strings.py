@@ -28,6 +28,36 @@ def test_a_secret_in_the_middle_of_a_long_string_is_masked_as_in_its_own_text() 
     assert missed == 0
 
 
+def test_a_secret_in_long_json_inside_json_is_masked_as_in_short_json() -> None:
+    """Counts only; a tool's answer is often JSON in a string of the message's JSON."""
+
+    def masked(text: str) -> str:
+        raw = json.dumps({"content": json.dumps({"out": text})}).encode()
+        inner: str = json.loads(redact_json(raw)[0])["content"]
+        return inner
+
+    kinds = [kind for kind in load_kinds("tune") if not kind.lookalike]
+    around = FILLER[:20_000]
+    missed = 0
+    for kind in kinds:
+        text, filled = kind.fill(1)
+        secrets = [json.dumps(one)[1:-1] for one in filled]
+        short, long = masked(f"\n{text}\n"), masked(f"{around}\n{text}\n{around}")
+        missed += any(one in long for one in secrets if one not in short)
+    assert len(kinds) > 100
+    assert missed == 0
+
+
+def test_a_message_of_two_million_characters_takes_seconds_at_most() -> None:
+    raw = json.dumps(
+        {"content": json.dumps({"out": FILLER * 47 + f"API_TOKEN={ALONE}q1"})}
+    ).encode()
+    assert len(raw) > 2_000_000
+    begun = time.process_time()
+    assert ALONE.encode() not in redact_json(raw)[0]
+    assert time.process_time() - begun < 10
+
+
 def test_a_secret_beside_its_name_in_a_long_object_is_masked() -> None:
     raw = json.dumps({"log": FILLER, "db_password": ALONE, "more": FILLER}).encode()
     assert ALONE.encode() not in redact_json(raw)[0]
