@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -130,5 +131,26 @@ def test_a_turn_that_is_not_kept_is_told_with_those_that_are(tmp_path: Path) -> 
         await store.close()
         assert isinstance(nobody, NotRebuilt)
         assert "no turn" in nobody.reason
+
+    asyncio.run(run())
+
+
+def test_forgetting_a_text_removes_a_torn_piece_that_may_hold_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        file = tmp_path / "m.db"
+        await sent(file, [request(2)])
+        with sqlite3.connect(file) as db:
+            (name, body), *_ = db.execute(
+                "SELECT hash, body FROM piece ORDER BY length(body) DESC"
+            ).fetchall()
+            db.execute("UPDATE piece SET body = ? WHERE hash = ?", (body[:-6], name))
+        store = await open_store(str(file), space="default")
+        try:
+            await store.forget(ForgetOrder(at=1.0, matching="winch over the quay"))
+        finally:
+            await store.close()
+        held = db.execute("SELECT count(*) FROM piece WHERE hash = ?", (name,)).fetchone()
+        db.close()
+        assert held == (0,)
 
     asyncio.run(run())
