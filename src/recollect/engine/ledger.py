@@ -301,7 +301,8 @@ class Rebuilt:
     exact: bool
     """Nothing in it was redacted, forgotten or has expired: it is what was sent."""
     missing: tuple[str, ...] = ()
-    """What is no longer kept: "message 3 of 12", "system prompt", "tools", "parameters"."""
+    """What is no longer kept: "message 3 of 12", "system prompt", "tools", "parameters",
+    "outcomes" (of the report)."""
     redacted: tuple[str, ...] = ()
     """What stands in it with its secrets masked, named alike."""
     record: TurnRecord
@@ -401,9 +402,12 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
         if "parameters" not in missing:
             missing.append("parameters")
         filled = _without_frame(record, rows, system, tools)
+    exact = not missing and not redacted  # outcomes are no part of what was sent
+    if _lacks_outcomes(record, pieces):
+        missing.append("outcomes")
     return Rebuilt(
         body=filled,
-        exact=not missing and not redacted,
+        exact=exact,
         missing=tuple(missing),
         redacted=tuple(redacted),
         record=record,
@@ -413,16 +417,20 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
 
 def _report_of(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bytes | None:
     """The report of a turn as JSON; None where it is no longer kept, or cannot be read. Of
-    outcomes only those are in it that are kept."""
+    outcomes it has all or none: what is left of them without the others would be wrong."""
     piece = pieces.get(record.report or PieceHash(""))
     if piece is None:
         return None
     try:
-        kept = [pieces[name].body for name in record.outcomes if name in pieces]
-        outcomes = standing_outcomes(map(read_outcomes, kept))
+        kept = [] if _lacks_outcomes(record, pieces) else record.outcomes
+        outcomes = standing_outcomes([read_outcomes(pieces[name].body) for name in kept])
         return encode(read_report(piece.body, outcomes))
     except FormatError:
         return None
+
+
+def _lacks_outcomes(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bool:
+    return any(name not in pieces for name in record.outcomes)
 
 
 def _without_frame(

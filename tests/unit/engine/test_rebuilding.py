@@ -135,6 +135,27 @@ def test_a_turn_that_is_not_kept_is_told_with_those_that_are(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+def test_outcomes_of_which_a_record_is_gone_are_said_to_be_missing(tmp_path: Path) -> None:
+    async def run() -> None:
+        file = tmp_path / "m.db"
+        await sent(file, [request(n) for n in (40, 41, 42, 43)])
+        whole = await rebuilt(file, 4)
+        assert isinstance(whole, Rebuilt)
+        assert len(whole.record.outcomes) > 1
+        with sqlite3.connect(file) as db:
+            db.execute("DELETE FROM piece WHERE hash = ?", (whole.record.outcomes[0],))
+        db.close()
+        left = await rebuilt(file, 4)
+        assert isinstance(left, Rebuilt)
+        assert (left.missing, left.body) == (("outcomes",), whole.body)
+        assert left.report is not None
+        assert whole.report is not None
+        assert json.loads(whole.report)["fates"]
+        assert not json.loads(left.report)["fates"]
+
+    asyncio.run(run())
+
+
 def test_forgetting_a_text_removes_a_torn_piece_that_may_hold_it(tmp_path: Path) -> None:
     async def run() -> None:
         file = tmp_path / "m.db"

@@ -112,14 +112,12 @@ def _request_text(rebuilt: Rebuilt) -> str:
     text = (
         f"turn {record.number}, {when(record.at)}, {record.format}, {len(rebuilt.body):,} bytes: "
     )
-    if rebuilt.exact:
-        return text + "exact"
-    reasons = []
+    reasons = ["exact" if rebuilt.exact else "not exact"]
     if rebuilt.redacted:
         reasons.append(f"not as it was sent, secrets are masked: {_named(rebuilt.redacted)}")
     if rebuilt.missing:
         reasons.append(f"no longer kept: {_named(rebuilt.missing)}")
-    return f"{text}not exact; {'; '.join(reasons)}"
+    return text + "; ".join(reasons)
 
 
 def _named(things: tuple[str, ...]) -> str:
