@@ -232,8 +232,9 @@ def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
 
 def _masked_word(text: str, mask: TextMask) -> str:
     """A text that a reason carries, as it may be stored; a lone word in small letters is a code
-    of ours, and never a secret by itself."""
-    return text if text.isalpha() and text.islower() else mask.text(text)
+    of ours, unless it is a known secret."""
+    is_code = text.isalpha() and text.islower() and text not in mask.secrets
+    return text if is_code else mask.text(text)
 
 
 def _piece(
