@@ -46,13 +46,13 @@ def _flag(written: str, *, attached: bool = False) -> re.Pattern[str]:
 _FLAGS: tuple[tuple[str, int, re.Pattern[str], re.Pattern[str]], ...] = (
     (
         " -p",
-        trigger("mysql mysqldump mysqladmin mysqlimport mariadb sshpass"),
+        trigger(parts=("mysql", "mariadb", "sshpass")),
         re.compile(r"\b(?:mysql|mariadb|sshpass)"),
         re.compile(rf" -p(?![ \t]){_VALUE}"),
     ),
     (
         " -p",
-        trigger("sshpass mongo mongosh mongodump mongorestore cqlsh login"),
+        trigger(parts=("sshpass", "mongo", "cqlsh", "login")),
         re.compile(
             r"\bsshpass\b|\b(?:mongo\w*|cqlsh)\b"
             r"|\b(?:docker|podman|skopeo|buildah|helm|oras|nerdctl|crane|oc|cf"
@@ -63,7 +63,7 @@ _FLAGS: tuple[tuple[str, int, re.Pattern[str], re.Pattern[str]], ...] = (
     (" -a", trigger("redis"), re.compile(r"\bredis-cli\b"), _flag("-a")),
     (
         " -w",
-        trigger("ldapsearch ldapmodify ldapadd ldapwhoami ldapdelete ldappasswd"),
+        trigger(parts=("ldap",)),
         re.compile(r"\bldap\w+\b"),
         _flag("-w"),
     ),
@@ -75,26 +75,26 @@ _FLAGS: tuple[tuple[str, int, re.Pattern[str], re.Pattern[str]], ...] = (
     ),
     (
         " -A",
-        trigger("snmpwalk snmpget snmpset snmpbulkwalk"),
+        trigger(parts=("snmp",)),
         re.compile(r"\bsnmp\w+\b"),
         _flag("-A"),
     ),
     (
         " -X",
-        trigger("snmpwalk snmpget snmpset snmpbulkwalk"),
+        trigger(parts=("snmp",)),
         re.compile(r"\bsnmp\w+\b"),
         _flag("-X"),
     ),
     (
         " -c",
-        trigger("snmpwalk snmpget snmpset snmpbulkwalk"),
+        trigger(parts=("snmp",)),
         re.compile(r"\bsnmp\w+\b"),
         _flag("-c"),
     ),
     (" -t", trigger("doctl"), re.compile(r"\bdoctl\b"), _flag("-t")),
     (
         " /p:",
-        trigger("xfreerdp freerdp mstsc"),
+        trigger(parts=("freerdp", "mstsc")),
         re.compile(r"freerdp|mstsc"),
         re.compile(r" /p:" + _VALUE),
     ),
@@ -268,7 +268,20 @@ _LINK = re.compile(
     r"|sso)"
     r"[\w-]{0,20}(?:/|\?[\w-]{1,20}=)(?P<bare>[\w.~-]{24,400})"
 )
-_LINK_WORDS = trigger("invite reset verify confirm magic activate join share signin sso")
+_LINK_WORDS = trigger(
+    parts=[
+        "invite",
+        "reset",
+        "verify",
+        "confirm",
+        "magic",
+        "activate",
+        "join",
+        "share",
+        "signin",
+        "sso",
+    ]
+)
 _GRANT_REACH_CHARS = 400
 
 _CRYPT = re.compile(
@@ -309,12 +322,20 @@ _PLAIN_PATTERNS: tuple[tuple[int, re.Pattern[str], str], ...] = (
 )
 # Words of ASCII letters, one of which a text holds where there is something to look for.
 _PROGRAM_WORDS = trigger(
-    "schtasks psexec "
-    "mysql mysqldump mysqladmin mysqlimport mariadb sshpass login mongo mongosh mongodump "
-    "mongorestore mongoexport mongoimport cqlsh redis ldapsearch ldapmodify ldapadd ldapwhoami "
-    "ldapdelete sqlcmd bcp isql osql mosquitto ipmitool zip unzip snmpwalk snmpget snmpset snmp "
-    "doctl xfreerdp freerdp mstsc smbclient lftp htpasswd rabbitmqctl net sqlplus kubeadm openssl "
-    "vault convertto echo rar z"
+    "schtasks psexec redis sqlcmd bcp isql osql mosquitto ipmitool zip unzip doctl smbclient lftp "
+    "htpasswd rabbitmqctl net sqlplus kubeadm openssl vault convertto echo rar z",
+    parts=[
+        "mysql",
+        "mariadb",
+        "sshpass",
+        "login",
+        "mongo",
+        "cqlsh",
+        "ldap",
+        "snmp",
+        "freerdp",
+        "mstsc",
+    ],
 )
 _SESSION_WORDS = trigger(
     "phpsessid jsessionid sessionid sid laravel ci session sess wordpress roblosecurity"
