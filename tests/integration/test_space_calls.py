@@ -97,6 +97,22 @@ def test_what_is_forgotten_is_gone_and_stays_out(place: str | None) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("name", ["messages", "sessions", "facts"])
+def test_a_string_in_place_of_a_list_forgets_nothing(tmp_path: Path, name: str) -> None:
+    """Each of its characters would name a session of one letter."""
+
+    async def run() -> None:
+        async with opened(str(tmp_path / "m.db")) as memory:
+            await memory.ingest("s", SAID)
+            with pytest.raises(TypeError, match="must be a list"):
+                await memory.forget(**{name: "nosuch"})  # type: ignore[arg-type]
+            assert (await memory.stats()).segments == 3
+            with pytest.raises(ValueError, match="at least 1"):
+                await memory.messages("s", limit=-1)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("given", [{}, {"matching": "  "}, {"pattern": "("}, {"facts": ["none"]}])
 def test_an_order_that_names_nothing_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
     async def run() -> None:

@@ -635,6 +635,8 @@ class Engine:
         were forgotten, or left out as a copy of a recalled block, are not listed.
         """
         name = session.id if isinstance(session, Session) else check_session_name(session)
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
         await self._let_arrive()
         page = await self._look_up(
             lambda store: store.page(
@@ -667,6 +669,9 @@ class Engine:
         all of them name. A message that was forgotten stays out if a client sends it again. The
         certificate counts what was removed, and names what it cannot reach.
         """
+        for name, given in (("messages", messages), ("sessions", sessions), ("facts", facts)):
+            if isinstance(given, str):  # each of its characters would name something
+                raise TypeError(f"{name} must be a list, not a string: pass {name}=[{given!r}]")
         order = ForgetOrder(
             at=self._clock.now(),
             segments=tuple(SegmentId(one) for one in messages),

@@ -544,7 +544,7 @@ class Gateway:
     async def _answer(self, exchange: Exchange, send: Send, status: int, message: str) -> None:
         """An answer of the gateway's own, in the shape that the provider's errors have."""
         if self._family(exchange) == "anthropic":
-            kind = "rate_limit_error" if status == 429 else "api_error"
+            kind = {401: "authentication_error", 429: "rate_limit_error"}.get(status, "api_error")
             fields: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
         else:
             fields = {"error": {"message": message, "type": "gateway_error", "code": None}}

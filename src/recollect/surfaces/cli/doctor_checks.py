@@ -67,7 +67,7 @@ def checks_of(loaded: LoadedSettings, *, space: str) -> list[Check]:
 def _settings(loaded: LoadedSettings) -> Check:
     idle = [notice.key for notice in loaded.notices if notice.without_effect]
     if not idle:
-        return Check(name="settings", state="ok", said="every key that is set acts")
+        return Check(name="settings", state="ok", said="every key that was read acts")
     said = f"{len(idle)} keys are set and do nothing: {', '.join(idle[:5])}"
     todo = "take them out; the notices say why"
     return Check(name="settings", state="note", said=said, todo=todo)
@@ -147,7 +147,10 @@ def _provider(settings: Settings) -> Check:
         said = "no model is named: a full view is trimmed, not summarised, and there is no chat"
         todo = "`recollect init` names one"
         if Path("recollect.toml").exists():  # which init keeps as it is
-            todo = "name one in recollect.toml: [models] with provider and main, or base_url"
+            todo = (
+                "name one in recollect.toml ([models] with provider and main, or base_url), then "
+                "run `recollect trust`"
+            )
         return Check(name="provider", state="note", said=said, todo=todo)
     try:
         choose_model(settings, "main")

@@ -149,7 +149,7 @@ def _chosen(choices: list[ModelChoice], *, yes: bool) -> ModelChoice | None:
     if not choices:
         click.echo(
             "No model was found: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start llama-server on "
-            "this machine (port 8080), then name it in recollect.toml.",
+            "this machine (port 8080), then name it in recollect.toml and run `recollect trust`.",
             err=True,
         )
         return None
