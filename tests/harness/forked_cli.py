@@ -122,6 +122,10 @@ def _be_child(order: dict[str, Any], handed: Sequence[int]) -> NoReturn:
             for number, mode in enumerate(("rb", "wb", "wb"))
         )
         sys.argv = ["recollect", *order["arguments"]]
+        for folder in order["env"].get("PYTHONPATH", "").split(os.pathsep):
+            own = Path(folder, "sitecustomize.py")
+            if folder and own.is_file():  # as Python runs it when it starts
+                exec(own.read_text(), {})
         from recollect.surfaces.cli import main
 
         try:

@@ -109,8 +109,22 @@ def _links_in_memory(project: Path, outside: Path, evil: str) -> None:
     (project / "memory" / "a.md").symlink_to(outside / "secret.md")
     (project / "memory" / "deep" / "b.md").symlink_to("../../../outside/secret.md")
     (project / "memory" / "chain.md").symlink_to("a.md")
+    (project / "memory" / "facts.md").symlink_to("../../outside/secret.md")
     (project / "memory" / "c").symlink_to("../../outside", target_is_directory=True)
     os.mkfifo(project / "memory" / "pipe.md")
+
+
+def _history_links(project: Path, outside: Path, evil: str) -> None:
+    del evil
+    for name in (".aider.chat.history.md", ".aider.input.history", "chat.jsonl", "segments.jsonl"):
+        (project / name).symlink_to(outside / "secret.md")
+
+
+def _hook_links(project: Path, outside: Path, evil: str) -> None:
+    del evil
+    (project / ".claude").mkdir()
+    (project / ".claude" / "settings.local.json").symlink_to(outside / "secret.md")
+    (project / ".codex").symlink_to(outside, target_is_directory=True)
 
 
 def _workspace_links(project: Path, outside: Path, evil: str) -> None:
@@ -185,6 +199,7 @@ FILES: Final[Mapping[str, Callable[[Path, Path, str], None]]] = {
     "link as MEMORY.md": _memory_file_link,
     "links in memory/": _links_in_memory,
     "links as workspace files": _workspace_links,
+    "links as histories": _history_links,
     ".mcp.json": _mcp,
     "the project's own hooks": _claude,
     "codex": _codex,
@@ -198,6 +213,7 @@ FILES: Final[Mapping[str, Callable[[Path, Path, str], None]]] = {
 
 ALONE: Final[Mapping[str, Callable[[Path, Path, str], None]]] = {
     "link as memory/": _memory_folder_link,
+    "links as the agents' settings": _hook_links,
     "link as recollect.toml": _settings_link,
     "secret as recollect.toml": _secret_as_settings,
     "pipe as recollect.toml": _settings_pipe,

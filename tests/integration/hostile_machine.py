@@ -38,6 +38,34 @@ RECOLLECT: Final = Path(sys.executable).with_name("recollect")
 """The program as it is installed: `python -m` would look for modules in the project."""
 _SECONDS: Final = 90
 
+WATCHED: Final = ("outside", "home/.aws", "home/.netrc")
+"""Where the user's private files are; each has the canary in it."""
+AUDIT: Final = """
+import os, sys
+
+WATCHED, LOG = {watched!r}, {log!r}
+NAMES = {{"secret.md", "credentials", ".netrc"}}
+
+def watch(event, given):
+    if event not in ("open", "sqlite3.connect") or not isinstance(given[0], (str, bytes)):
+        return
+    path = os.fsdecode(given[0])
+    flags = given[2] if event == "open" else 0
+    if path == LOG or flags & (os.O_DIRECTORY | getattr(os, "O_PATH", 0)):
+        return
+    folder, name = os.path.split(path)
+    # a link that is not to be followed is not, and a name alone may be in a folder that is open
+    real = os.path.join(os.path.realpath(folder), name)
+    real = real if flags & (os.O_NOFOLLOW | os.O_EXCL) else os.path.realpath(path)
+    if real.startswith(WATCHED) or (not folder and name in NAMES):
+        with open(LOG, "a") as log:
+            log.write(f"{{sys.argv}}: {{path}}\\n")
+
+sys.addaudithook(watch)
+"""
+"""What every Python process on the machine runs first: it writes down which private files are
+opened, also by a read of which nothing is stored or shown."""
+
 AGENT: Final = f"""#!{sys.executable} -P
 import json, os, sys, urllib.request
 content = json.loads(os.environ.get("OPENCODE_CONFIG_CONTENT", "{{}}"))
@@ -121,13 +149,20 @@ class Machine:
         return self.folder / "outside"
 
     @property
+    def opened(self) -> str:
+        """Which private files were opened, and by which command."""
+        log = self.folder / "opened"
+        return log.read_text() if log.exists() else ""
+
+    @property
     def environment(self) -> dict[str, str]:
         kept = plain_environment(self.folder)
-        for name in ("RECOLLECT_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "PYTHONPATH"):
+        for name in ("RECOLLECT_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
             kept.pop(name, None)
         return {
             **kept,
             "HOME": str(self.home),
+            "PYTHONPATH": str(self.folder / "audit"),
             "PATH": f"{self.folder / 'bin'}:{RECOLLECT.parent}:{os.environ['PATH']}",
             "ANTHROPIC_API_KEY": KEY,
             "OPENAI_API_KEY": KEY,
@@ -174,6 +209,7 @@ class Machine:
     def assert_unharmed(self, *, kept: bool = True) -> None:
         """Nothing reached the attacker, nothing from outside was taken, no secret was kept."""
         assert self.evil.received == [], "the attacker's server was asked"
+        assert self.opened == "", "a file outside of the project was opened"
         stored = self.stored()
         sent = "\n".join(asked.content.decode("utf-8", "replace") for asked in self.provider.asked)
         told = "\n".join(self.told)
@@ -191,8 +227,13 @@ class Machine:
 def machine(folder: Path, name: str = "project") -> Iterator[Machine]:
     """A machine whose user has settings, keys and private files, and an empty project."""
     home, outside = folder / "home", folder / "outside"
-    for one in (home / ".aws", home / ".config" / "recollect", outside, folder / "bin"):
+    audit = folder / "audit"
+    for one in (home / ".aws", home / ".config" / "recollect", outside, folder / "bin", audit):
         one.mkdir(parents=True)
+    watched = tuple(str(folder.resolve() / name) for name in WATCHED)
+    (audit / "sitecustomize.py").write_text(
+        AUDIT.format(watched=watched, log=str(folder / "opened"))
+    )
     private = [home / ".netrc", home / ".aws" / "credentials", outside / "secret.md"]
     for path in private:
         path.write_text(f"# Notes\n\n## Red Lines\n\n- The {CANARY} nests in the reeds.\n")
@@ -333,8 +374,17 @@ def mcp(machine: Machine) -> None:
 
 
 def commands(machine: Machine) -> None:
+    said = [{"role": "user", "content": "Which pier?"}, {"role": "assistant", "content": "Nine."}]
+    given = json.dumps({"model": "claude-x", "max_tokens": 9, "messages": said}).encode()
     for words in (
         ("memory", "add", SAID),
+        ("import", "--all", "--yes"),
+        ("import", "."),
+        ("facts", "import", "--markdown", "."),
+        ("init", "--yes", "--workspace"),
+        ("install", "claude-code", "--project"),
+        ("install", "codex", "--project"),
+        ("explain", "-"),
         ("memory", "index", "."),
         ("memory", "embed"),
         ("memory", "search", "ferry", "--json"),
@@ -342,10 +392,11 @@ def commands(machine: Machine) -> None:
         ("doctor", "--json"),
     ):
         done = run_forked(
-            words, stdin=b"", env=machine.environment, cwd=machine.project, timeout=_SECONDS
+            words, stdin=given, env=machine.environment, cwd=machine.project, timeout=_SECONDS
         )
         machine.told += [done.stdout.decode(), done.stderr.decode()]
-        assert done.returncode in (0, 1), (words, done.stderr)
+        assert done.returncode in (0, 1, 2), (words, done.stderr)
+        assert b"Traceback" not in done.stderr, (words, done.stderr)
 
 
 def library(machine: Machine) -> None:

@@ -139,6 +139,7 @@ def test_a_trusted_file_does_what_it_says(tmp_path: Path, kind: str) -> None:
             assert on.evil.received
         else:
             assert (CANARY if effect == "file" else TYPED_SECRET) in on.stored()
+        assert bool(on.opened) is (effect == "file"), on.opened
 
 
 # Another user of the machine
