@@ -105,6 +105,7 @@ def test_a_database_of_version_1_becomes_this_one_in_two_phases(server: Postgres
             "004_pre_upkeep",
             "005_pre_half_vectors",
             "006_pre_signs_when_needed",
+            "007_pre_outcomes",
         )
         await write("ours")
         await asyncio.to_thread(write_as_first_version, database, "theirs")

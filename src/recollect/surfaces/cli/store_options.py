@@ -247,7 +247,8 @@ def place_of(url: str | None, space: str) -> Place:
     settings = config.load_settings().settings
     place = Place(url=settings.store.url if url is None else url, space=space, settings=settings)
     assert place.secret  # a name that is no valid text is refused here
-    if line := click.get_current_context().meta.pop(_SPACE_LINE, None):
+    context = click.get_current_context(silent=True)
+    if context is not None and (line := context.meta.pop(_SPACE_LINE, None)):
         click.echo(harmless(line), err=True)
     return place
 
