@@ -10,6 +10,8 @@ made, and what is entered and left is one shared object.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
@@ -121,6 +123,17 @@ def count(event: CountedEvent, **labels: str) -> None:
     """Something happened; labels are out of fixed sets."""
     for listener in LISTENERS:
         listener.counted(event, **labels)
+
+
+@contextmanager
+def unmeasured() -> Iterator[None]:
+    """Report nothing to any listener, for work that no caller asked for; not while others work."""
+    heard = LISTENERS.copy()
+    LISTENERS.clear()
+    try:
+        yield
+    finally:
+        LISTENERS.extend(heard)
 
 
 def empty_context() -> Context:

@@ -24,6 +24,7 @@ from recollect.engine import Engine
 from recollect.errors import SchemaMismatch, SchemaState, StoreUnavailable
 from recollect.ports import Store
 from recollect.service.models import NotReady
+from recollect.telemetry import unmeasured
 from recollect.values.tenant import tenant_space
 from recollect.wiring import open_memory
 from recollect.wiring.models import choose_embedders
@@ -151,8 +152,9 @@ class TenantMemories:
             await embedder.embed((_FIRST_WORDS,))
         engine = Engine(self._settings)
         asked = {"messages": [{"role": "user", "content": _FIRST_WORDS}]}
-        await engine.prepare("warm-up", asked)
-        await engine.close()
+        with unmeasured():
+            await engine.prepare("warm-up", asked)
+            await engine.close()
 
     @asynccontextmanager
     async def memory(self, tenant: UUID, space: str) -> AsyncIterator[TenantMemory]:
