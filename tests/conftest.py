@@ -18,7 +18,7 @@ from tests.sizes import at_size
 from recollect_bench.postgres_server import PostgresServer
 
 # before any test imports it: its assertions show their values
-pytest.register_assert_rewrite("recollect.testing.store_contract")
+pytest.register_assert_rewrite("tests.store_contract")
 
 ROOT = Path(__file__).parent.parent
 STARTED = time.monotonic()

@@ -1,7 +1,7 @@
 """The seams to the outside, as plain protocols: what an adapter must offer.
 
-`Store` is one protocol of five small ones; the suite that holds a store to
-it is `recollect.testing.store_contract`, for stores of your own too.
+`Store` is one protocol of five small ones. `tests/store_contract` tests every store against it,
+and can test stores of other people too.
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ def test_forgetting_is_real_and_certified(talked: Recollect, tmp_path: Path) -> 
 def said(*texts: str) -> Batch:
     """A batch with these messages."""
     # here, since the contract's conftest wants to be the first to import it
-    from recollect.testing.store_contract import examples
+    from tests.store_contract import examples
 
     return Batch(at=1.0, segments=examples.conversation(texts, session="offline"))
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.recollect_cli import PROGRAM, Recollect, environment
+from tests.store_contract import examples
 
 import recollect as library
 from recollect.errors import SettingsError
 from recollect.formats.stored_records import write_batch
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.wiring import open_spool
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.sizes import at_size
+from tests.store_contract import harness
 
-from recollect.testing.store_contract import harness
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 
+from tests.store_contract.examples import full_batch, ids, segments, text
+
 from recollect.formats.stored_records import read_batch, write_batch
-from recollect.testing.store_contract.examples import full_batch, ids, segments, text
 
 SCRIPT = """
 from hashlib import sha256
 from recollect.formats.stored_records import write_batch
-from recollect.testing.store_contract.examples import full_batch
+from tests.store_contract.examples import full_batch
 print(sha256(b"".join(write_batch(full_batch(number)) for number in range(3))).hexdigest())
 """
 

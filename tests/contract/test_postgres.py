@@ -8,11 +8,11 @@ import os
 import psycopg
 import pytest
 from tests.contract.conftest import CITUS_VARIABLE
+from tests.store_contract import StoreContract
 
 from recollect.ports import Store
 from recollect.stores.postgres import PostgresFleet
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.store_contract import StoreContract
 from recollect.values.fact import FactId
 from recollect.values.segment import SegmentId
 from recollect_bench.postgres_server import TestDatabase

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.store_contract import StoreContract
 
 from recollect.ports import Store
 from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract import StoreContract
 from recollect.values.fact import FactId
 from recollect.values.segment import SegmentId
 

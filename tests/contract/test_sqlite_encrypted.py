@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.store_contract import StoreContract
 
 from recollect.ports import Store
 from recollect.stores.sqlite import EncryptionKey, SQLiteStore
 from recollect.stores.sqlite.connection import BusyWait, connect, space_file
-from recollect.testing.store_contract import StoreContract
 from recollect.values.fact import FactId
 from recollect.values.segment import SegmentId
 

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, TypeVar, cast
 import apsw
 import pytest
 from hypothesis import Phase, settings
+from tests.store_contract import CONTRACT, run_check
 
 from recollect.errors import StaleFacts
 from recollect.ports import Store
 from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract import CONTRACT, run_check
 from recollect.values.batch import Batch, Lease, WriteResult
 from recollect.values.compaction import CompactionRecord
 from recollect.values.fact import Fact, FactId, FactVectorSet
@@ -768,7 +768,7 @@ def test_broken_store_is_noticed(
     broken: type[Whole], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a property ends at the first case that fails, and which that is depends on how they are drawn
-    monkeypatch.setattr("recollect.testing.store_contract.harness._CASES", MOST_CASES)
+    monkeypatch.setattr("tests.store_contract.harness._CASES", MOST_CASES)
     (check,) = [one for one in CONTRACT if getattr(one, "__name__", "") == name]
 
     async def open_broken(space: str) -> Store:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from tests.disk import bytes_of
+from tests.store_contract import examples
 
 from recollect import open_memory
 from recollect.formats.stored_records import write_batch
 from recollect.ports import Store
 from recollect.search.tokenize import tokenize
-from recollect.testing.store_contract import examples
 from recollect.upkeep.forget import forget
 from recollect.values.batch import Batch, NewJob
 from recollect.values.fact import FactId

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.store_contract import examples
 
 from recollect.surfaces.cli import main
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.wiring import open_store
 

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from tests.disk import bytes_of
 from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe, shown, sound
+from tests.store_contract import examples
 
 from recollect.agent.flush import DayNote, append_note
 from recollect.config.settings import Redaction
@@ -27,7 +28,6 @@ from recollect.ports import Store
 from recollect.search.tokenize import tokenize
 from recollect.session import SessionIndex, open_transcript, transcript_file
 from recollect.surfaces.cli import main
-from recollect.testing.store_contract import examples
 from recollect.upkeep.certificates import is_intact, read_certificate
 from recollect.values.batch import Batch
 from recollect.values.edit import Cut

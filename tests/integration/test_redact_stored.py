@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.disk import bytes_of
+from tests.store_contract import examples
 
 from recollect import open_memory
 from recollect.agent.flush import DayNote, append_note
@@ -20,7 +21,6 @@ from recollect.search.tokenize import tokenize
 from recollect.session import SessionIndex, open_transcript, transcript_file
 from recollect.session.files import outputs_folder
 from recollect.surfaces.cli import main
-from recollect.testing.store_contract import examples
 from recollect.upkeep.certificates import redaction_is_intact
 from recollect.values.batch import Batch, NewJob
 from recollect.values.edit import Insert

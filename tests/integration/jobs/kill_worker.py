@@ -8,8 +8,9 @@ import sys
 import time
 from random import Random
 
+from tests.store_contract import examples
+
 from recollect.boundary import SystemClock
-from recollect.testing.store_contract import examples
 from recollect.upkeep.jobs import Backoff, JobRunner
 from recollect.values.batch import Batch, Lease
 from recollect.wiring import open_store

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario
+from tests.store_contract import examples
 
 from recollect.config import Settings, load_settings
 from recollect.engine.background import runner_of
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch, NewJob
 from recollect.values.recall import CandidateQuery, EmbedderKind
 

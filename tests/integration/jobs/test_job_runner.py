@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
+from tests.store_contract import examples
 
-from recollect.testing.store_contract import examples
 from recollect.upkeep import jobs as runner_module
 from recollect.upkeep.jobs import Backoff, GiveUp, day_of
 from recollect.values.batch import Batch, JobId, Lease, NewJob

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.store_contract import examples
 
 from recollect.ports import Store
 from recollect.stores.postgres import PostgresFleet, vectors
 from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.recall import AskedVector, Candidate, CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId, Vector, VectorSet

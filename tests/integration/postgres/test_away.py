@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.store_contract import examples
 
 from recollect.errors import StoreUnavailable
 from recollect.stores.postgres import PostgresFleet
-from recollect.testing.store_contract import examples
 from recollect.values.recall import CandidateQuery
 from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import PostgresServer, StopMode

@@ -11,13 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 from tests.harness.postgres_catalogue import RECORDED, made_by_migrations
+from tests.store_contract import examples
 
 from recollect.errors import StoreError, StoreUnavailable
 from recollect.stores.postgres import PostgresFleet, migrate
 from recollect.stores.postgres.citus import distribute
 from recollect.stores.postgres.database_check import check_database
 from recollect.stores.postgres.schema import initialize
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch, NewJob
 from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase

@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import replace
 
 import psycopg
-
-from recollect.stores.postgres import PostgresStore
-from recollect.stores.postgres.store import space_uuid
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     START,
     compaction,
     message_id,
     segments,
     session_write,
 )
+
+from recollect.stores.postgres import PostgresStore
+from recollect.stores.postgres.store import space_uuid
 from recollect.values.batch import Batch
 from recollect_bench.postgres_server import TestDatabase
 

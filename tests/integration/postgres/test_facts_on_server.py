@@ -6,16 +6,16 @@ import asyncio
 from pathlib import Path
 
 import psycopg
-
-from recollect.stores.postgres import PostgresStore
-from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     START,
     asked,
     fact,
     fact_vectors,
     text,
 )
+
+from recollect.stores.postgres import PostgresStore
+from recollect.stores.sqlite import SQLiteStore
 from recollect.values.batch import Batch
 from recollect.values.recall import FactQuery
 from recollect_bench.postgres_server import TestDatabase

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store_contract import examples
 
 from recollect.ports import Store
 from recollect.search.bm25 import Bm25Index
@@ -32,7 +33,6 @@ from recollect.stores.postgres.postings import (
 from recollect.stores.postgres.sessions import chunks_from, join_chunks
 from recollect.stores.postgres.signs import Layout
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.recall import AskedVector, CandidateQuery, Candidates

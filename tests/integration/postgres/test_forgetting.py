@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import psycopg
+from tests.store_contract import examples
 
 from recollect.formats.stored_records import join_state, split_state
 from recollect.stores.postgres import PostgresFleet
 from recollect.stores.postgres.postings import term_of
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch, NewJob, SessionWrite
 from recollect.values.edit import Insert, Shorten
 from recollect.values.history import SessionState

@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 
 import psycopg
+from tests.store_contract import examples
 
 from recollect.ports import Store
 from recollect.stores.postgres import PostgresFleet
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.recall import CandidateQuery
 from recollect.values.segment import NewSegment

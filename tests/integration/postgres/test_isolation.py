@@ -8,11 +8,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.store_contract import examples
 
 from recollect.errors import StoreError
 from recollect.stores.postgres import PostgresFleet, PostgresStore, vectors
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch, NewJob
 from recollect.values.fact import ExtractedTo
 from recollect.values.model import ModelUse

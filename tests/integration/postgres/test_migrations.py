@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from tests.store_contract import examples
+from tests.store_contract.examples import START, segments, session_write
 
 from recollect import open_memory
 from recollect.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreUnavailable
@@ -19,8 +21,6 @@ from recollect.stores.postgres import vectors as stored_vectors
 from recollect.stores.postgres.schema import VERSION, migrations
 from recollect.stores.postgres.sessions import encode_chunk
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.store_contract import examples
-from recollect.testing.store_contract.examples import START, segments, session_write
 from recollect.values.batch import Batch
 from recollect.values.recall import AskedVector, CandidateQuery
 from recollect.values.segment import Vector, VectorSet

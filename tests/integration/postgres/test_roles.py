@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from tests.store_contract import examples
 
 from recollect.errors import StoreError, StoreUnavailable
 from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.store_contract import examples
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import psycopg
 import pytest
+from tests.store_contract import examples
 
 from recollect.errors import BatchRefused, StoreUnavailable
 from recollect.stores.postgres import PostgresFleet, PostgresStore
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect_bench.postgres_server import TestDatabase
 

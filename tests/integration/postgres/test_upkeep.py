@@ -11,11 +11,11 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.acceptance.recollect_cli import Recollect
+from tests.store_contract import examples
 
 from recollect import Settings
 from recollect.stores.postgres import PostgresFleet, vectors
 from recollect.stores.postgres.store import space_uuid
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch, NewJob
 from recollect.values.recall import CandidateQuery
 from recollect.values.segment import rounded_vector

@@ -9,11 +9,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.store_contract import examples
 
 from recollect.search.bm25 import Bm25Index
 from recollect.stores.postgres import PostgresFleet, PostgresStore, candidates, vectors
 from recollect.stores.postgres.pool import Link, Statement
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.recall import CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId

@@ -14,11 +14,11 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from click.testing import CliRunner
+from tests.store_contract import examples
 
 from recollect.service.keys import make_key, opens, read_key
 from recollect.stores.postgres import PostgresFleet
 from recollect.surfaces.cli import main
-from recollect.testing.store_contract import examples
 from recollect.upkeep.certificates import is_intact, read_certificate
 from recollect.values.tenant import tenant_space
 from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.store_contract import examples
 from tests.unit.embedders.onnx_files import WORDS as MODEL_WORDS
 from tests.unit.embedders.onnx_files import graph, write_model
 from tests.unit.embedders.provider_server import (
@@ -32,7 +33,6 @@ from recollect.config.places import data_home
 from recollect.embedders.static import static_package
 from recollect.errors import EmbedderError, MissingExtra, SettingsError
 from recollect.ports import Store
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.values.edit import Insert
 from recollect.wiring import open_store

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.store_contract import examples
 
 from recollect.embedders.hash import HashEmbedder
 from recollect.errors import EmbedderError
 from recollect.ports import Embedder
 from recollect.stores.sqlite import SQLiteStore
 from recollect.surfaces.cli.memory import indexing as embedding
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch
 from recollect.wiring import models as wiring
 

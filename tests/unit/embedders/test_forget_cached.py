@@ -8,12 +8,12 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.store_contract import examples
 
 from recollect.config.places import embedding_cache_file
 from recollect.embedders.cache import CachedEmbedder
 from recollect.embedders.hash import HashEmbedder
 from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract import examples
 from recollect.upkeep.forget import forget
 from recollect.values.batch import Batch
 from recollect.values.upkeep import Certificate, ForgetOrder

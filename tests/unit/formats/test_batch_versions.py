@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.store_contract.examples import START, fact, fact_vectors, full_batch, segment
 
 from recollect.errors import FormatError
 from recollect.formats.stored_records import read_batch, write_batch
-from recollect.testing.store_contract.examples import START, fact, fact_vectors, full_batch, segment
 from recollect.values.batch import Batch
 from recollect.values.fact import EvidenceSpan, ExtractedTo
 from recollect.values.segment import SegmentId

@@ -7,9 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import apsw
-
-from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     START,
     asked,
     conversation,
@@ -18,7 +16,9 @@ from recollect.testing.store_contract.examples import (
     segments,
     vectors,
 )
-from recollect.testing.store_contract.model import ReferenceModel
+from tests.store_contract.model import ReferenceModel
+
+from recollect.stores.sqlite import SQLiteStore
 from recollect.values.batch import Batch
 from recollect.values.recall import Candidate, CandidateQuery
 from recollect.values.segment import NewSegment

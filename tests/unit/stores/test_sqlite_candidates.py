@@ -7,11 +7,11 @@ import random
 from pathlib import Path
 
 import apsw
+from tests.store_contract.examples import START, worded
 
 from recollect.search.bm25 import Bm25Index, score_document
 from recollect.stores.sqlite import SQLiteStore
 from recollect.stores.sqlite import lexical as recent
-from recollect.testing.store_contract.examples import START, worded
 from recollect.values.batch import Batch
 from recollect.values.recall import Candidate, CandidateQuery, Candidates
 from recollect.values.segment import NewSegment

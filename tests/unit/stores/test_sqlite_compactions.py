@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import apsw
-
-from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     START,
     message_id,
     segments,
     session_write,
 )
+
+from recollect.stores.sqlite import SQLiteStore
 from recollect.values.batch import Batch
 from recollect.values.message import MessageId
 from recollect.values.upkeep import ForgetOrder

@@ -8,9 +8,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-from recollect.stores.scoring import word_number
-from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     START,
     asked,
     fact,
@@ -19,6 +17,9 @@ from recollect.testing.store_contract.examples import (
     segments,
     vector,
 )
+
+from recollect.stores.scoring import word_number
+from recollect.stores.sqlite import SQLiteStore
 from recollect.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, NewJob, extract_key
 from recollect.values.fact import ExtractedTo, Fact, FactId
 from recollect.values.recall import FactQuery

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import apsw
 import pytest
+from tests.store_contract.examples import SESSION, full_batch, segments
 
 from recollect.errors import (
     BatchRefused,
@@ -29,7 +30,6 @@ from recollect.formats.stored_records import split_state
 from recollect.stores.sqlite import EncryptionKey, SQLiteStore, connection, read_key
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.schema import MIGRATIONS
-from recollect.testing.store_contract.examples import SESSION, full_batch, segments
 from recollect.values.batch import Batch, NewJob, SessionWrite
 from recollect.values.history import SessionState
 from recollect.values.message import EntryKey, MessageId

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import apsw
 import numpy as np
-
-from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     SESSION,
     START,
     asked,
@@ -23,6 +21,8 @@ from recollect.testing.store_contract.examples import (
     vector,
     vectors,
 )
+
+from recollect.stores.sqlite import SQLiteStore
 from recollect.values.batch import Batch, NewJob
 from recollect.values.edit import Shorten
 from recollect.values.fact import Fact, FactId

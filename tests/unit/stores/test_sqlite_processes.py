@@ -11,15 +11,15 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
-
-from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     START,
     asked,
     segment,
     session_write,
     vectors,
 )
+
+from recollect.stores.sqlite import SQLiteStore
 from recollect.values.batch import Batch, NewJob
 from recollect.values.recall import CandidateQuery
 from recollect.values.upkeep import ForgetOrder

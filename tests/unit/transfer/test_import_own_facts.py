@@ -8,11 +8,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from tests.store_contract.examples import START, fact, ids, segments
+
 from recollect.config.settings import Redaction
 from recollect.rules.identity import space_secret
 from recollect.rules.tokens import Weigher
 from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract.examples import START, fact, ids, segments
 from recollect.transfer.export import export_facts
 from recollect.transfer.openclaw import import_facts
 from recollect.transfer.transcripts import ImportRules

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from tests.store_contract import examples
+
 from recollect.formats.stored_records import split_state
-from recollect.testing.store_contract import examples
 from recollect.values.batch import Batch, NewJob, SessionWrite
 from recollect.values.edit import Insert, LeaveOut, Shorten, StageName
 from recollect.values.history import SessionState

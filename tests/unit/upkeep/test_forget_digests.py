@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from recollect.testing.store_contract import examples
+from tests.store_contract import examples
+
 from recollect.upkeep.forget import find_meant, forget
 from recollect.values.batch import Batch
 from recollect.values.fact import FactId, fact_identity

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tests.store_contract import examples
 from tests.unit.upkeep.quoting import MARKER, quoting_batch
 
 from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Store
 from recollect.stores.spool import FileSpool
-from recollect.testing.store_contract import examples
 from recollect.upkeep.certificates import certificate_json, certificate_text, is_intact
 from recollect.upkeep.forget import find_meant, forget
 from recollect.values.batch import Batch

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tests.store_contract import examples
+
 from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Store
-from recollect.testing.store_contract import examples
 from recollect.upkeep.forget import find_meant, forget
 from recollect.upkeep.matching import ForgetSet
 from recollect.values.batch import EXTRACT_JOB, Batch, NewJob, extract_key

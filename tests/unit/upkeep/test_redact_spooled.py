@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.store_contract import examples
+
 from recollect.formats.stored_records import join_state
-from recollect.testing.store_contract import examples
 from recollect.upkeep.masks import Masks
 from recollect.upkeep.matching import without
 from recollect.upkeep.redact import masked_batch

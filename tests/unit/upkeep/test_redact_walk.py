@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.store_contract import examples
 
 from recollect.formats.openclaw_files import foreign_of, split_foreign
 from recollect.ports import Store
-from recollect.testing.store_contract import examples
 from recollect.upkeep.certificates import RedactionResult, headline
 from recollect.upkeep.masks import Masks, own_patterns
 from recollect.upkeep.matching import fact_meant

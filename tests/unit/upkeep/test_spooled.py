@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store_contract import examples
 from tests.unit.upkeep.quoting import MARKER, quoting_batch
 
 from recollect.formats.stored_records import (
@@ -16,7 +17,6 @@ from recollect.formats.stored_records import (
     split_state,
     write_batch,
 )
-from recollect.testing.store_contract import examples
 from recollect.upkeep.matching import ForgetSet, without
 from recollect.values.batch import Batch, NewJob
 from recollect.values.edit import LeaveOut, Shorten

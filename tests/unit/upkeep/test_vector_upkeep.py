@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.store_contract import examples
+
 from recollect.boundary import SystemClock
 from recollect.embedders.hash import HashEmbedder
 from recollect.engine.archive import DurableArchive
 from recollect.ports import Embedder, Store
 from recollect.stores.sqlite import SQLiteStore
-from recollect.testing.store_contract import examples
 from recollect.upkeep.chores import VectorUpkeep, embed_next
 from recollect.values.batch import Batch
 from recollect.values.recall import EmbedderKind

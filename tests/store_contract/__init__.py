@@ -2,7 +2,7 @@
 
 With pytest, say how a store is opened, and every check is a test:
 
-    from recollect.testing.store_contract import StoreContract
+    from tests.store_contract import StoreContract
 
     class TestMyStore(StoreContract):
         async def open_store(self, space: str) -> Store:
@@ -15,7 +15,7 @@ any test class: an autouse one can set `self.address`. Every check runs in an ev
 own; what its stores share, a pool for instance, is closed by `close_shared`. `damage` and
 `damage_fact` make a record unreadable, where you can say how: a check is skipped without. Put
 
-    pytest.register_assert_rewrite("recollect.testing.store_contract")
+    pytest.register_assert_rewrite("tests.store_contract")
 
 in front of the import to see the values of an assertion that fails. Without pytest:
 
@@ -35,8 +35,7 @@ from collections.abc import Callable
 from typing import Final
 from unittest import SkipTest
 
-from recollect.ports import Store
-from recollect.testing.store_contract import (
+from tests.store_contract import (
     compactions,
     fact_revisions,
     facts,
@@ -50,7 +49,7 @@ from recollect.testing.store_contract import (
     upkeep,
     writing,
 )
-from recollect.testing.store_contract.harness import (
+from tests.store_contract.harness import (
     Check,
     Damage,
     DamageFact,
@@ -61,6 +60,8 @@ from recollect.testing.store_contract.harness import (
     checks_of,
     run_check,
 )
+
+from recollect.ports import Store
 from recollect.values.fact import FactId
 from recollect.values.segment import SegmentId
 

@@ -8,9 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-
-from recollect.search.bm25 import inverse_document_frequency
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     EMBEDDER,
     START,
     asked,
@@ -20,7 +18,9 @@ from recollect.testing.store_contract.examples import (
     segments,
     vector,
 )
-from recollect.testing.store_contract.harness import Spaces, for_every
+from tests.store_contract.harness import Spaces, for_every
+
+from recollect.search.bm25 import inverse_document_frequency
 from recollect.values.batch import Batch
 from recollect.values.fact import EvidenceSpan, Fact, FactId, FactVector, FactVectorSet
 from recollect.values.recall import AskedVector, FactCandidates, FactQuery
@@ -242,7 +242,7 @@ async def rare_words_choose_and_ties_go_by_id(spaces: Spaces) -> None:
     given = [fact(f"c{number:02}", content="common") for number in range(12)]
     given += [fact(f"r{number}", content="rare thing") for number in range(3)]
     given += [fact("both", content="common rare")]
-    dice = random.Random(3)  # noqa: S311 - the order of writing must not matter
+    dice = random.Random(3)
     dice.shuffle(given)
     for one in given:
         await store.write(Batch(at=START, facts=(one,)))

@@ -6,9 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from recollect.formats.stored_records import join_state
-from recollect.ports import Store
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     EMBEDDER,
     LATER,
     SESSION,
@@ -26,8 +24,11 @@ from recollect.testing.store_contract.examples import (
     text,
     vectors,
 )
-from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.testing.store_contract.model import ReferenceModel
+from tests.store_contract.harness import Spaces, contents
+from tests.store_contract.model import ReferenceModel
+
+from recollect.formats.stored_records import join_state
+from recollect.ports import Store
 from recollect.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut
 from recollect.values.message import MessageId

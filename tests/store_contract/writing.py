@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
-from recollect.errors import BatchRefused
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     EMBEDDER,
     SESSION,
     START,
@@ -28,8 +27,10 @@ from recollect.testing.store_contract.examples import (
     vectors,
     worded,
 )
-from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.testing.store_contract.model import ReferenceModel
+from tests.store_contract.harness import Spaces, contents
+from tests.store_contract.model import ReferenceModel
+
+from recollect.errors import BatchRefused
 from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect.values.fact import EvidenceSpan, ExtractedTo
 from recollect.values.message import Role

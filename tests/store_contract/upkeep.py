@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from recollect.errors import StoreError
-from recollect.formats.stored_records import join_state, split_state
-from recollect.ports import Store
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     EMBEDDER,
     LATER,
     SESSION,
@@ -28,8 +25,12 @@ from recollect.testing.store_contract.examples import (
     session_write,
     vectors,
 )
-from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.testing.store_contract.model import ReferenceModel
+from tests.store_contract.harness import Spaces, contents
+from tests.store_contract.model import ReferenceModel
+
+from recollect.errors import StoreError
+from recollect.formats.stored_records import join_state, split_state
+from recollect.ports import Store
 from recollect.values.batch import Batch, NewJob, WriteResult
 from recollect.values.edit import Cut, Edit, LeaveOut
 from recollect.values.fact import EvidenceSpan, FactId

@@ -6,9 +6,7 @@ import asyncio
 from dataclasses import replace
 from itertools import chain
 
-from recollect.errors import StoreError
-from recollect.ports import Store
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     START,
     asked,
     conversation,
@@ -18,8 +16,11 @@ from recollect.testing.store_contract.examples import (
     vector,
     vectors,
 )
-from recollect.testing.store_contract.harness import Spaces
-from recollect.testing.store_contract.model import ReferenceModel
+from tests.store_contract.harness import Spaces
+from tests.store_contract.model import ReferenceModel
+
+from recollect.errors import StoreError
+from recollect.ports import Store
 from recollect.values.batch import Batch
 from recollect.values.recall import Candidate, CandidateQuery, Surroundings
 from recollect.values.segment import NewPassage, NewSegment, SegmentId, Vector, VectorSet

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recollect.formats.stored_records import read_state
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     LATER,
     START,
     conversation,
@@ -18,7 +17,9 @@ from recollect.testing.store_contract.examples import (
     session_write,
     vectors,
 )
-from recollect.testing.store_contract.harness import Spaces
+from tests.store_contract.harness import Spaces
+
+from recollect.formats.stored_records import read_state
 from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect.values.edit import Shorten
 from recollect.values.message import MessageId

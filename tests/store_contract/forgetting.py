@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from recollect.formats.stored_records import read_state
-from recollect.ports import Store
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     LATER,
     SESSION,
     START,
@@ -22,8 +20,11 @@ from recollect.testing.store_contract.examples import (
     session_write,
     vectors,
 )
-from recollect.testing.store_contract.harness import Spaces, contents
-from recollect.testing.store_contract.model import ReferenceModel
+from tests.store_contract.harness import Spaces, contents
+from tests.store_contract.model import ReferenceModel
+
+from recollect.formats.stored_records import read_state
+from recollect.ports import Store
 from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.values.fact import FactId

@@ -59,7 +59,7 @@ _WEIGHTS: Final = tuple(accumulate(1 / (rank + 8) for rank in range(len(_VOCABUL
 
 def text(number: int, *, words: int = 20) -> str:
     """The text with this number."""
-    chosen = random.Random(number).choices(_VOCABULARY, cum_weights=_WEIGHTS, k=words)  # noqa: S311
+    chosen = random.Random(number).choices(_VOCABULARY, cum_weights=_WEIGHTS, k=words)
     return f"n{number} {' '.join(chosen)}."
 
 

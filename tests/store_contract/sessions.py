@@ -10,10 +10,7 @@ import json
 from dataclasses import replace
 from itertools import product
 
-from recollect.formats.stored_records import join_state, split_state
-from recollect.ports import Store
-from recollect.rules.identity import ROOT, chain
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     SESSION,
     SOON,
     START,
@@ -29,8 +26,12 @@ from recollect.testing.store_contract.examples import (
     vectors,
     worded,
 )
-from recollect.testing.store_contract.harness import Spaces
-from recollect.testing.store_contract.model import ReferenceModel, ask
+from tests.store_contract.harness import Spaces
+from tests.store_contract.model import ReferenceModel, ask
+
+from recollect.formats.stored_records import join_state, split_state
+from recollect.ports import Store
+from recollect.rules.identity import ROOT, chain
 from recollect.values.batch import (
     DIGEST_JOB,
     EXTRACT_JOB,

@@ -6,10 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import numpy as np
-
-from recollect.errors import StoreError
-from recollect.ports import Store
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     START,
     asked,
     ids,
@@ -19,8 +16,11 @@ from recollect.testing.store_contract.examples import (
     vectors,
     worded,
 )
-from recollect.testing.store_contract.harness import Spaces
-from recollect.testing.store_contract.model import ReferenceModel, ask
+from tests.store_contract.harness import Spaces
+from tests.store_contract.model import ReferenceModel, ask
+
+from recollect.errors import StoreError
+from recollect.ports import Store
 from recollect.values.batch import Batch
 from recollect.values.recall import CandidateQuery
 from recollect.values.segment import NewSegment, SegmentId

@@ -6,9 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from recollect.errors import StaleFacts
-from recollect.ports import Store
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     SESSION,
     SOON,
     START,
@@ -21,7 +19,10 @@ from recollect.testing.store_contract.examples import (
     segment,
     segments,
 )
-from recollect.testing.store_contract.harness import Spaces, contents
+from tests.store_contract.harness import Spaces, contents
+
+from recollect.errors import StaleFacts
+from recollect.ports import Store
 from recollect.values.batch import Batch, NewJob
 from recollect.values.fact import EvidenceSpan, ExtractedTo, Fact, FactId, fact_identity
 from recollect.values.message import MessageId

@@ -8,9 +8,10 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from tests.store_contract.examples import SOON, START, fact, ids, segments
+from tests.store_contract.harness import Spaces, for_every
+
 from recollect.ports import Store
-from recollect.testing.store_contract.examples import SOON, START, fact, ids, segments
-from recollect.testing.store_contract.harness import Spaces, for_every
 from recollect.values.batch import Batch, Lease, NewJob
 from recollect.values.model import ModelUse
 
@@ -347,7 +348,7 @@ async def costly_job_does_not_hold_up_others(spaces: Spaces) -> None:
 async def budget_is_never_exceeded(spaces: Spaces) -> None:
     """Whatever is claimed, fails, expires and is claimed again at once: within the budget."""
     stores = [await spaces.open() for _ in range(3)]
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(7)
     jobs = tuple(
         NewJob(kind="work", key=f"k{number}", cost_tokens=chance.choice((0, 1, 5, 17, 60)))
         for number in range(400)

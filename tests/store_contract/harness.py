@@ -60,12 +60,12 @@ DamageFact: TypeAlias = Callable[[str, FactId], Awaitable[None]]
 """The same for one stored fact."""
 
 
-async def cannot_damage(space: str, segment: SegmentId) -> None:  # noqa: ARG001
+async def cannot_damage(space: str, segment: SegmentId) -> None:
     """For stores whose records cannot be damaged from outside, or that do not say how."""
     raise SkipTest("it was not said how a record can be damaged")
 
 
-async def cannot_damage_fact(space: str, fact: FactId) -> None:  # noqa: ARG001
+async def cannot_damage_fact(space: str, fact: FactId) -> None:
     """As `cannot_damage`, for facts."""
     raise SkipTest("it was not said how a fact can be damaged")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from recollect.testing.store_contract.examples import (
+from tests.store_contract.examples import (
     START,
     asked,
     compaction,
@@ -18,8 +18,9 @@ from recollect.testing.store_contract.examples import (
     vectors,
     worded,
 )
-from recollect.testing.store_contract.harness import Spaces, for_every
-from recollect.testing.store_contract.model import ReferenceModel
+from tests.store_contract.harness import Spaces, for_every
+from tests.store_contract.model import ReferenceModel
+
 from recollect.values.batch import Batch
 from recollect.values.recall import AskedVector, CandidateQuery
 from recollect.values.segment import SegmentId
