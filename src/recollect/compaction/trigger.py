@@ -20,7 +20,7 @@ from recollect.values.reason import Cause, Reason
 REFILLS = 3
 """So many rapid refills in a row open the breaker."""
 RAPID_TURNS = 2
-"""A window that is full again within so many turns was refilled rapidly."""
+"""A window that is full again within so many requests was refilled rapidly."""
 LEAST_FREED_SHARE = 0.05
 """A compaction that frees less of the window than this changed too little."""
 
@@ -86,7 +86,7 @@ def breaker_after(
     turn: int,
     window_tokens: int,
 ) -> Breaker:
-    """The breaker after a compaction ended with `result` in this turn.
+    """The breaker after a compaction ended with `result`, when `turn` requests were prepared.
 
     A failure counts wherever it came from, transport included. A compaction that somebody asked
     for is no sign of a window that refills, so it counts only where it fails. What fails while

@@ -362,7 +362,7 @@ class Compactor:
                 done,
                 self._settings.compaction,
                 now=self._clock.now(),
-                turn=session.state.turn,
+                turn=requests_of(session.state),
                 window_tokens=draft.given.limits.window_tokens,
             )
             session.state = replace(session.state, breaker=breaker)

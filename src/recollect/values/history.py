@@ -28,7 +28,7 @@ class Breaker:
     opened_at: float | None = None
     """Since when no compaction is tried; it stays until one proves itself."""
     last_turn: int | None = None
-    """The turn of the last compaction that reduced; None is never."""
+    """How many requests were prepared before the last compaction that reduced; None is never."""
 
 
 # Outside this band a report does not describe the request we estimated (tokens read from a cache

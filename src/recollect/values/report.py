@@ -167,7 +167,7 @@ class Report:
         return self.summary()
 
     def summary(self) -> str:
-        """Three lines for people: what goes out, what was done for it, what failed."""
+        """Three lines for people: what goes out, what was done for it, what failed or is paused."""
         sent = f"Turn {self.turn}: {_many(len(self.view.rows), 'message')}, "
         sent += f"{self.tokens_after:,} of {self.limit_tokens:,} tokens"
         if self.tokens_before != self.tokens_after:
@@ -175,8 +175,10 @@ class Report:
         done = self.done() or ["nothing, it goes out as it came"]
         done += [text] if (text := self.not_recalled()) else []
         failed = joined_lines(self.failures)
-        failures = f"Failed: {failed}" if failed else "Nothing failed"
-        return "\n".join((sent, f"Done: {', '.join(done)}", failures))
+        problems = [f"Failed: {failed}"] if failed else []
+        problems += [f"Paused: {paused}"] if (paused := self._paused()) else []
+        last = "; ".join(problems) or "Nothing failed"
+        return "\n".join((sent, f"Done: {', '.join(done)}", last))
 
     def done(self) -> list[str]:
         """What was done to the request, a phrase each; empty where it goes out as it came."""
@@ -205,6 +207,12 @@ class Report:
         """Why memory, which was asked, had nothing for this request; empty where it had."""
         lines = (line for line in self.lines if line.cause is Cause.NOT_RECALLED)
         return next((str(line.reasons[0]) for line in lines), "")
+
+    def _paused(self) -> str:
+        """Why compactions are paused; empty where they are not."""
+        whys = (line.reasons[0].numbers.get("why") for line in self.lines)
+        paused = (w for w in whys if isinstance(w, Reason) and w.cause is Cause.BREAKER_OPEN)
+        return str(next(paused, ""))
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON, under these names: all that was done, nothing that was said."""
