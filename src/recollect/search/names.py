@@ -27,14 +27,15 @@ _TITLED_WORDS, _TITLED_SHARE = 6, 0.6
 """Where so many words are capitalised, capitals mean nothing."""
 # Small words that English does not have; a name may begin with a capital, so they must not.
 _GERMAN: Final = re.compile(
-    r"\b(?:das|dem|ein|ist|sind|sollst|nicht|und|oder|wir|ihr|ich|du|wird|werden|wurden?|haben?"
+    r"\b(?:das|dem|ein|ist|sind|sollst|nicht|und|oder|wir|ihr|ich|wird|werden|wurden?|haben?"
     r"|eine[mnrs]?|keine?[mnrs]?|auf|für|über|nach|vom|zum|zur|beim|bei|mit|seit|aus|unsere?[mnrs]?"
     r"|meine?[mnrs]?|deine?[mnrs]?|kommt|kostet|gibt|heißt|läuft|liegt|steht|geht|macht|muss|soll|kann"
     r"|darf|noch|schon|nur|aber|wenn|weil|dass"
+    r"|[Hh]ast|[Bb]ist|[Kk]annst|[Ww]illst|[Mm]usst|[Dd]arfst|[Ww]eißt|[Mm]achst|[Bb]rauchst"
     r"|[Ww]elche[mnrs]?|[Ww]er|[Ww]em|[Ww]ann|[Ww]arum|wen|wie|wo)\b"
 )
-# The same, where English has the word too: they count beside another one.
-_ALSO_GERMAN: Final = re.compile(r"\b(?:der|die|den|des|was|hat|war|im|es|er|sie|von)\b", re.I)
+# The same, where English or French has the word too: they count beside another one.
+_ALSO_GERMAN: Final = re.compile(r"\b(?:der|die|den|des|du|was|hat|war|im|es|er|sie|von)\b", re.I)
 _ASKS_IN_GERMAN: Final = re.compile(
     r"\W*(?:Wann|Wer|Wem|Welche[mnrs]?|Warum|Wieso|Weshalb|Wieviele?|Wo(?:her|hin|mit|für|bei|gegen"
     r"|ran|rum))\s|\W*(?:Wie|Wo|Wen)\s+(?:[a-z]*[äöüß]|[a-z]+(?:t|en)\b)"

@@ -78,7 +78,8 @@ _RULES: Final = re.compile(
       |no|use|keep|put|avoid|prefer|stick|leave|answer|reply|call|treat|assume|spell|sign)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-# An order by its shape, whatever its verb: "undo that rename", "squash both commits".
+_CLAUSE_ENDS: Final = re.compile(r"[.,;]\s+|\s[–—-]\s")
+# An order by its shape, whatever its verb: "undo that rename", "book us a table".
 _BARE_VERB: Final = re.compile(
     r"""^\W*(?:(?:please|ok|okay|now|then|next|also|and|so|just|first|again)\W+)*
     (?!(?:in|on|at|for|with|from|to|of|by|as|after|before|since|until|because|if|when|while|where
@@ -87,8 +88,9 @@ _BARE_VERB: Final = re.compile(
       |you|he|she|they|it|no|yes|like|about|under|over|between|without|within|through|during
       |against|above|below|near|than|even|still|though|although|unless|once|see|use|keep
       |today|tomorrow|yesterday|tonight|(?:mon|tues|wednes|thurs|fri|satur|sun)day
-      |[a-z]+ly|[a-z]+s\ (?:all|both))\b)
-    [a-z]+\ (?:the|this|that|these|those|it|them|all|both|my|our|its|their)\b""",
+      |such|quite|half|twice|got|made|found|took|gave|saw|met|bought|sold|lost|won|left|paid
+      |(?!embed)[a-z]+(?<!e)ed|[a-z]+ly|[a-z]+(?<!s)s\ (?:all|both|an?))\b)
+    [a-z]+\ (?:the|this|that|these|those|it|them|all|both|my|our|its|their|us|me|an?)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 # What the model advised: people ask for it later.
@@ -311,9 +313,10 @@ def states(text: str) -> bool:
 
 
 def only_states(text: str) -> bool:
-    """Whether a message states something and asks for no work."""
+    """Whether a message states something and asks for no work, in none of its clauses."""
     sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
-    return states(text) and not any(map(_asks_once, sentences))
+    clauses = [clause for sentence in sentences for clause in _CLAUSE_ENDS.split(sentence)]
+    return states(text) and not any(map(_asks_once, clauses))
 
 
 def _lays_down(sentence: str) -> bool:

@@ -354,6 +354,26 @@ def test_german_names_in_an_english_question_stay_names(text: str, name: str) ->
     assert name in {word for words in names_in(text) for word in words}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Le nom du fichier et des dossiers de Pierre",
+        "C'est du Chopin, des nocturnes pour Pierre",
+        "je veux du pain et des pommes pour Pierre",
+        "what was the die size of the den that Pierre du Pont made?",
+    ],
+)
+def test_names_of_a_french_text_stay_names(text: str) -> None:
+    assert ("pierr",) in names_in(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["Hast du den Schlüssel?", "Kannst du die Rechnung suchen?", "Weißt du den Preis?"]
+)
+def test_nouns_of_what_a_german_asks_a_friend_are_no_names(text: str) -> None:
+    assert names_in(text) == ()
+
+
 def test_a_german_statement_as_long_as_the_question_is_no_echo_of_it() -> None:
     question = read_question("Auf welchem Kai liegt der Schlepper?", asked_at=NOW)
     said = "Der Schlepper ruht auf Kai Sieben"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recollect.rules.tokens import Weigher
-from recollect.turn.standing_block import stand, states
+from recollect.turn.standing_block import only_states, stand, states
 from recollect.values.history import Entry
 from recollect.values.message import (
     CallId,
@@ -115,6 +115,65 @@ LASTING = (
 def test_a_statement_that_begins_like_an_order_is_none(stated: str) -> None:
     assert states(stated)
     assert not states("Undo that rename in module 12.")
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "we don't deploy today",
+        "I don't eat meat",
+        "the worker is down",
+        "never push on Fridays",
+        "it's for Hanneke, Joost and me",
+    ],
+)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "restart the worker",
+        "so please restart the worker",
+        "book us a table for four",
+        "order a cake at the usual place",
+    ],
+)
+def test_a_message_that_states_and_asks_for_work_does_not_only_state(
+    stated: str, asked: str
+) -> None:
+    assert only_states(stated)
+    for text in (f"{stated}, {asked}", f"{asked}; {stated}", f"{stated}. {asked}."):
+        assert not only_states(text)
+
+
+REQUESTS = (
+    "Book us a table at Osteria Bacco for 8 pm.",
+    "book me a flight to Lisbon on 2027-03-12",
+    "Order a cake with 12 candles for Marta.",
+    "get us two seats in row 14, near the window",
+)
+
+
+@pytest.mark.parametrize("text", REQUESTS)
+def test_a_request_is_an_order_and_never_a_decision(text: str) -> None:
+    assert not states(text)
+    left = [entry("asked", "user", Text(text=text)), entry("rule", "user", Text(text=LASTING[0]))]
+    made = stand(left, (), Weigher(), anchor=left[0].key, budget_tokens=900, turn=1)
+    assert made.edit is not None
+    lines = made.edit.text.splitlines()
+    assert f"user: {LASTING[0]}" in lines
+    assert [line for line in lines if text in line and line.startswith("user:")] == []
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "Bought a car with 120 hp from Marta.",
+        "Got a dog called Bruno in 2024.",
+        "Looks a bit like pier 7.",
+        "Shipped the release 4.2 on Monday.",
+    ],
+)
+def test_a_report_without_its_subject_is_no_order(stated: str) -> None:
+    assert states(stated)
 
 
 def test_orders_that_were_carried_out_are_marked_and_rules_are_not() -> None:
