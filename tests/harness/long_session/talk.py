@@ -42,6 +42,31 @@ _TASKS: Final = (
     "Please write a test for `{name}` ({module}) with {number} cases.",
     "Thanks. Continue with `{name}` in {module}.",
 )
+_TALK: Final = (
+    "How long should {food} stay in the oven for {number} people, and what goes with it?",
+    "My {person} visits us in {month}, so we want to show {person_too} the {place}.",
+    "It rained again, therefore the walk to the {place} has to wait until {day}.",
+    "Could you suggest something light to read about {topic} before {day}?",
+    "We paid {number} euros for the {thing} and it already makes a strange noise.",
+    "I would rather start with {topic} and leave the rest for {month}.",
+    "The {thing} in the kitchen is too loud, what would you replace it with?",
+    "On {day} we have {number} guests, half of them do not eat {food}.",
+    "That depends on the season: in {month} the {place} is crowded, later it is calm.",
+    "A good rule is to begin early, take breaks, and keep {topic} for the evening.",
+    "You could ask your {person}, since {topic} is something that needs practice.",
+    "Mix it slowly, let it rest for {number} minutes, then serve it with {food}.",
+)
+_SLOTS: Final[dict[str, tuple[str, ...]]] = {
+    "food": ("bread", "lentils", "salmon", "noodles", "plums", "cheese", "beans", "rice"),
+    "person": ("aunt", "neighbour", "brother", "teacher", "cousin", "colleague"),
+    "person_too": ("her", "him", "them"),
+    "place": ("harbour", "old mill", "castle", "museum", "botanic garden", "lake", "market"),
+    "day": ("Monday", "Thursday", "the weekend", "tomorrow", "Friday evening"),
+    "month": ("March", "June", "September", "winter", "the holidays"),
+    "topic": ("gardening", "sleep", "astronomy", "small talk", "budgets", "old trains", "yoga"),
+    "thing": ("kettle", "bicycle", "washing machine", "lamp", "radio", "fan"),
+    "number": tuple(str(number) for number in range(3, 60)),
+}
 _ERRORS: Final = ("TimeoutError", "KeyError", "ValueError", "RecursionError", "BrokenPipeError")
 
 
@@ -65,7 +90,8 @@ class Talk:
                 for call in calls
             ]
         else:
-            parts = [{"type": "text", "text": self._question()}]
+            question = self._small_talk(2) if self.kind == "chat" else self._question()
+            parts = [{"type": "text", "text": question}]
             if self.kind == "agent":
                 self._rounds_left = self._random.choice((0, 0, 1, 1, 2, 3))
         self.messages.append({"role": "user", "content": parts})
@@ -85,6 +111,8 @@ class Talk:
             if self._random.random() < 0.5:
                 parts.append({"type": "text", "text": _sentences(self._prose(), 1)})
             parts.append(self._call())
+        elif self.kind == "chat":
+            parts.append({"type": "text", "text": self._small_talk(self._random.randint(4, 16))})
         else:
             parts.append({"type": "text", "text": _sentences(self._prose(), 30)})
         message = {"role": "assistant", "content": parts}
@@ -105,6 +133,14 @@ class Talk:
             detail=_sentences(text, 2),
             error=self._random.choice(_ERRORS),
             number=self._random.randint(2, 9_999),
+        )
+
+    def _small_talk(self, sentences: int) -> str:
+        """What people write to an assistant all day: no code, few names."""
+        drawn = [self._random.choice(_TALK) for _ in range(sentences)]
+        return " ".join(
+            one.format(**{slot: self._random.choice(words) for slot, words in _SLOTS.items()})
+            for one in drawn
         )
 
     def _prose(self) -> str:
