@@ -234,15 +234,16 @@ def test_a_ledger_of_an_earlier_version_reads_as_before(tmp_path: Path, turns: i
     asyncio.run(run())
 
 
-def test_a_session_with_records_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
-    """A new process records all outcomes with its first turn, then what changes."""
+def test_each_process_records_only_what_it_changes(tmp_path: Path) -> None:
+    """A session that another process goes on with for each request, as a service has it."""
 
     async def run() -> None:
         told = {}
-        for turns in (30, 31, 32):
+        for turns in range(100, 132):
             async with open_memory(store=tmp_path / "m.db", window_tokens=8_000) as memory:
                 told[turns] = (await memory.prepare("s", talk(turns))).report
         store = await open_store(str(tmp_path / "m.db"), space="default")
+        sizes = []
         for number, report in enumerate(told.values(), start=1):
             found = await rebuild_request(store, "s", number)
             assert isinstance(found, Rebuilt)
@@ -250,6 +251,10 @@ def test_a_session_with_records_of_an_earlier_version_goes_on(tmp_path: Path) ->
             listed = [fate.to_dict() for fate in as_listed(report)]
             wanted = [{"entry": one.pop("key"), **one} for one in listed]
             assert json.loads(found.report)["fates"] == json.loads(json.dumps(wanted))
+            names = found.record.outcomes
+            sizes.append(len((await store.pieces(names[-1:]))[names[-1]].body))
         await store.close()
+        assert len(as_listed(told[131])) > 150
+        assert max(sizes[2:]) < 0.5 * sizes[0], sizes
 
     asyncio.run(run())
