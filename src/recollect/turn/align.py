@@ -46,8 +46,8 @@ class Reading(NamedTuple):
     odd: bool
 
 
-StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float], ...]]
-"""Who said what of a message, and how much it lays down."""
+StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ...]]
+"""Who said what of a message, how much it lays down, and by what it is told from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -361,14 +361,14 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
     """Edits by place; those whose anchor is not in this history apart."""
     standing = _Standing()
     gone: list[Edit] = []
+    out = standing.out
     for edit in edits:
-        if edit.anchor not in known and edit.anchor is not None:
+        if type(edit) is LeaveOut and edit.part is None and edit.anchor in known:
+            out[edit.anchor] = edit  # most of them
+        elif edit.anchor not in known and edit.anchor is not None:
             gone.append(edit)
-        elif isinstance(edit, LeaveOut):  # most of them
-            if edit.part is None:
-                standing.out[edit.anchor] = edit
-            else:
-                standing.parts_out.setdefault(edit.anchor, set()).add(edit.part)
+        elif isinstance(edit, LeaveOut):
+            standing.parts_out.setdefault(edit.anchor, set()).add(edit.part or 0)
         elif isinstance(edit, Shorten):
             standing.reworded.setdefault(edit.anchor, {})[edit.part] = edit.text
         elif isinstance(edit, Cut):

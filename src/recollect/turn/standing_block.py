@@ -52,6 +52,8 @@ _ASSISTANT_TOKENS: Final = 0.3
 """Of the block, what the assistant's sentences may take."""
 _ERROR_WORTH: Final = 0.8
 _MOST_ERRORS: Final = 2
+_LEAST_LINE_TOKENS: Final = 3
+"""A line takes more: its speaker, a colon and a word."""
 _TOOL: Final = "tool output"
 _VARIES: Final = re.compile(r"[\"'`].*?[\"'`]|\S*[\d/_.\\-]\S*")
 _VALUE: Final = re.compile(r"(?<![\w.])[€$£]?\d[\w.,:%/€$-]*|\b[A-Z]{2,}\d*\b")
@@ -194,6 +196,8 @@ def _fitting(
     tokens = weigher.text(write_standing(facts, ())) + weigher.text("<detail>\n</detail>")
     errors, advice = 0, 0
     for statement in sorted(statements, key=lambda each: (-each.worth, -each.place)):
+        if tokens + _LEAST_LINE_TOKENS > budget_tokens:
+            break
         cost = weigher.text(standing_line(statement.speaker, statement.text)) + 1
         if statement.speaker == _TOOL and errors == _MOST_ERRORS:
             continue
@@ -220,11 +224,13 @@ def _statements(
     seen: set[str] = set()
     for place, entry in enumerate(left):
         if entry.key not in known:
-            known[entry.key] = tuple(_in_message(entry, mask))
-        for number, (speaker, sentence, worth) in enumerate(known[entry.key]):
-            shape = sentence.casefold()
-            if speaker != "user" or worth <= _LEAST_WORTH:
-                shape = _VARIES.sub("", shape)  # the same with another number or name is no news
+            known[entry.key] = tuple(
+                [
+                    (speaker, sentence, worth, _shape(speaker, sentence, worth))
+                    for speaker, sentence, worth in _in_message(entry, mask)
+                ]
+            )
+        for number, (speaker, sentence, worth, shape) in enumerate(known[entry.key]):
             if shape not in seen:
                 seen.add(shape)
                 yield _Statement(
@@ -235,6 +241,12 @@ def _statements(
                     sentence=number,
                     source=entry.id,
                 )
+
+
+def _shape(speaker: str, sentence: str, worth: float) -> str:
+    """What makes it news: but in the user's own rules another number or name does not."""
+    shape = sentence.casefold()
+    return shape if speaker == "user" and worth > _LEAST_WORTH else _VARIES.sub("", shape)
 
 
 def _between_people(left: Sequence[Entry]) -> bool:
