@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import time
@@ -15,8 +16,10 @@ import psutil
 from tests.harness.long_session.talk import Kind, Talk
 
 from recollect import Engine, open_memory
+from recollect.values.history import newest_cut
 from recollect.values.reason import Cause
 from recollect.wiring import open_store
+from recollect_bench.live.run import Summarizer
 
 SESSION: Final = "long"
 SETTLE_SECONDS: Final = 120.0
@@ -46,6 +49,10 @@ class Measured:
     """Requests whose report names messages that are not durable."""
     failures: Counter[str] = field(default_factory=Counter)
     """Stages that failed or were late, by stage and cause."""
+    compactions: int = 0
+    """Requests whose past was replaced by another summary than that of the request before."""
+    cut_turn: int | None = None
+    """When the newest summary was put in."""
     messages: int = 0
     lost: int = 0
     """Messages of the history that the store does not hold."""
@@ -56,7 +63,7 @@ class Measured:
     samples: list[Sample] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON; CPU times as the median of each stretch between two samples."""
+        """Ready for JSON; CPU times of each stretch between two samples."""
         every = max(1, self.turns // max(1, len(self.samples)))
         stretches = [self.cpu_ms[at : at + every] for at in range(0, len(self.cpu_ms), every)]
         return {
@@ -66,42 +73,52 @@ class Measured:
             "failures": dict(self.failures),
             "samples": [asdict(sample) for sample in self.samples],
             "cpu_p50_ms": [round(statistics.median(some), 2) for some in stretches if some],
+            "cpu_p95_ms": [round(percentile(some, 0.95), 2) for some in stretches if some],
             "figures": self.figures(),
+            "as_measured": self.as_measured(),
         }
 
     def figures(self) -> dict[str, float]:
-        """What is asked of a long session, as numbers."""
-        last = self.samples[-1]
-        early, late = (self._at_pace(span) for span in spans(self.turns))
-        grown = _at_half(self.samples)
+        """What is asked of a long session, as numbers; CPU times as on a quiet core."""
+        last, third = self.samples[-1], self.samples[max(0, len(self.samples) // 3 - 1)]
+        early, late = (percentile(self._at_pace(span), 0.95) for span in spans(self.turns))
         return {
             "over_limit": self.over_limit,
             "undurable": self.undurable,
             "lost": self.lost,
+            "compactions": self.compactions,
             "folder_to_text": round(last.folder_bytes / last.archived_bytes, 3),
-            "folder_growth_to_text_growth": round(
-                (last.folder_bytes - grown.folder_bytes)
-                / max(1, last.archived_bytes - grown.archived_bytes),
-                3,
-            ),
             "cpu_p50_ms": round(statistics.median(self._at_pace(slice(None))), 2),
-            "cpu_p95_early_ms": round(percentile(early, 0.95), 2),
-            "cpu_p95_late_ms": round(percentile(late, 0.95), 2),
-            "cpu_p95_ratio": round(percentile(late, 0.95) / percentile(early, 0.95), 3),
-            "cpu_p50_as_measured_ms": round(statistics.median(self.cpu_ms), 2),
-            "rss_mb": round(last.rss_bytes / 1e6, 1),
-            "rss_growth_to_history": round(
-                (last.rss_bytes - grown.rss_bytes)
-                / max(1, last.archived_bytes - grown.archived_bytes),
-                3,
-            ),
+            "cpu_p95_ratio": round(late / early, 3),
+            "rss_to_rss_at_a_third": round(last.rss_bytes / third.rss_bytes, 3),
         }
 
+    def as_measured(self) -> dict[str, float]:
+        """What the CPU times were on this machine, with all that ran on it, and how much longer
+        than at its quickest the fixed work took."""
+        figures = {"cpu_p50_ms": round(statistics.median(self.cpu_ms), 2)}
+        for name, span in zip(("early", "late"), spans(self.turns), strict=True):
+            figures[f"cpu_p50_{name}_ms"] = round(statistics.median(self.cpu_ms[span]), 2)
+            figures[f"cpu_p95_{name}_ms"] = round(percentile(self.cpu_ms[span], 0.95), 2)
+            figures[f"slowed_{name}"] = round(self._slowed(span), 3)
+        return figures
+
+    def of_last(self, turns: int) -> str:
+        """A line on the last turns."""
+        taken, pace = self.cpu_ms[-turns:], statistics.median(self.pace_ms[-turns:])
+        return (
+            f"cpu p50 {statistics.median(taken):.1f} p95 {percentile(taken, 0.95):.1f} ms,"
+            f" pace {pace:.2f} ms, {self.compactions} compactions,"
+            f" {self.over_limit} over the limit, {self.undurable} not durable,"
+            f" {dict(self.failures)}"
+        )
+
     def _at_pace(self, span: slice) -> list[float]:
-        """CPU times of some turns as on a quiet core: there the fixed work takes what it took at
-        its quickest."""
-        busy = statistics.median(self.pace_ms[span]) / percentile(self.pace_ms, 0.01)
-        return [taken / busy for taken in self.cpu_ms[span]]
+        slowed = self._slowed(span)
+        return [taken / slowed for taken in self.cpu_ms[span]]
+
+    def _slowed(self, span: slice) -> float:
+        return statistics.median(self.pace_ms[span]) / percentile(self.pace_ms, 0.01)
 
 
 def spans(turns: int) -> tuple[slice, slice]:
@@ -114,10 +131,6 @@ def spans(turns: int) -> tuple[slice, slice]:
 def percentile(values: Sequence[float], share: float) -> float:
     """The value that a share of them does not exceed."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
-def _at_half(samples: Sequence[Sample]) -> Sample:
-    return samples[len(samples) // 2]
 
 
 async def run_session(
@@ -136,7 +149,10 @@ async def run_session(
     every = max(1, turns // samples)
     count = _ArchivedBytes(folder / "memory.db")
     async with open_memory(
-        store=folder / "memory.db", window_tokens=window_tokens, settings=settings or {}
+        store=folder / "memory.db",
+        window_tokens=window_tokens,
+        model=Summarizer("junk"),
+        settings=settings or {},
     ) as memory:
         for turn in range(1, turns + 1):
             await _take_turn(memory, talk, measured)
@@ -148,7 +164,7 @@ async def run_session(
                     rss_bytes=psutil.Process(os.getpid()).memory_info().rss,
                 )
                 measured.samples.append(sample)
-                progress(f"{sample} {statistics.median(measured.cpu_ms[-every:]):.1f} ms")
+                progress(f"{json.dumps(asdict(sample))} {measured.of_last(every)}")
         said = await memory._last_messages(SESSION)
     measured.messages = len(talk.messages)
     kept = await count.identities()
@@ -172,6 +188,10 @@ async def _take_turn(memory: Engine, talk: Talk, measured: Measured) -> None:
     measured.over_limit += report.over_limit
     measured.undurable += not causes.isdisjoint(_UNDURABLE)
     measured.failures.update(f"{line.stage}: {line.cause.name}" for line in report.failures)
+    cut = newest_cut(report.edits)
+    if cut is not None and cut.turn != measured.cut_turn:
+        measured.cut_turn = cut.turn
+        measured.compactions += 1
     await memory.observe(SESSION, talk.reply())
     await memory.settle(SETTLE_SECONDS, jobs=True)  # as while a model answers and a user reads
 
