@@ -82,12 +82,15 @@ class StateWriter:
     """Writes the states of one session, turn by turn.
 
     A session that left out thousands of messages has an edit for each, and most are those of the
-    turn before: their bytes are kept, packed, and used again.
+    turn before: their bytes are kept, packed, and used again. A cut carries a thousand texts: it
+    is masked once, not with every turn.
     """
 
     def __init__(self) -> None:
         self._writer = _EditWriter(widest=None, apart=())
         self._known: list[tuple[tuple[Edit, ...], bytes]] = []
+        self._masked: dict[int, tuple[Edit, Edit]] = {}
+        """By the identity of the edit, which is kept with it."""
 
     def split(self, state: SessionState, mask: Callable[[Edit], Edit]) -> bytes:
         """As `split_state` writes it, with what `mask` makes of its edits."""
@@ -95,9 +98,10 @@ class StateWriter:
             self._known = []
         cuts = any(isinstance(edit, Cut) for edit in state.edits)
         if cuts or len(state.edits) <= _CHUNK:
-            masked = tuple([mask(edit) for edit in state.edits])
-            dormant = tuple([(mask(edit), since) for edit, since in state.dormant])
-            return split_state(replace(state, edits=masked, dormant=dormant))
+            masked = self._mask_new((*state.edits, *[edit for edit, _ in state.dormant]), mask)
+            count = len(state.edits)
+            dormant = zip(masked[count:], [since for _, since in state.dormant], strict=True)
+            return split_state(replace(state, edits=masked[:count], dormant=tuple(dormant)))
         bare = replace(
             state, path=(), ids=(), dormant=tuple([(mask(e), at) for e, at in state.dormant])
         )
@@ -105,6 +109,16 @@ class StateWriter:
         return b"".join(
             [_DEFLATED, _deflated(opening), *self._chunks(state.edits, mask), _ended(closing)]
         )
+
+    def _mask_new(self, edits: tuple[Edit, ...], mask: Callable[[Edit], Edit]) -> tuple[Edit, ...]:
+        """The edits masked; those of the state before as they were masked then."""
+        before, self._masked = self._masked, {}
+        for edit in edits:
+            known = before.get(id(edit))
+            if known is None or known[0] is not edit:
+                known = (edit, mask(edit))
+            self._masked[id(edit)] = known
+        return tuple([self._masked[id(edit)][1] for edit in edits])
 
     def _chunks(self, edits: tuple[Edit, ...], mask: Callable[[Edit], Edit]) -> list[bytes]:
         known, self._known = self._known, []
@@ -300,7 +314,7 @@ class _EditWriter:
         record = {"kind": _NAMES[type(edit)], **_named(edit)}
         if isinstance(edit, Cut):
             record["ended"] = [_named(block) for block in edit.ended]
-            record["carried"] = _plain(edit.carried)
+            record["carried"] = msgspec.to_builtins(edit.carried)
             del record["covers"]
             if edit.covers:
                 record["covers"] = _shortest(edit, self._widest, self._apart)

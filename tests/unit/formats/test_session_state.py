@@ -21,7 +21,7 @@ from recollect.formats.stored_records import (
     without_quotes,
     write_state,
 )
-from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
+from recollect.values.edit import Carried, Cut, Edit, Insert, LeaveOut, QuotedLine, Shorten
 from recollect.values.history import SessionState, TokenCalibration
 from recollect.values.message import EntryKey, MessageId
 from recollect.values.reason import Cause, Reason
@@ -200,3 +200,32 @@ def test_what_did_not_change_is_not_written_again_and_comes_back_all_the_same() 
     assert max(lengths[20:40]) <= 2 * 256 + 21, "chunks before the last stay as they are"
     state = replace(state, edits=(*edits, CUT))
     assert join_state(writer.split(state, mask), path, state.ids) == state
+
+
+def test_what_a_cut_carries_is_masked_once_and_written_with_every_turn() -> None:
+    carried = Carried(
+        identifiers=("alpha", "be\ud800ta"), lines=(QuotedLine(speaker="user", text="a line"),)
+    )
+    cut = replace(CUT, carried=carried)
+    state = replace(full_state(), edits=(cut, BLOCK), dormant=((BLOCK, 2),))
+    masked: list[Edit] = []
+
+    def mask(edit: Edit) -> Edit:
+        masked.append(edit)
+        if not isinstance(edit, Cut) or edit.carried is None:
+            return edit
+        lines = tuple([replace(line, text="masked") for line in edit.carried.lines])
+        return replace(edit, carried=replace(edit.carried, lines=lines))
+
+    writer = StateWriter()
+    first = writer.split(state, mask)
+    assert first == writer.split(state, mask)
+    assert masked == [cut, BLOCK]
+    again = join_state(first, state.path, state.ids).edits[0]
+    assert isinstance(again, Cut)
+    assert again.carried is not None
+    assert again.carried.identifiers == carried.identifiers
+    assert [line.text for line in again.carried.lines] == ["masked"]
+    other = replace(cut, summary="another")
+    writer.split(replace(state, edits=(other,)), mask)
+    assert masked[2:] == [other]
