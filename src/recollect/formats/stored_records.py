@@ -112,12 +112,11 @@ class StateWriter:
 
     def _mask_new(self, edits: tuple[Edit, ...], mask: Callable[[Edit], Edit]) -> tuple[Edit, ...]:
         """The edits masked; those of the state before as they were masked then."""
-        before, self._masked = self._masked, {}
+        known = self._masked
         for edit in edits:
-            known = before.get(id(edit))
-            if known is None or known[0] is not edit:
-                known = (edit, mask(edit))
-            self._masked[id(edit)] = known
+            if id(edit) not in known or known[id(edit)][0] is not edit:
+                known[id(edit)] = (edit, mask(edit))
+        self._masked = {id(edit): known[id(edit)] for edit in edits}
         return tuple([self._masked[id(edit)][1] for edit in edits])
 
     def _chunks(self, edits: tuple[Edit, ...], mask: Callable[[Edit], Edit]) -> list[bytes]:
