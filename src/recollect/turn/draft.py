@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
+from typing import Final
 
 from recollect.config import Settings
 from recollect.formats.codec import Codec, codec_of
@@ -37,6 +38,10 @@ from recollect.values.model import Request
 from recollect.values.reason import Reason
 from recollect.values.recall import Asks, Recalled
 from recollect.values.report import WindowSource
+
+VERSIONS_BETWEEN: Final = 1
+"""Versions of a session that notes, or what a reply taught, may add between a compaction and the
+next request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,12 +206,16 @@ class Draft:
         return sum(edit.stage == "trim" for edit in self.edits)
 
     def outdates_standing_block(self) -> bool:
-        """Whether the standing block has to be made again, though this is no batch moment: messages
-        are left out and nothing stands for them, as after a compaction; or none is any more, and
-        it repeats what the view shows, as after one was undone."""
+        """Whether the standing block has to be made again, though this is no batch moment. Without
+        one: since the view changes before its tail anyway, by a compaction or by another branch.
+        With one: since it repeats what the view shows, as after a compaction was undone."""
         blocks = [e for e in self.edits if isinstance(e, Insert) and e.stage == "stand"]
-        if self.trims() or newest_cut(self.edits) is not None:
-            return not blocks
+        cut, state = newest_cut(self.edits), self.given.state
+        if self.trims() or cut is not None:
+            if blocks:
+                return False
+            is_new = cut is not None and state.turn - cut.turn <= VERSIONS_BETWEEN
+            return is_new or without_blocks(self.edits) != without_blocks(state.edits)
         quoted = {id_ for block in blocks for id_ in block.quotes}
         return bool(quoted) and any(entry.id in quoted for entry in self.entries)
 
