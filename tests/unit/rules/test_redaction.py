@@ -264,6 +264,10 @@ _ADVERSARIAL = {
 
 @pytest.mark.parametrize("name", _ADVERSARIAL)
 def test_a_long_text_of_anything_takes_linear_time(name: str) -> None:
+    """Eight times the text takes eight times as long; where time grows with the square, 64 times.
+
+    The fastest of several runs counts, since another process only makes a run slower.
+    """
     unit = _ADVERSARIAL[name]
     chars = at_size(ci=100_000, full=400_000)
     small, large = (unit * (size // len(unit)) for size in (chars // 8, chars))
@@ -273,8 +277,8 @@ def test_a_long_text_of_anything_takes_linear_time(name: str) -> None:
         redact(text, pii=True)
         return time.process_time() - started
 
-    allowed_seconds = max(0.3, 4 * 8 * seconds(small))
-    assert seconds(large) < min(allowed_seconds, 10)
+    allowed_seconds = min(max(0.1, 3 * 8 * min(seconds(small) for _ in range(3))), 10)
+    assert any(seconds(large) < allowed_seconds for _ in range(5))
 
 
 @pytest.mark.parametrize(

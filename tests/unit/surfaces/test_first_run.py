@@ -136,7 +136,9 @@ def test_doctor_says_what_to_do_on_a_fresh_machine() -> None:
     assert "recollect init" in run("doctor").output
     run("init", "--yes")
     _, told = checks()
-    assert "in recollect.toml: [models]" in told["provider"]["todo"], "init would keep the file"
+    todo = told["provider"]["todo"]
+    assert "recollect init" not in todo, "init would keep the file"
+    assert "recollect.toml" in todo and "[models]" in todo and "recollect trust" in todo
 
 
 def test_doctor_tries_the_provider_and_names_what_is_wrong(local_url: str) -> None:
