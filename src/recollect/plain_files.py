@@ -29,6 +29,18 @@ def open_plain(path: Path) -> int:
         descriptor = os.open(path.name, os.O_RDONLY | os.O_NONBLOCK | _NO_LINK, dir_fd=folder)
     finally:
         os.close(folder)
+    return _require_regular(descriptor)
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Open a file by its name or a link; OSError if it is not regular. An `opener` of `open`.
+
+    Without waiting, like `open_plain`.
+    """
+    return _require_regular(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def _require_regular(descriptor: int) -> int:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file")

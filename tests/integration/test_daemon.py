@@ -554,6 +554,28 @@ def test_a_slow_memory_lets_the_turn_go_on_and_is_finished(lab: Lab) -> None:
     assert soon(lambda: lab.answered.exists() and lab.answered.read_text() == "slow\n")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes there")
+def test_a_pipe_as_transcript_holds_up_nothing(lab: Lab) -> None:
+    """No process ever writes to it: a process that opens it and waits, waits for ever."""
+    talk = Talk(lab)
+    pipes = [lab.folder / name for name in ("a.jsonl", "b.jsonl.gz", "another_session.jsonl")]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    events: list[tuple[Path, str, dict[str, str]]] = [
+        (pipes[0], "UserPromptSubmit", {"prompt": QUESTION}),
+        (pipes[0], "SessionStart", {"source": "compact"}),
+        (pipes[0], "Stop", {}),
+        (pipes[1], "UserPromptSubmit", {"prompt": QUESTION, "session_id": str(uuid.uuid4())}),
+    ]
+    for pipe, name, fields in events:
+        assert lab.hook(talk.event(lab, name, transcript_path=str(pipe), **fields)) == {}
+    assert "still running" not in lab.log()
+    assert lab.health()["hooks"] == len(events)
+    ended = lab.command("daemon", "stop")
+    assert ended.returncode == 0, ended.stderr
+    assert lab.processes() == []
+
+
 @only_in_full
 def test_one_that_hangs_is_given_up_and_ended(lab: Lab) -> None:
     lab.scripted()

@@ -9,9 +9,7 @@ stretch would tell.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from recollect.formats.recalled_block import recalled_items
 from recollect.formats.transcripts.claude_code import ClaudeCodeReader
 from recollect.formats.transcripts.codex import CodexReader
 from recollect.formats.transcripts.records import mapping_of
+from recollect.plain_files import open_regular
 from recollect.values.transcript import RecordedSession
 
 AgentName: TypeAlias = Literal["claude-code", "codex"]
@@ -65,16 +64,6 @@ class TranscriptLook:
     """Another one where the file has changed."""
 
 
-def _open_regular(path: str, flags: int) -> int:
-    """Open a regular file; OSError for anything else, without waiting: nobody may ever write to a
-    pipe."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return descriptor
-
-
 class FollowedTranscript:
     """One transcript, from its last compaction on."""
 
@@ -101,7 +90,7 @@ class FollowedTranscript:
         """What it holds now; for any thread."""
         with self._lock:
             try:
-                with open(self._path, "rb", opener=_open_regular) as file:
+                with open(self._path, "rb", opener=open_regular) as file:
                     found = os.fstat(file.fileno())
                     state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
                     if state == self._look.state:
@@ -153,7 +142,7 @@ class FollowedTranscript:
 def read_whole(agent: AgentName, path: str) -> RecordedSession | None:
     """All that a transcript holds, its compactions too; None where there is none."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - the agent's own path
+        with open(path, "rb", opener=open_regular) as file:
             data = file.read(MOST_BYTES)
     except OSError:
         return None

@@ -33,7 +33,7 @@ from recollect.agent_folders import (
 from recollect.errors import FormatError, MissingExtra
 from recollect.formats.json_text import Fields, object_fields, text_of
 from recollect.formats.transcripts.records import instant_of, unpacked
-from recollect.plain_files import read_inside
+from recollect.plain_files import open_regular, read_inside
 
 HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw", "opencode", "aider"]
 
@@ -202,9 +202,11 @@ def _take_files(found: FoundHistories, agent: HistoryAgent, paths: Iterable[Path
 
 
 def _opened(path: Path) -> IO[bytes]:
-    if path.suffix in (".zst", ".gz"):
-        return BytesIO(unpacked(path.read_bytes(), name=path.name))
-    return path.open("rb")
+    file = open(path, "rb", opener=open_regular)  # noqa: SIM115 - the caller closes it
+    if path.suffix not in (".zst", ".gz"):
+        return file
+    with file:
+        return BytesIO(unpacked(file.read(), name=path.name))
 
 
 def _head(path: Path, project_of: _ProjectOf) -> tuple[str | None, float | None]:
@@ -212,7 +214,7 @@ def _head(path: Path, project_of: _ProjectOf) -> tuple[str | None, float | None]
     first_at: float | None = None
     looked_at = 0
     with _opened(path) as file:
-        for line in file:
+        while looked_at <= _HEAD_BYTES and (line := file.readline(_HEAD_BYTES)):
             looked_at += len(line)
             fields = object_fields(line.strip())
             if fields is not None:
@@ -221,8 +223,6 @@ def _head(path: Path, project_of: _ProjectOf) -> tuple[str | None, float | None]
                 project = project_of(fields)
                 if project is not None and Path(project).is_absolute():
                     return project, first_at
-            if looked_at > _HEAD_BYTES:
-                break
     return None, first_at
 
 
