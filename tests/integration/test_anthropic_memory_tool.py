@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sizes import at_size
 
 from recollect import Engine, open_blocking_memory, open_memory
 from recollect.tools import anthropic_memory_tool
@@ -18,6 +19,7 @@ sdk = pytest.importorskip("anthropic.lib.tools")
 builtin = pytest.importorskip("anthropic.lib.tools._beta_builtin_memory_tool")
 
 NOTES = "# Harbour\n\nThe crane Kestrel stands at berth seven.\nCall Ottoline first.\n"
+ROUNDS = at_size(ci=6, full=40)
 KEY = "AKIA" + "Q3EGRZ7YWVT5N2KD"
 COMMANDS: list[dict[str, Any]] = [
     {"command": "view", "path": "/memories"},
@@ -33,7 +35,21 @@ COMMANDS: list[dict[str, Any]] = [
     {"command": "view", "path": "/memories/harbour.md"},
     {"command": "view", "path": "/memories/harbour.md", "view_range": [3, 4]},
     {"command": "view", "path": "/memories/harbour.md", "view_range": [2, -1]},
+    *(
+        {"command": "view", "path": "/memories/harbour.md", "view_range": lines}
+        for lines in ([0, 2], [3, 99], [9, 12], [4, 2], [-5, 1], [1, -3], [1, 0])
+    ),
     {"command": "view", "path": "/memories/people/a.b.md"},
+    *(
+        {"command": "create", "path": "/memories/blank.md", "file_text": "\n\nIn\n\n\n"},
+        *(
+            {"command": "insert", "path": "/memories/blank.md", "insert_line": at,
+             "insert_text": text}
+            for at, text in ((0, "\n"), (4, "Mid\n\n"), (7, "\n\nEnd"), (10, "\n\n"))
+        ),
+        {"command": "view", "path": "/memories/blank.md"},
+        {"command": "delete", "path": "/memories/blank.md"},
+    ),
     {
         "command": "str_replace",
         "path": "/memories/harbour.md",
@@ -213,6 +229,63 @@ def test_two_at_once_lose_no_change() -> None:
             assert not any(answer.is_error for answer in answers)
             seen = (await tool.call({"command": "view", "path": "/memories/a"})).text
             assert sorted(re.findall(r"\t(\d)$", seen, re.M)) == [str(n) for n in range(8)]
+
+    asyncio.run(run())
+
+
+def test_two_processes_at_once_lose_no_change(place: str | None) -> None:
+    """Two engines edit one file, as two agents of one user do: every change of both is kept."""
+
+    async def edit(tool: Any, name: str) -> None:
+        for number in range(ROUNDS):
+            add = {"path": "/memories/a", "insert_line": 0, "insert_text": f"{name}{number}"}
+            answer = await tool.call({"command": "insert", **add})
+            assert not answer.is_error, answer.text
+            change = {"old_str": f"{name}{number}\n", "new_str": f"{name}-{number}\n"}
+            answer = await tool.call({"command": "str_replace", "path": "/memories/a", **change})
+            assert not answer.is_error, answer.text
+
+    async def run() -> None:
+        async with opened(place) as one, opened(place) as two:
+            tools = [anthropic_memory_tool(memory) for memory in (one, two)]
+            await tools[0].call({"command": "create", "path": "/memories/a", "file_text": ""})
+            await asyncio.gather(edit(tools[0], "x"), edit(tools[1], "y"))
+            seen = (await tools[0].call({"command": "view", "path": "/memories/a"})).text
+            wanted = sorted(f"{name}-{number}" for name in "xy" for number in range(ROUNDS))
+            assert sorted(re.findall(r"\t(\S+)$", seen, re.M)) == wanted
+            assert (await one.stats()).segments == 1, "and nothing of an earlier one is left"
+
+    asyncio.run(run())
+
+
+def test_of_two_who_create_or_move_the_same_file_one_is_refused(place: str | None) -> None:
+    async def run() -> None:
+        async with opened(place) as one, opened(place) as two:
+            tools = [anthropic_memory_tool(memory) for memory in (one, two)]
+            for number in range(ROUNDS):
+                path = f"/memories/{number}"
+                made = await asyncio.gather(
+                    *(
+                        tool.call({"command": "create", "path": path, "file_text": name})
+                        for tool, name in zip(tools, "xy", strict=True)
+                    )
+                )
+                assert sorted(answer.is_error for answer in made) == [False, True], made
+                seen = (await tools[0].call({"command": "view", "path": path})).text
+                assert seen.endswith("\tx" if made[1].is_error else "\ty")
+                edited, _ = await asyncio.gather(
+                    tools[0].call(
+                        {"command": "insert", "path": path, "insert_line": 0, "insert_text": "z"}
+                    ),
+                    tools[1].call(
+                        {"command": "rename", "old_path": path, "new_path": f"{path}.md"}
+                    ),
+                )
+                texts = [
+                    (await tools[0].call({"command": "view", "path": one_path})).text
+                    for one_path in (path, f"{path}.md")
+                ]
+                assert edited.is_error or any("\tz" in text for text in texts)
 
     asyncio.run(run())
 

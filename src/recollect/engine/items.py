@@ -2,8 +2,9 @@
 
 An item is one segment of the session that its namespace names: its text is what it is found by,
 its JSON stands beside that, whole. Always holds: a value that was put is durable when `put`
-returns, and an older one goes only after that; no namespace sees another's items; no fact is made
-of them, since those reach every session of a space.
+returns, and an older one goes only after that; a value that names the version it replaces never
+replaces another; no namespace sees another's items; no fact is made of them, since those reach
+every session of a space.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from recollect.engine.recaller import MemoryRecaller
@@ -38,10 +40,17 @@ Namespace: TypeAlias = tuple[str, ...]
 ItemPlace: TypeAlias = tuple[Namespace, str]
 """A namespace, and a key in it."""
 
+NO_ITEM: Final = ""
+"""The version of a place that holds nothing."""
+_FIRST_VERSION: Final = "1"
+"""That of items which earlier releases wrote."""
 _PLACES: Final = 8
 """Ids that an item may have: a new value is written under another than the old one, so that one
 of them is there whatever happens, and a place whose session was forgotten is not used again."""
 _MOST_RACES: Final = 8
+_KNOWN_VERSIONS: Final = 8
+"""That an item names before its own: a writer finds itself among them if others were faster to
+replace its value than it was to look at it."""
 _PAGE: Final = 500
 _LEAST_FOUND: Final = 50
 _HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
@@ -56,6 +65,8 @@ class NewItem:
     value: Mapping[str, Any] = field(repr=False)
     text: str | None = field(repr=False)
     """What it is found by; None: it is not searched."""
+    replaces: str | None = None
+    """The version that must stand there, or `NO_ITEM`; None: whichever does."""
 
     @property
     def place(self) -> ItemPlace:
@@ -75,6 +86,10 @@ class StoredItem:
     segment: SegmentId
     sequence: int
     """The greater, the newer."""
+    version: str
+    replaces: str | None
+    after: tuple[str, ...]
+    """The versions before it, the newest first."""
 
     @property
     def place(self) -> ItemPlace:
@@ -88,7 +103,9 @@ class _Put:
 
     raced: Sequence[ItemPlace]
     """Another process was faster."""
-    forgotten: Sequence[ItemPlace]
+    forgotten: Sequence[ItemPlace] = ()
+    changed: bool = False
+    """A place does not hold the version that was to be replaced."""
 
 
 class ItemStore:
@@ -106,11 +123,16 @@ class ItemStore:
         stored = await self._engine._look_up(lambda store: store.segments(list(wanted)))
         return _newest(self._items(stored))
 
-    async def put(self, items: Sequence[NewItem], gone: Sequence[ItemPlace] = ()) -> None:
-        """Keep these values in the place of what stood there, and remove those of `gone`.
+    async def put(
+        self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str | None] | None = None
+    ) -> bool:
+        """Keep these values in the place of what stood there, and remove what stands at the places
+        of `gone`; a version there is the one to remove, as `NewItem.replaces`.
 
-        All of them durable when this returns. StoreError where that cannot be, also for a value
-        that was forgotten: it stays so. TypeError or ValueError for a value that is no JSON.
+        All of them durable when this returns True. False if a place does not hold the version that
+        was to be replaced or removed: read again, and decide again. StoreError if the values cannot
+        be kept, also for a value that was forgotten: it stays so. TypeError or ValueError for a
+        value that is no JSON.
         """
         if self._engine._keeper is None:
             raise StoreError("this memory only reads: set ingest.enabled = true to keep anything")
@@ -119,8 +141,10 @@ class ItemStore:
             forgotten: list[ItemPlace] = []
             for _ in range(_MOST_RACES):
                 put = await self._engine._look_up(
-                    partial(self._put, items=tuple(waiting.values()), gone=gone)
+                    partial(self._put, items=tuple(waiting.values()), gone=gone or {})
                 )
+                if put.changed:
+                    return False
                 forgotten += put.forgotten
                 waiting = {place: waiting[place] for place in put.raced}
                 if not waiting:
@@ -133,6 +157,7 @@ class ItemStore:
                 f"{len(forgotten)} of {len(items)} values were forgotten before, and stay so: put "
                 "another value, or use another key"
             )
+        return True
 
     async def namespaces(self) -> tuple[Namespace, ...]:
         """Those that hold items, in order."""
@@ -178,9 +203,13 @@ class ItemStore:
         return await self._engine._look_up(lambda store: store.candidates(asked))
 
     async def _put(
-        self, store: Store, *, items: Sequence[tuple[NewItem, str]], gone: Sequence[ItemPlace]
+        self,
+        store: Store,
+        *,
+        items: Sequence[tuple[NewItem, str]],
+        gone: Mapping[ItemPlace, str | None],
     ) -> _Put:
-        """Write items with their JSON, then remove all but the newest of each place.
+        """Write items with their JSON, then remove all but the current one of each place.
 
         Others may write to the same places meanwhile: whoever looks last sees all of them, and
         nothing goes that was written since the look.
@@ -189,31 +218,35 @@ class ItemStore:
         places = [*(item.place for item, _ in items), *gone]
         ids = [id_ for place in places for id_ in self._ids(place)]
         before = self._items(await store.segments(ids))
+        known = _newest(before)
+        expected = {**gone, **{item.place: item.replaces for item, _ in items}}
+        if any(not _holds(known.get(place), version) for place, version in expected.items()):
+            return _Put(raced=(), changed=True)
         closed: set[str] = {item.segment for item in before}
         closed |= await store.tombstoned([MessageId(id_) for id_ in ids])
-        known = _newest(before)
+        version = token_hex(8)
         made = {
-            item.place: self._made(item, written, known.get(item.place), closed, now)
+            item.place: self._made(item, written, version, known.get(item.place), closed, now)
             for item, written in items
         }
         written = await store.write(
             Batch(at=now, segments=tuple(made.values()), jobs=self._jobs(made.values(), now))
         )
         kept = {place for place, new in made.items() if new.segment.id in written.stored}
-        stand = self._items(await store.segments(ids)) if kept else before
-        newest = {item.segment for item in _newest(stand).values()}
-        older = [
-            item
-            for item in stand
-            if item.place in gone or (item.place in kept and item.segment not in newest)
-        ]
-        if older:
-            seen = max(item.sequence for item in older)
-            await store.withdraw([item.segment for item in older], at=now, up_to=seen)
         marks = written.forgotten
         forgotten = [place for place, new in made.items() if new.segment.id in marks]
         raced = [place for place in made if place not in kept and place not in forgotten]
-        return _Put(raced=raced, forgotten=forgotten)
+        stand = self._items(await store.segments(ids)) if kept else before
+        newest = _newest(stand)
+        held = {place for place, item in newest.items() if version in (item.version, *item.after)}
+        changed = not kept <= held
+        older = [item for item in stand if item.place in kept and item is not newest[item.place]]
+        removed = [item for item in before if item.place in gone and not (raced or changed)]
+        for some in (older, removed):
+            if some:
+                seen = max(item.sequence for item in some)
+                await store.withdraw([item.segment for item in some], at=now, up_to=seen)
+        return _Put(raced=raced, forgotten=forgotten, changed=changed)
 
     def _jobs(self, made: Iterable[NewSegment], now: float) -> tuple[NewJob, ...]:
         if not any(passage.embedded for new in made for passage in new.passages):
@@ -225,6 +258,7 @@ class ItemStore:
         self,
         item: NewItem,
         written: str,
+        version: str,
         known: StoredItem | None,
         closed: set[str],
         now: float,
@@ -244,6 +278,9 @@ class ItemStore:
             "key": item.key,
             "created_at": now if known is None else known.created_at,
             "value": json.loads(value),
+            "version": version,
+            "replaces": item.replaces,
+            "after": [] if known is None else [known.version, *known.after][:_KNOWN_VERSIONS],
         }
         said = Text(text=_written({"namespace": item.namespace, "key": item.key}) + written)
         noise = "not indexed" if item.text is None else None if text.strip() else "empty"
@@ -307,18 +344,30 @@ class ItemStore:
             updated_at=segment.said_at,
             segment=segment.id,
             sequence=stored.sequence,
+            version=str(record.get("version", _FIRST_VERSION)),
+            replaces=record.get("replaces"),
+            after=tuple(record.get("after", ())),
         )
 
 
 def _newest(items: Iterable[StoredItem]) -> dict[ItemPlace, StoredItem]:
-    """Where a process ended between writing a value and removing the one before, both are there:
-    the newer one counts."""
+    """The value that counts at each place, if more than one is there: the newer one.
+
+    A process may have ended between writing a value and removing the one before. Two processes may
+    have read one version and written their own: the first counts, since what the other was to
+    replace is no longer there.
+    """
     newest: dict[ItemPlace, StoredItem] = {}
-    for item in items:
-        known = newest.get(item.place)
-        if known is None or item.sequence > known.sequence:
+    for item in sorted(items, key=lambda item: item.sequence):
+        before = newest.get(item.place)
+        if before is None or item.replaces in (None, before.version):
             newest[item.place] = item
     return newest
+
+
+def _holds(known: StoredItem | None, version: str | None) -> bool:
+    """Whether a place holds this version; None stands for any, and for none."""
+    return version is None or version == (NO_ITEM if known is None else known.version)
 
 
 def _entry_keys(key: str) -> list[EntryKey]:

@@ -74,7 +74,7 @@ class RecollectStore(BaseStore):
         results = [await self._read(op, got) for op in ops]
         last = {(op.namespace, op.key): op for op in puts}
         new = [_new(op, op.value) for op in last.values() if op.value is not None]
-        gone = [place for place, op in last.items() if op.value is None]
+        gone = {place: None for place, op in last.items() if op.value is None}
         if last:
             await self._items.put(new, gone)
         return results

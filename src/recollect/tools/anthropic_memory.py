@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from recollect.blocking import BlockingEngine
 from recollect.boundary import Failure, attempted
 from recollect.engine.engine import Engine
-from recollect.engine.items import ItemPlace, ItemStore, NewItem
+from recollect.engine.items import NO_ITEM, ItemPlace, ItemStore, NewItem, StoredItem
 from recollect.errors import RecollectError
 from recollect.tools.handler import MemoryAnswer
 from recollect.values.recall import FILE_SESSIONS
@@ -37,10 +38,16 @@ _LINE_WIDTH: Final = 6
 _LISTED_LEVELS: Final = 2
 _SNIPPET_LINES: Final = 2
 _UNITS: Final = ("B", "K", "M", "G")
+_MOST_RACES: Final = 8
+_BUSY: Final = "Another process keeps changing the file: view it and try again."
 
 
 class _Refused(Exception):  # noqa: N818 - it is an answer
     """What the model is told in place of a result."""
+
+
+class _Changed(Exception):  # noqa: N818 - the command is carried out again
+    """Another process changed the file between its reading and its writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ class _Files:
     """All files of the space, by path."""
 
     texts: Mapping[_Path, str] = field(repr=False)
+    versions: Mapping[_Path, str] = field(repr=False)
 
     def below(self, folder: _Path) -> dict[_Path, str]:
         """The files in a folder, at any depth."""
@@ -121,9 +129,12 @@ class AnthropicMemoryTool:
             given = _Arguments(arguments)
             command = self._commands[given.command(self._commands)]
             async with self._changing:
-                return MemoryAnswer(text=await command(given))
+                for _ in range(_MOST_RACES):
+                    with suppress(_Changed):
+                        return MemoryAnswer(text=await command(given))
         except _Refused as refused:
             return MemoryAnswer(text=str(refused), is_error=True)
+        return MemoryAnswer(text=_BUSY, is_error=True)
 
     async def _view(self, given: _Arguments) -> str:
         path, lines = given.path("path"), given.lines()
@@ -141,12 +152,13 @@ class AnthropicMemoryTool:
         if files.has(path):
             raise _Refused(f"File {path} already exists")
         _require_folders(path, files)
-        await self._write(path, text)
+        await self._put([_item(path, text, NO_ITEM)])
         return f"File created successfully at: {path}"
 
     async def _str_replace(self, given: _Arguments) -> str:
         path, old, new = given.file("path"), given.text("old_str"), given.text("new_str")
-        text = await self._text(path)
+        file = await self._file(path)
+        text = _text_of(file)
         places = _found_at(text, old) if old else []
         if not places:
             raise _Refused(
@@ -159,8 +171,8 @@ class AnthropicMemoryTool:
                 f"{', '.join(map(str, lines))}. Please ensure it is unique"
             )
         changed = text.replace(old, new, 1)
-        await self._write(path, changed)
-        shown = (await self._text(path)).split("\n")  # as it is kept, secrets masked
+        await self._put([_item(path, changed, file.version)])
+        shown = _text_of(await self._file(path)).split("\n")  # as it is kept, secrets masked
         first = max(0, lines[0] - 1 - _SNIPPET_LINES)
         head = "The memory file has been edited. Here is the snippet showing the change"
         snippet = _numbered(shown[first : lines[0] + _SNIPPET_LINES], first + 1)
@@ -169,7 +181,8 @@ class AnthropicMemoryTool:
     async def _insert(self, given: _Arguments) -> str:
         path, text = given.file("path"), given.text("insert_text")
         at = given.number("insert_line")
-        lines = (await self._text(path)).split("\n")
+        file = await self._file(path)
+        lines = _text_of(file).split("\n")
         if lines[-1] == "":
             lines.pop()
         if not 0 <= at <= len(lines):
@@ -178,7 +191,9 @@ class AnthropicMemoryTool:
                 f"[0, {len(lines)}]."
             )
         lines.insert(at, text.rstrip("\n"))
-        await self._write(path, "\n".join(lines).rstrip("\n") + "\n")
+        changed = "\n".join(lines)
+        changed += "" if changed.endswith("\n") else "\n"
+        await self._put([_item(path, changed, file.version)])
         return f"The file {path} has been edited."
 
     async def _delete(self, given: _Arguments) -> str:
@@ -189,7 +204,7 @@ class AnthropicMemoryTool:
         gone = [path] if path in files.texts else list(files.below(path))
         if not gone:
             raise _Refused(f"The path {path} does not exist")
-        await self._items.put([], [one.place for one in gone])
+        await self._put([], gone={one.place: files.versions[one] for one in gone})
         return f"Successfully deleted {path}"
 
     async def _rename(self, given: _Arguments) -> str:
@@ -206,30 +221,33 @@ class AnthropicMemoryTool:
         _require_folders(new, files)
         moved = {old: files.texts[old]} if old in files.texts else files.below(old)
         items = [
-            _item(_Path((*new.parts, *path.parts[len(old.parts) :])), text)
+            _item(_Path((*new.parts, *path.parts[len(old.parts) :])), text, NO_ITEM)
             for path, text in moved.items()
         ]
-        await self._items.put(items, [path.place for path in moved])
+        await self._put(items, gone={path.place: files.versions[path] for path in moved})
         return f"Successfully renamed {old} to {new}"
 
     async def _files(self) -> _Files:
         texts: dict[_Path, str] = {}
+        versions: dict[_Path, str] = {}
         for item in await self._items.under(()):
-            text = item.value.get("text")
-            if isinstance(text, str):
-                texts[_Path(tuple(".".join(item.namespace).split("/")))] = text
-        return _Files(texts)
+            path = _Path(tuple(".".join(item.namespace).split("/")))
+            texts[path], versions[path] = _text_of(item), item.version
+        return _Files(texts, versions)
 
-    async def _text(self, path: _Path) -> str:
+    async def _file(self, path: _Path) -> StoredItem:
         found = await self._items.get([path.place])
         if path.place in found:
-            return str(found[path.place].value.get("text", ""))
+            return found[path.place]
         if (await self._files()).has(path):
             raise _Refused(f"The path {path} is not a file.")
         raise _missing(path)
 
-    async def _write(self, path: _Path, text: str) -> None:
-        await self._items.put([_item(path, text)])
+    async def _put(
+        self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str] | None = None
+    ) -> None:
+        if not await self._items.put(items, gone):
+            raise _Changed
 
 
 class BlockingAnthropicMemoryTool:
@@ -349,11 +367,16 @@ def _is_plain(path: str) -> bool:
     return path.isprintable() and "\\" not in path and "%" not in path
 
 
-def _item(path: _Path, text: str) -> NewItem:
+def _text_of(file: StoredItem) -> str:
+    return str(file.value.get("text", ""))
+
+
+def _item(path: _Path, text: str, replaces: str) -> NewItem:
     if len(text) > MOST_CHARS:
         raise _Refused(f"A memory file must have at most {MOST_CHARS:,} characters: split it.")
     namespace, key = path.place
-    return NewItem(namespace=namespace, key=key, value={"text": text}, text=text)
+    value = {"text": text}
+    return NewItem(namespace=namespace, key=key, value=value, text=text, replaces=replaces)
 
 
 def _require_folders(path: _Path, files: _Files) -> None:
@@ -383,9 +406,9 @@ def _numbered_file(path: _Path, text: str, lines: tuple[int, int] | None) -> str
     shown, first = text.split("\n"), 1
     if lines is not None:
         first = max(1, lines[0])
-        shown = shown[first - 1 : None if lines[1] == -1 else max(0, lines[1])]
-    head = f"Here's the content of {path} with line numbers:"
-    return "\n".join([head, *_numbered(shown, first)])
+        shown = shown[first - 1 : None if lines[1] == -1 else lines[1]]
+    content = "\n".join(_numbered(shown, first))
+    return f"Here's the content of {path} with line numbers:\n{content}"
 
 
 def _numbered(lines: list[str], first: int) -> list[str]:
