@@ -22,6 +22,7 @@ from recollect.values.batch import PieceHash
 from recollect.values.edit import Edit, edits_only_in
 from recollect.values.history import Composed, Entry, View, newest_cut
 from recollect.values.message import EntryKey
+from recollect.values.reason import Reason
 from recollect.values.report import Fate, Outcomes, Report, own_rows
 
 OwnRows: TypeAlias = tuple[tuple[int, Fate], ...]
@@ -57,6 +58,8 @@ class OutcomeChain:
     fates: Mapping[int, Fate] = field(default_factory=dict, repr=False)
     """The outcomes that stand, by place; those of messages sent as they came are left out."""
     own: OwnRows = field(default=(), repr=False)
+    cut: Reason | None = None
+    """Why summarised messages are."""
     recorded: _Recorded | None = field(default=None, repr=False)
 
     @property
@@ -80,15 +83,18 @@ class OutcomeChain:
             places = {entry.key: at for at, entry in enumerate(entries)}
         fates, changed = _judged(self.fates, report, touched)
         own = _own_rows(view, places)
+        newest = newest_cut(edits)
+        cut = None if newest is None else newest.reason
         made = replace(
             self,
             fates=fates,
             own=own,
+            cut=cut,
             recorded=_Recorded(entries=entries, edits=edits, view=view, places=places),
         )
-        if self.links and not changed and own == self.own:
+        if self.links and not changed and (own, cut) == (self.own, self.cut):
             return made
-        return replace(made, links=_linked(self.links, fates, own, changed, name))
+        return replace(made, links=_linked(made, changed, name))
 
 
 def read_chain(names: Sequence[PieceHash], bodies: Mapping[PieceHash, bytes]) -> OutcomeChain:
@@ -103,17 +109,14 @@ def read_chain(names: Sequence[PieceHash], bodies: Mapping[PieceHash, bytes]) ->
     for name, changed in zip(reversed(names), reversed(changes), strict=True):
         links.insert(0, _Link(name=name, number=changed.number, changed=later))
         later |= {*changed.fates, *changed.kept}
-    return OutcomeChain(links=tuple(links), fates=standing.fates, own=tuple(standing.own))
+    return OutcomeChain(
+        links=tuple(links), fates=standing.fates, own=tuple(standing.own), cut=standing.cut
+    )
 
 
-def _linked(
-    links: tuple[_Link, ...],
-    fates: Mapping[int, Fate],
-    own: OwnRows,
-    changed: AbstractSet[int],
-    name: NameChanges,
-) -> tuple[_Link, ...]:
+def _linked(chain: OutcomeChain, changed: AbstractSet[int], name: NameChanges) -> tuple[_Link, ...]:
     """The links with one more, which rests on the last of those that stay."""
+    links, fates = chain.links, chain.fates
     number = links[-1].number + 1 if links else 0
     base = number & (number - 1)
     stay = [
@@ -126,7 +129,8 @@ def _linked(
         number=number,
         fates={place: fates[place] for place in since if place in fates},
         kept=[place for place in since if place not in fates],
-        own=own,
+        own=chain.own,
+        cut=chain.cut,
     )
     return (*stay, _Link(name=name(made), number=number, changed=frozenset()))
 
@@ -178,7 +182,10 @@ def _judged(
         if fate is None or fate.fate == "kept":
             if fates.pop(place, None) is not None:
                 changed.add(place)
-        elif fates.get(place) != fate:
+            continue
+        if fate.fate == "summarised":  # all for the same reason, which is recorded once
+            fate = replace(fate, reasons=())
+        if fates.get(place) != fate:
             fates[place] = fate
             changed.add(place)
     return fates, changed

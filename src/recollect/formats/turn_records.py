@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, get_args
 
 import msgspec
@@ -45,6 +45,9 @@ class OutcomeChanges:
     """Places of messages that are sent as they came again, or are no longer in the request."""
     own: Sequence[tuple[int, Fate]] = ()
     """All rows of our own, each with the place of the message that it follows; -1 at the head."""
+    cut: Reason | None = None
+    """Why summarised messages are: theirs that have no reasons of their own. Each compaction
+    changes it for all of them."""
 
 
 def holds_no_text(raw: bytes) -> bool:
@@ -72,6 +75,7 @@ def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
             for place, fate in changes.own
         ],
         "reasons": table.rows,
+        "cut": None if changes.cut is None else _written(mask(changes.cut)),
     }
     return _MARK + zlib.compress(msgspec.msgpack.encode(packed))
 
@@ -126,6 +130,7 @@ def read_outcomes(raw: bytes) -> OutcomeChanges:
             fates=fates,
             kept=list(_places(packed["kept"])),
             own=own,
+            cut=None if packed.get("cut") is None else _reason(packed["cut"]),
         )
     except (zlib.error, msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
         raise FormatError(f"not the outcomes of a turn: {type(error).__name__}") from error
@@ -134,18 +139,21 @@ def read_outcomes(raw: bytes) -> OutcomeChanges:
 def standing_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
     """What stands after all of these changes, the oldest first."""
     fates: dict[int, Fate] = {}
-    own: Sequence[tuple[int, Fate]] = ()
-    for changes in chain:
-        for place in changes.kept:
+    last = OutcomeChanges()
+    for last in chain:
+        for place in last.kept:
             fates.pop(place, None)
-        fates.update(changes.fates)
-        own = changes.own
-    return OutcomeChanges(fates=fates, own=own)
+        fates.update(last.fates)
+    return OutcomeChanges(fates=fates, own=last.own, cut=last.cut)
 
 
 def in_order(outcomes: OutcomeChanges) -> list[Fate]:
     """The outcomes as a report lists them: by place, each of our own rows behind its message."""
-    placed = [(place, 0, fate) for place, fate in outcomes.fates.items()]
+    why = () if outcomes.cut is None else (outcomes.cut,)
+    placed = [
+        (place, 0, fate if fate.reasons else replace(fate, reasons=why))
+        for place, fate in outcomes.fates.items()
+    ]
     placed += [(place, 1, fate) for place, fate in outcomes.own]
     return [fate for _, _, fate in sorted(placed, key=lambda one: one[:2])]
 

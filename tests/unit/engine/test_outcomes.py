@@ -30,7 +30,7 @@ from recollect.formats.turn_records import (
 from recollect.rules.message_redaction import TextMask
 from recollect.upkeep.masks import Masks, strings_in
 from recollect.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
-from recollect.values.edit import Edit, LeaveOut
+from recollect.values.edit import Cut, Edit, LeaveOut
 from recollect.values.history import Entry, View
 from recollect.values.message import EntryKey, Message, MessageId, Text
 from recollect.values.reason import Cause, Reason
@@ -125,6 +125,40 @@ def test_every_turn_of_a_session_that_changes_its_mind_is_read_from_few_records(
     changes = sum(len({*map(str, a)} ^ {*map(str, b)}) for (_, a), (_, b) in pairwise(wanted))
     kept = sum(len(read_outcomes(body).fates) for body in bodies.values())
     assert kept < 12 * changes, "records grow with what changed"
+
+
+def test_a_compaction_records_the_messages_that_it_newly_covers() -> None:
+    """Every compaction is the newest reason of all that was summarised: it is recorded once."""
+    report = prepared(1)
+    chain = OutcomeChain()
+    bodies: dict[PieceHash, bytes] = {}
+
+    def name(changes: OutcomeChanges) -> PieceHash:
+        named = PieceHash(f"{len(bodies):032x}")
+        bodies[named] = write_outcomes(changes, lambda reason: reason)
+        return named
+
+    entries = tuple(entry(at) for at in range(1_000))
+    for number in range(1, 65):
+        here, covered = entries[: 10 * number + 5], entries[: 10 * number]
+        cut = Cut(
+            anchor=here[-5].key,
+            summary="what was done",
+            covers=tuple(one.id for one in covered),
+            number=number,
+            stage="compact",
+            reason=Reason(Cause.CUT, number=number, cut=f"c{number}"),
+            turn=number,
+        )
+        view = View(rows=here[-5:], tokens=0)
+        report = replace(report, entries=here, edits=(cut,), view=view, turn=number)
+        chain = chain.record(report, name)
+        stored = [read_outcomes(bodies[one]) for one in chain.names]
+        assert in_order(standing_outcomes(stored)) == as_listed(report)
+        if number % 5 == 0:
+            chain = read_chain(chain.names, bodies)
+    kept = sum(len(read_outcomes(body).fates) for body in bodies.values())
+    assert kept < 7 * len(covered), "an outcome is stored up to once per bit"
 
 
 def test_a_turn_that_changes_nothing_names_the_records_of_the_one_before() -> None:

@@ -340,7 +340,7 @@ _HELD: Final[dict[BodyKind, str]] = {
     """,
 }
 _PUT: Final[dict[BodyKind, str]] = {
-    "pieces": "UPDATE piece SET body = ?, exact = 0 WHERE hash = ?",
+    "pieces": "UPDATE piece SET body = ?, exact = 0 WHERE hash = ? AND body = ?",
     "jobs": "UPDATE job SET payload = ? WHERE number = ? AND payload = ?",
     "job reasons": """
         UPDATE job SET reason = ? WHERE number = ? AND CAST(reason AS BLOB) = ?
@@ -348,6 +348,11 @@ _PUT: Final[dict[BodyKind, str]] = {
     "compactions": "UPDATE compaction SET body = ? WHERE id = ? AND body = ?",
     "states": "UPDATE session SET state = ? WHERE number = ? AND state = ?",
 }
+_PACKED: Final[dict[BodyKind, str]] = {
+    "pieces": "SELECT body FROM piece WHERE hash = ?",
+    "compactions": "SELECT body FROM compaction WHERE id = ?",
+}
+"""Bodies that are stored packed, one by its id."""
 _FIND: Final = """
 SELECT id, sequence, cold, tokens FROM segment WHERE id IN (SELECT value FROM json_each(?))
 """
@@ -363,7 +368,7 @@ def stored_bodies(
 ) -> tuple[StoredBody, ...]:
     """The bodies of a kind beyond an id."""
     first: Any = (after or "") if kind == "pieces" else int(after or 0)
-    read = unpack_body if kind == "pieces" else bytes
+    read = unpack_body if kind in _PACKED else bytes
     return tuple(
         readable(
             [row for row in db.rows(_HELD[kind], (first, limit)) if isinstance(row[2], bytes)],
@@ -404,20 +409,19 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
 def _put(db: Database, new: NewBody) -> bool:
     id_: Any = new.id if new.kind == "pieces" else int(new.id)
     body: Any = new.body
-    if new.kind == "pieces":
-        return _put_piece(db, new)
+    if new.kind in _PACKED:
+        return _put_packed(db, new, id_)
     if new.kind == "job reasons":
         body = pack_text(new.body.decode("utf-8", "surrogatepass"))
     db.run(_PUT[new.kind], (body, id_, new.was))
     return db.changed() == 1
 
 
-def _put_piece(db: Database, new: NewBody) -> bool:
-    """Replace the body of a piece that is still what it was; the same body can be packed
-    otherwise."""
-    for (stored,) in db.rows("SELECT body FROM piece WHERE hash = ?", (new.id,)):
+def _put_packed(db: Database, new: NewBody, id_: str | int) -> bool:
+    """Replace a body that is still what it was; the same body can be packed otherwise."""
+    for (stored,) in db.rows(_PACKED[new.kind], (id_,)):
         if unpack_body(stored) == new.was:
-            db.run(_PUT[new.kind], (pack_body(new.body), new.id))
+            db.run(_PUT[new.kind], (pack_body(new.body), id_, stored))
             return True
     return False
 

@@ -295,7 +295,8 @@ def add_compactions(
         if refused.isdisjoint(record.about):
             session = session_number(db, record.session)
             packed = pack_ids(record.about)
-            db.run(_ADD, (session, record.number, record.at, packed, record.body))
+            body = pack_body(record.body)
+            db.run(_ADD, (session, record.number, record.at, packed, body))
 
 
 def read_compactions(db: Database, session: str) -> tuple[CompactionRecord, ...]:
@@ -311,7 +312,7 @@ def stored_compaction(row: Row) -> CompactionRecord:
         session=text_of(name),
         number=int(number),
         at=float(at),
-        body=bytes(body),
+        body=unpack_body(bytes(body)),
         about=tuple(map(MessageId, unpack_ids(about))),
     )
 
@@ -338,7 +339,7 @@ def forget_text_in_compactions(db: Database, text: SoughtText) -> list[Compactio
     """Drop those whose body holds a text, looked at one at a time; what went."""
     ids = [id_ for (id_,) in db.rows("SELECT id FROM compaction")]
     body = "SELECT body FROM compaction WHERE id = ?"
-    gone = [id_ for id_ in ids if text.stands_in(db.value(body, (id_,)))]
+    gone = [id_ for id_ in ids if _holds(db.value(body, (id_,)), text)]
     return [_dropped(db, id_) for id_ in gone]
 
 
