@@ -1,15 +1,12 @@
-"""`recollect models …`: which models are on this machine, and downloading one.
+"""`recollect models …`: lists the models on this machine and downloads one.
 
-Owns the commands: what is listed, how a download is shown. What a model is and how it is
-verified is the embedders'. Always holds: nothing is downloaded but by `download`.
+Nothing is downloaded except by `recollect models download`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +15,7 @@ import click
 
 from recollect.config.places import models_folders
 from recollect.embedders.choose import choose
-from recollect.embedders.download import (
-    KNOWN_MODELS,
-    Downloaded,
-    FileProgress,
-    GivenFile,
-    download,
-    download_given,
-    hub_model,
-    recorded,
-)
+from recollect.embedders.download import KNOWN_MODELS, download, hub_model, read_record
 from recollect.embedders.onnx import holds_model
 from recollect.errors import EmbedderError
 
@@ -36,7 +24,7 @@ _MEGABYTE = 1_000_000
 
 @click.group()
 def models() -> None:
-    """Which embedding models are here, and downloading one."""
+    """List and download embedding models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +36,13 @@ class Installed:
     size: int
     """In bytes."""
     downloaded: bool
-    """By this command, which verified it; else somebody put it there."""
+    """By `recollect models download`, which verified it, and not put there by hand."""
 
 
 @models.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_(*, as_json: bool) -> None:
-    """What is installed and where, what can be downloaded, and what `auto` takes."""
+    """List the installed models, the models to download, and the choice of `auto`."""
     installed = _installed()
     chosen = choose("auto", models=models_folders())
     taken = [embedder.name for embedder in chosen.embedders]
@@ -80,31 +68,19 @@ def list_(*, as_json: bool) -> None:
 @models.command("download")
 @click.argument("name")
 @click.option(
-    "--from",
-    "sources",
-    multiple=True,
-    metavar="SOURCE",
-    help="OWNER/NAME[@REVISION] of the hub, or the address of one file; may be repeated.",
+    "--from", "repository", metavar="OWNER/NAME[@REVISION]", help="A repository of the hub."
 )
-@click.option(
-    "--sha256",
-    "sums",
-    multiple=True,
-    metavar="HEX",
-    help="The checksum of each file given by its address, in the same order.",
-)
-@click.option("--again", is_flag=True, help="Replace the model where it is there already.")
+@click.option("--again", is_flag=True, help="Replace the installed model.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def download_(
-    *, name: str, sources: tuple[str, ...], sums: tuple[str, ...], again: bool, as_json: bool
-) -> None:
-    """Download the model NAME and verify every file of it.
+def download_(*, name: str, repository: str | None, again: bool, as_json: bool) -> None:
+    """Download the model NAME and verify each of its files.
 
-    What was interrupted goes on where it stopped. HF_ENDPOINT names another hub.
+    After an interruption, complete files are not fetched again. HF_ENDPOINT names another hub.
     """
-    fetch = _asked_for(name, sources, sums, again=again)
-    with _shown() as progress:
-        done = fetch(progress)
+    if repository and repository.partition("@")[0].count("/") != 1:
+        raise EmbedderError("--from takes OWNER/NAME of the hub, optionally with @REVISION")
+    model = hub_model(name, repository)
+    done = download(model, models_folders()[0], again=again, quiet=not sys.stderr.isatty())
     if as_json:
         shown = {
             "name": done.name,
@@ -119,26 +95,6 @@ def download_(
     click.echo(f"{done.name} {came} and verified: {_megabytes(done.size)} in {done.folder}")
 
 
-def _asked_for(
-    name: str, sources: tuple[str, ...], sums: tuple[str, ...], *, again: bool
-) -> Callable[[FileProgress], Downloaded]:
-    into = models_folders()[0]
-    addresses = [source for source in sources if "://" in source]
-    if addresses:
-        if len(addresses) != len(sources) or len(sums) != len(sources):
-            raise EmbedderError("every address of --from needs its own --sha256, in the same order")
-        files = [
-            GivenFile(url=url, sha256=sha256) for url, sha256 in zip(addresses, sums, strict=True)
-        ]
-        return lambda progress: download_given(name, files, into, progress=progress, again=again)
-    if len(sources) > 1 or sums:
-        raise EmbedderError("--sha256 and a second --from are for addresses of files")
-    if sources and sources[0].partition("@")[0].count("/") != 1:
-        raise EmbedderError("--from takes OWNER/NAME of the hub, or the address of a file")
-    model = hub_model(name, sources[0] if sources else None)
-    return lambda progress: download(model, into, progress=progress, again=again)
-
-
 def _installed() -> list[Installed]:
     installeds = []
     for place in models_folders():
@@ -149,7 +105,9 @@ def _installed() -> list[Installed]:
 
 def _described(folder: Path) -> Installed:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return Installed(name=folder.name, folder=folder, size=size, downloaded=bool(recorded(folder)))
+    return Installed(
+        name=folder.name, folder=folder, size=size, downloaded=bool(read_record(folder))
+    )
 
 
 def _as_object(installed: list[Installed], taken: list[str], text: str) -> dict[str, Any]:
@@ -178,41 +136,6 @@ def _as_object(installed: list[Installed], taken: list[str], text: str) -> dict[
         ],
         "auto": {"embedders": taken, "said": text},
     }
-
-
-@contextmanager
-def _shown() -> Iterator[FileProgress]:
-    """A bar a file on standard error, for somebody who watches."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    bars: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-
-        def told(file: str, done: int, whole: int | None) -> None:
-            if file not in bars:
-                bars[file] = progress.add_task(file, total=whole)
-            progress.update(bars[file], completed=done, total=whole)
-
-        yield told
 
 
 def _megabytes(size: int) -> str:
