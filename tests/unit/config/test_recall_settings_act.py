@@ -330,10 +330,7 @@ def meaning(text: str, dimensions: int = 8) -> list[float]:
 
 
 def embeddings(asked: Asked) -> Answer:
-    """OpenAI's wire, and Gemini's."""
-    if asked.path.endswith(":batchEmbedContents"):
-        texts = [one["content"]["parts"][0]["text"] for one in asked.body["requests"]]
-        return Answer({"embeddings": [{"values": meaning(text)} for text in texts]})
+    """Answer in OpenAI's wire format."""
     dimensions = asked.body.get("dimensions", 8)
     items = [
         {"index": at, "embedding": meaning(text, dimensions)}
@@ -411,10 +408,10 @@ def embedded_by(tmp: Path, settings: Mapping[str, Any]) -> dict[str, int]:
 
 @acts("recall.remote.provider")
 def _(tmp: Path, patch: pytest.MonkeyPatch) -> None:
-    with remote(**{"recall.remote.provider": "gemini"}) as (server, settings):
+    with remote(**{"recall.remote.provider": "voyage"}) as (server, settings):
         (name,) = embedded_by(tmp, settings)
-        assert name.startswith("remote:gemini:tiny")
-        assert {asked.path for asked in server.asked} == {"/models/tiny:batchEmbedContents"}
+        assert name.startswith("remote:voyage:tiny")
+        assert "document" in {asked.body["input_type"] for asked in server.asked}
     with pytest.raises(SettingsError, match="names nobody"):
         open_memory(store=tmp / "none.db", settings={"recall.embedder": "remote"})
 
