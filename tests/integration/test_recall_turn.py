@@ -299,6 +299,42 @@ def test_a_value_that_was_corrected_is_marked_where_it_is_quoted(tmp_path: Path)
     assert f"{new} [" not in block
 
 
+@pytest.mark.parametrize(
+    ("later", "recalled"),
+    [
+        ("Paint the crane at the north quay.", False),
+        ("Please document the crane at the north quay.", False),
+        ("Book us a table with a view of the crane at the north quay.", False),
+        ("Actually the blue crane stands at the north quay now.", True),
+        ("Move the crane at the north quay to pier 7.", True),
+    ],
+)
+def test_only_a_later_message_that_may_correct_it_voids_an_answer_in_view(
+    tmp_path: Path, later: str, recalled: bool
+) -> None:
+    """An order that names nothing changes no answer; one that names a value or a place may."""
+    settings = {**BY_WORDS, "recall.scope": "space", "recall.standing_tokens": 0}
+    answer = "The green crane stands at the north quay."
+    notes = [f"note {at}: barge {at} carries grain, rope and tar for hall {at}" for at in range(30)]
+    filler = [text for note in notes for text in (note, "noted")][:-1]
+
+    async def run() -> Context:
+        clock = Clock()
+        async with open_memory(store=tmp_path / "m.db", settings=settings, clock=clock) as memory:
+            await memory.prepare("filler", said(*filler))
+            await memory.prepare("s", said(answer))
+            await memory.settle()
+            clock.seconds += 3_600
+            await memory.prepare("two", said(later))
+            await memory.settle()
+            clock.seconds += 3_600
+            asked = said(answer, "noted", "which crane stands at the north quay?")
+            return await memory.prepare("s", asked)
+
+    context = asyncio.run(run())
+    assert (later in str(context.request)) is recalled
+
+
 def test_an_encrypted_memory_caches_no_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ open for what the view shows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -104,11 +104,13 @@ def gate(
     *,
     shown: Sequence[Candidate] = (),
     least: float | None = None,
+    may_correct: Callable[[Candidate], bool] = bool,
 ) -> GateVerdict:
     """Whether to recall, and why.
 
     `candidates` are what the view does not show, `shown` what it does; `least` replaces the
-    calibrated threshold. Where tools are used, work is done by what the user stated, not by what
+    calibrated threshold. `may_correct` tells whether a message of the user may change what an
+    earlier one stated. Where tools are used, work is done by what the user stated, not by what
     was printed or done the last time.
     """
     shown = [candidate for candidate in shown if not _asks_only(request, question, candidate)]
@@ -122,7 +124,7 @@ def gate(
     newest = request.newest or question.text
     opening = _opening(newest, question, among_tools=among_tools)
     worths = _worths(request, question, candidates)
-    shown = _still_holding(shown, candidates, worths)
+    shown = _still_holding(shown, candidates, worths, may_correct)
     certainty = calibrate(question, candidates, vectors, shown=shown)
     if vectors and among_tools and question.asks != "other":
         certainty = _surer(certainty, calibrate(question, candidates, (), shown=shown))
@@ -233,7 +235,10 @@ def _stand_apart(
 
 
 def _still_holding(
-    shown: Sequence[Candidate], candidates: Candidates, worths: Mapping[str, _Worth]
+    shown: Sequence[Candidate],
+    candidates: Candidates,
+    worths: Mapping[str, _Worth],
+    may_correct: Callable[[Candidate], bool],
 ) -> list[Candidate]:
     """What the view shows without what the user may have corrected since: where a later message of
     the user, which is not in view, is on what is asked, an earlier one does not answer for it."""
@@ -242,7 +247,9 @@ def _still_holding(
         [
             candidate.said_at
             for candidate in candidates.passages
-            if is_the_users(candidate) and 0 < least <= _held(worths, candidate)
+            if is_the_users(candidate)
+            and 0 < least <= _held(worths, candidate)
+            and may_correct(candidate)
         ],
         default=-math.inf,
     )

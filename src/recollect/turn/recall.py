@@ -48,7 +48,7 @@ from recollect.turn.recall_facts import (
     replaced_statements,
     types_asked,
 )
-from recollect.turn.standing_block import laid_down, states
+from recollect.turn.standing_block import laid_down, may_correct, states
 from recollect.values.history import SessionId
 from recollect.values.message import EntryKey
 from recollect.values.reason import Cause, Reason
@@ -211,8 +211,15 @@ class _MemorySearch:
         request = replace(self.request, uses_tools=among_tools)
 
         def judge(candidates: Candidates, shown: Sequence[Candidate]) -> GateVerdict:
-            least = self.settings.min_score
-            return gate(request, question, candidates, asked.vectors, shown=shown, least=least)
+            return gate(
+                request,
+                question,
+                candidates,
+                asked.vectors,
+                shown=shown,
+                least=self.settings.min_score,
+                may_correct=self._may_correct,
+            )
 
         if not request.gated:
             return _Judged(found=candidates, verdict=judge(candidates, shown))
@@ -224,7 +231,7 @@ class _MemorySearch:
         stated = wants_statements(question, among_tools=among_tools) and not request.on_purpose
         if verdict.open and not request.on_purpose:  # there they lead to what answered them
             answering = await self._answering(candidates, stated=stated)
-            if answering is not candidates:
+            if answering is not candidates or shown:  # orders among what was read void nothing
                 candidates, verdict = answering, judge(answering, shown)
         if question.asks == "other":
             stated = stated and not verdict.lost_words
@@ -328,6 +335,11 @@ class _MemorySearch:
         )
         return replace(candidates, passages=kept, document_frequencies=frequencies)
 
+    def _may_correct(self, candidate: Candidate) -> bool:
+        """As its text says; in doubt, where it was not read, it may."""
+        segment = self.segments.get(candidate.segment)
+        return segment is None or may_correct(segment.text)
+
     async def _asking(
         self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
     ) -> set[SegmentId]:
@@ -338,11 +350,12 @@ class _MemorySearch:
         ]
         await self._read([*short, *also])
         read = [self.segments[segment_id] for segment_id in short if segment_id in self.segments]
-        return {
-            segment.id
-            for segment in read
-            if _only_asks(segment) or (stated and not states(segment.text))
-        }
+        judged = self.reads.judged
+        for segment in read:
+            if (segment.id, stated) not in judged:
+                nothing = _only_asks(segment) or (stated and not states(segment.text))
+                judged[segment.id, stated] = nothing
+        return {segment.id for segment in read if judged[segment.id, stated]}
 
     async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
         """What was found and what stands around it, best first, as far as it is worth showing;

@@ -328,7 +328,18 @@ def only_states(text: str) -> bool:
     """Whether a message states something and asks for no work, in none of its clauses."""
     sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
     clauses = [clause for sentence in sentences for clause in _CLAUSE_ENDS.split(sentence)]
-    return states(text) and not any(map(_asks_once, clauses))
+    return not any(map(_asks_once, clauses)) and states(text)
+
+
+def may_correct(text: str) -> bool:
+    """Whether a message of the user may change what an earlier one stated: it says more than an
+    order, or its order names something ("move it to pier 7")."""
+    sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
+    return any(not _asks_once(sentence) or _names_something(sentence) for sentence in sentences)
+
+
+def _names_something(sentence: str) -> bool:
+    return any(map(str.isdigit, sentence)) or bool([*shapes_in(sentence), *names_in(sentence)])
 
 
 def _lays_down(sentence: str) -> bool:
@@ -338,9 +349,8 @@ def _lays_down(sentence: str) -> bool:
 
 def _asks_once(sentence: str) -> bool:
     """Whether a sentence asked for work to be done at the time, and lays nothing down."""
-    return not _lays_down(sentence) and (
-        is_order(sentence) or _BARE_VERB.match(sentence) is not None
-    )
+    orders = is_order(sentence) or _BARE_VERB.match(sentence) is not None
+    return orders and not _lays_down(sentence)
 
 
 def _worth(sentence: str, *, by_user: bool) -> float:

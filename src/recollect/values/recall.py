@@ -339,6 +339,8 @@ class RecallReads:
     candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict, repr=False)
     facts: dict[FactQuery, FactCandidates] = field(default_factory=dict, repr=False)
     segments: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
+    judged: dict[tuple[SegmentId, bool], bool] = field(default_factory=dict, repr=False)
+    """Whether a segment answers nothing: where questions do not, and where orders do not either."""
     known: dict[SegmentId, bool] = field(default_factory=dict, repr=False)
     """Whether a segment was stored when the newest of `candidates` were read."""
 
