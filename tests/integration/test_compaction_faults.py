@@ -302,11 +302,12 @@ HTTP_FAULTS: dict[str, Step] = {
 def test_a_provider_that_fails_costs_no_history(wire: str, fault: str, tmp_path: Path) -> None:
     async def run(server: ModelServer) -> None:
         talk = Talk()
-        seconds = 0.2 if fault == "timeout" else 5.0
+        # Long enough for a busy machine to accept the call that then hangs.
+        seconds = 1.5 if fault == "timeout" else 5.0
         model = over_http(server, wire, deadline_seconds=seconds)
         async with opened(tmp_path / "m.db", model) as memory:
             context = await filled(memory, talk)
-            await memory.settle()
+            await memory.settle(60.0)
             await unharmed(context, talk, tmp_path / "m.db")
         await model.close()
 

@@ -245,15 +245,14 @@ def _(tmp: Path) -> None:
             archive = DurableArchive(opened, None, settings.store)
             recaller = MemoryRecaller(archive, settings, QuestionVectors((), seconds=1.0))
             async with Engine(settings, archive=archive, recaller=recaller) as memory:
-                begun = time.monotonic()
                 context = await memory.prepare("s", said("which berth has the crane?"))
                 (line,) = [one for one in context.report.lines if one.stage == "recall"]
                 assert line.outcome == "failed"
-                return time.monotonic() - begun
+                return line.seconds
 
         return asyncio.run(run())
 
-    assert recalled(0.2) < 1.0 < recalled(1.2) < 2.5
+    assert recalled(0.2) < 1.9 < recalled(2.0) < 15, "within what a busy machine adds"
 
 
 @acts("store.pool_size")
