@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from recollect.config.fields import shown
 from recollect.config.keys import camel_case, known_groups, known_keys
 from recollect.config.load import NOT_RESTORED, NOT_SETTINGS, OPENCLAW, variable_name
-from recollect.config.openclaw import Route, routes
+from recollect.config.openclaw import routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,14 +103,14 @@ def _not_restored_section() -> str:
 
 
 def _foreign_section() -> str:
-    rows = [f"| `{camel_case(path)}` | {_outcome(route)} |" for path, route in routes().items()]
+    rows = [f"| `{camel_case(path)}` | `{route.to}` |" for path, route in routes().items()]
     head = "| key in openclaw.json | here |"
     return "\n".join(
         [
             "## What is read of an openclaw.json",
             "",
-            "Comments and trailing commas are fine. Inside these blocks an unknown key is an",
-            "error; everything else in the file is left alone. A bare",
+            "Comments and trailing commas are fine. Other keys of these blocks have no effect, and",
+            "one notice names them; everything else in the file is left alone. A bare",
             '`agents.defaults.contextPruning: "adaptive"` sets the mode. Memory plugins count',
             "only with an entry and the memory slot, both; where switches disagree, off wins.",
             "",
@@ -121,13 +121,6 @@ def _foreign_section() -> str:
             "",
         ]
     )
-
-
-def _outcome(route: Route) -> str:
-    if route.to is None:
-        return _plain(f"{'refused' if route.refused else 'without effect'}: {route.remark}")
-    remark = f" ({_plain(route.remark)})" if route.remark else ""
-    return f"`{route.to}`{remark}"
 
 
 def _cell(text: str) -> str:

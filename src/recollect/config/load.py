@@ -480,7 +480,7 @@ def unknown_key(
 ) -> SettingsError:
     """The error for a key nobody knows, with the nearest one that somebody does."""
     route = routes().get(path) or routes().get(f"{DEFAULTS}.{path}")
-    if route and route.to:  # OpenClaw's own spelling of a key of ours
+    if route:  # OpenClaw's own spelling of a key of ours
         return SettingsError(f"{source} is spelled {known_as(route.to)} here")
     groups = () if source.kind == "environment" else known_groups()
     nearest = nearest_key(path, (*known_keys(), *groups))

@@ -1,14 +1,12 @@
-"""Reads the settings of an existing openclaw.json (JSON5), and says what it did with them.
+"""Reads the settings of an existing openclaw.json (JSON5).
 
-Which key sets which of ours is declared in `settings`; here stand the conversions some need, and
-the keys that OpenClaw knows and Recollect accepts without effect, each with the reason. Only those
-blocks are read, strictly: an unknown key inside them is an error; everything else in the file is
-left alone and never shown. What is mapped, refused or without effect becomes one notice each. Never
-follows an include, never starts a command, never reads a provider's key. Sources: OpenClaw's design
-documents, and for keys without effect the configuration schema of OpenClaw itself.
+`settings` declares which key sets which of ours; here are the conversions that some need. Keys of
+OpenClaw's memory blocks that set nothing here become one notice; everything else in the file is
+left alone. Never follows an include, starts a command, shows a value that it does not use or reads
+a provider's key.
 
-Whether memory is on: a plugin counts only when it has an entry and the memory slot names it, both;
-the settings of one that does not count are left out. Where switches disagree, off wins.
+A memory plugin counts only if it has an entry and the memory slot names it, both; the settings of
+one that does not count are left out. If switches disagree, off wins.
 """
 
 from __future__ import annotations
@@ -24,10 +22,8 @@ from recollect.config.keys import (
     GivenValue,
     Notice,
     Source,
-    camel_case,
     fit,
     known_keys,
-    nearest_key,
     read_bytes,
     snake_case,
     text_of,
@@ -64,8 +60,8 @@ _BLOCKS: Final = (
     _CONTEXT_CONFIG,
     _LANCEDB_CONFIG,
 )
-STRICT_BLOCKS: Final = (*_BLOCKS, "memory")
-"""The blocks in which an unknown key is an error."""
+"""The blocks whose keys concern memory: one that sets nothing here is named in the notice."""
+_BLOCK_KEYS: Final = tuple(f"{block}." for block in _BLOCKS)
 _TOP_COMPACTION: Final = ("enabled", "reserve_tokens", "keep_recent_tokens")
 """Keys of compaction that may also stand at the top of the file."""
 _RECALL, _INGEST = "recall.enabled", "ingest.enabled"
@@ -89,17 +85,13 @@ _INDEXED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where one foreign key leads: to a key of ours, converted, or nowhere for a reason.
+    """The key of ours that a foreign key sets, and its conversion.
 
     A conversion raises `ValueError` for what it cannot convert.
     """
 
-    to: str | None
+    to: str
     convert: Callable[[Any], Any] = lambda value: value
-    remark: str = ""
-    """What is added to a notice; the reason where it leads nowhere."""
-    refused: bool = False
-    """It asks for what we do not do, and not only for what means nothing here."""
 
 
 def _scope(cross_session: Any) -> Any:
@@ -149,94 +141,6 @@ _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     f"{_QMD}.limits.timeout_ms": _milliseconds,
 }
 
-_REMARKS: Final[Mapping[str, str]] = {
-    f"{_MEMORY_CONTEXT}.auto_recall_min_score": (
-        f"0.6 to 0.7, its defaults, are ours, {CALIBRATED_MIN_SCORE:g}; others in proportion; "
-        'as it is under preset = "openclaw"'
-    ),
-    f"{_COMPACTION}.memory_flush.soft_threshold": "read as a share of the window",
-    f"{_SEARCH}.experimental.session_memory": 'on: with "sessions", off: without',
-    f"{_QMD}.include_default_memory": 'on: with "memory", off: without',
-    f"{_QMD}.sessions.enabled": 'on: with "sessions", off: without',
-}
-
-_WITHOUT_EFFECT: Final[Mapping[str, Mapping[str, str]]] = {
-    _COMPACTION: {
-        "memory_flush.force_flush_transcript_bytes": "the flush goes by tokens",
-        "memory_flush.model": "the flush is a turn of the session's own model",
-        "model": "summaries are written by the session's model",
-        "provider": "summaries are written by the session's model",
-        "timeout_seconds": "deadlines are Recollect's own",
-        "custom_instructions": "instructions are given with a compaction on request",
-        "identifier_policy": "exact identifiers are always carried by code",
-        "identifier_instructions": "exact identifiers are always carried by code",
-        "recent_turns_preserve": "compaction.keep_recent_tokens says what is kept",
-        "quality_guard": "every compaction is probed and leaves a receipt",
-        "post_index_sync": "messages are indexed as they arrive",
-        "post_compaction_sections": "the host's system prompt is left alone",
-        "truncate_after_compaction": "transcripts of others are never altered",
-        "max_active_transcript_bytes": "transcripts of others are never altered",
-        "mid_turn_precheck": "every request is checked, in mid-turn too",
-    },
-    _SEARCH: {
-        "query.hybrid.mmr": "it lowers recall where measured (docs/sources.md)",
-        "query.hybrid.temporal_decay": "see recall.decay_per_day",
-        "query.min_score": "its score is not ours; see recall.min_score",
-        "remote": "keys and addresses of a provider come from the environment",
-        "fallback": "the fallback is always local",
-        "local": "models are found in Recollect's own folder",
-        "store": "the store is Recollect's own",
-        "chunking": "passages are cut as measured (docs/sources.md)",
-        "sync": "files are re-indexed when they change",
-    },
-    _QMD: {
-        "sessions.export_dir": "sessions are indexed where they are",
-        "update.debounce_ms": "files are re-indexed when they change",
-        "update.on_boot": "files are re-indexed when they change",
-        "update.wait_for_boot_sync": "files are re-indexed when they change",
-        "update.embed_interval": "embedding follows the archive",
-        "update.command_timeout_ms": "no subprocess is started",
-        "update.update_timeout_ms": "no subprocess is started",
-        "update.embed_timeout_ms": "no subprocess is started",
-        "limits.max_snippet_chars": "a block is measured in tokens",
-        "limits.max_injected_chars": "a block is measured in tokens",
-        "search_mode": "see recall.hybrid.enabled",
-        "mcporter": "no subprocess is started",
-        "scope": "see recall.scope",
-    },
-    _CONTEXT_CONFIG: {
-        "embedding_model_name": "models are found in Recollect's own folder",
-        "embedding_dim": "an embedder knows its own dimensions",
-        "storage_path": "the store is Recollect's own",
-        "vector_persist": "vectors are kept in the store",
-        "index_type": "vectors are searched exactly",
-        "budget": "see recall.hard_cap_tokens",
-    },
-    _LANCEDB_CONFIG: {
-        "embedding": (
-            "keys come from the environment, and nothing is sent to a provider that "
-            "recall.embedder and recall.remote do not name"
-        ),
-        "db_path": "the store is Recollect's own",
-        "storage_options": "the store is Recollect's own",
-        "capture_max_chars": "every message is kept whole",
-        "recall_max_chars": "see query.user_messages",
-        "dreaming": "Recollect has no such thing",
-    },
-    DEFAULTS: {
-        "block_streaming_default": "it concerns the host, not the context",
-        "heartbeat": "it concerns the host, not the context",
-        "cache_control_ttl": "see pruning.ttl",
-    },
-    "memory": {
-        "backend": (
-            'Recollect searches by itself; with "qmd" the keys of memory.qmd are mapped onto ours'
-        )
-    },
-}
-"""Keys of OpenClaw that change nothing here, and why."""
-_REFUSED: Final = {f"{_QMD}.command": "Recollect searches by itself and starts no subprocess"}
-
 
 @cache
 def routes() -> Mapping[str, Route]:
@@ -245,13 +149,8 @@ def routes() -> Mapping[str, Route]:
     for key in known_keys().values():
         for original, *others in (_spelled_out(snake_case(name)) for name in key.openclaw):
             convert = _CONVERSIONS.get(original, lambda value: value)
-            remark = _REMARKS.get(original, "")
-            route = Route(to=key.path, convert=convert, remark=remark)
+            route = Route(to=key.path, convert=convert)
             table |= dict.fromkeys((original, *others), route)
-    for block, reasons in _WITHOUT_EFFECT.items():
-        table |= {f"{block}.{name}": Route(to=None, remark=why) for name, why in reasons.items()}
-    for path, why in _REFUSED.items():
-        table[path] = Route(to=None, remark=why, refused=True)
     return {path: table[path] for path in sorted(table, key=_place)}
 
 
@@ -293,16 +192,14 @@ class _OpenClawFile:
     leaves: dict[str, tuple[str, Any]] = field(default_factory=dict)
     given: dict[str, GivenValue] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    """The keys that set nothing here."""
 
     def source(self, spelled: str) -> Source:
         return Source(kind="openclaw", name=self.name, key=spelled)
 
     def say(self, spelled: str, message: str) -> None:
         self.notices.append(Notice(key=spelled, message=message))
-
-    def say_without_effect(self, spelled: str, why: str) -> None:
-        message = f"accepted without effect: {why}"
-        self.notices.append(Notice(key=spelled, message=message, without_effect=True))
 
     def flag(self, spelled: str, value: Any) -> bool:
         if not isinstance(value, bool):
@@ -341,13 +238,20 @@ def read_openclaw(
     document = _for_agent(_parse(path), agent, path)
     reading = _OpenClawFile(name=str(path), preset=preset)
     _collect(document, reading)
-    _leave_out_unused_search(reading)
+    _leave_out_unused_search(document, reading)
     _memory_switches(document, reading)
     _index_sources(reading)
     _extra_paths(reading)
     for foreign, (spelled, value) in list(reading.leaves.items()):
-        _follow(reading, foreign, routes()[foreign], spelled, value)
-    _say_what_is_left_out(document, reading)
+        _follow(reading, routes()[foreign], spelled, value)
+    agents = _table_at(document, "agents").get("list") or ()
+    for one in (one for one in agents if isinstance(one, Mapping)):
+        if any(f"{DEFAULTS}.{snake_case(key)}" in prefixes() for key in one):
+            reading.ignored.append(f"agents.list[{one.get('id', '?')}] (see RECOLLECT_AGENT)")
+    if reading.ignored:
+        many = f"{len(reading.ignored)} keys" if len(reading.ignored) > 1 else "1 key"
+        said = f"without effect in Recollect, {many}: {', '.join(reading.ignored)}"
+        reading.notices.append(Notice(key=reading.name, message=said, without_effect=True))
     return reading.given, reading.notices
 
 
@@ -398,12 +302,11 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
 def _collect(
     table: Mapping[str, Any], reading: _OpenClawFile, path: str = "", spelled: str = ""
 ) -> None:
-    """Gather the values of the blocks that are read; refuse what is unknown inside them."""
+    """Gather the values of the blocks that are read, and the keys that set nothing here."""
     for key, value in table.items():
         here, as_spelled = f"{path}{snake_case(key)}", f"{spelled}{key}"
         if here == _BARE_MODE and not isinstance(value, Mapping):
             here = f"{_BARE_MODE}.mode"
-        strict = here in STRICT_BLOCKS or any(here.startswith(f"{b}.") for b in STRICT_BLOCKS)
         if here in routes():
             if here in reading.leaves:
                 other = reading.leaves[here][0]
@@ -413,31 +316,19 @@ def _collect(
             reading.leaves[here] = (as_spelled, value)
         elif here in prefixes() and isinstance(value, Mapping):
             _collect(value, reading, f"{here}.", f"{as_spelled}.")
-        elif strict:
-            raise _unknown(reading, here, as_spelled)
+        elif here in prefixes():
+            raise SettingsError(f"{reading.source(as_spelled)} must be an object {{...}}")
+        elif here == "$include" or here.startswith(_BLOCK_KEYS):
+            reading.ignored.append(as_spelled)
 
 
-def _unknown(reading: _OpenClawFile, path: str, spelled: str) -> SettingsError:
-    if path in prefixes():
-        return SettingsError(f"{reading.source(spelled)} must be an object {{...}}")
-    nearest = nearest_key(path, routes())
-    hint = f"did you mean {camel_case(nearest)}?" if nearest else "take it out of this block"
-    return SettingsError(f"{reading.source(spelled)} is not a key that Recollect knows; {hint}")
-
-
-def _leave_out_unused_search(reading: _OpenClawFile) -> None:
+def _leave_out_unused_search(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
     """The keys of QMD count only where QMD is the backend, as in the file's own host."""
-    backend = reading.take("memory.backend")
-    if backend and backend[1] not in ("builtin", "qmd"):
-        raise SettingsError(
-            f'{reading.source(backend[0])} must be one of "builtin", "qmd", not {backend[1]!r}'
-        )
-    if backend and backend[1] == "qmd":
-        reading.say_without_effect(backend[0], routes()["memory.backend"].remark)
+    if _table_at(document, "memory").get("backend") == "qmd":
         return
-    unused = [path for path in reading.leaves if path.startswith("memory.qmd.")]
+    unused = [path for path in reading.leaves if path.startswith(f"{_QMD}.")]
     if unused:
-        reading.say("memory.qmd", 'not used, because memory.backend is not "qmd"')
+        reading.say(_QMD, 'not used, because memory.backend is not "qmd"')
     for path in unused:
         del reading.leaves[path]
 
@@ -457,7 +348,6 @@ def _index_sources(reading: _OpenClawFile) -> None:
             chosen.remove(word)
         elif wanted and word not in chosen and path.startswith("memory.qmd."):
             chosen.append(word)  # in memorySearch the list of sources has the last word
-        reading.say(leaf[0], f"mapped onto index.sources = {shown(tuple(chosen))}")
     if sources:
         reading.put("index.sources", sources[0], chosen)
 
@@ -473,29 +363,18 @@ def _extra_paths(reading: _OpenClawFile) -> None:
     for path, (spelled, value) in leaves.items():
         converted = reading.convert(routes()[path], spelled, value)
         paths += fit(key, converted, reading.source(spelled))
-        if ".qmd." in path:
-            reading.say(spelled, f"mapped onto index.extra_paths = {shown(tuple(paths))}")
     if leaves:
         spelled, _ = next(iter(leaves.values()))
         reading.put("index.extra_paths", spelled, paths)
 
 
-def _follow(reading: _OpenClawFile, path: str, route: Route, spelled: str, value: Any) -> None:
-    if route.to is None and route.refused:
-        reading.say(spelled, f"refused: {route.remark}")
-    elif route.to is None:
-        reading.say_without_effect(spelled, route.remark)
-    elif route.to == "recall.min_score":
+def _follow(reading: _OpenClawFile, route: Route, spelled: str, value: Any) -> None:
+    if route.to == "recall.min_score":
         _min_score(reading, spelled, value)
     elif route.to == "recall.remote.provider" or (route.to, value) == ("recall.embedder", "gemini"):
         _provider(reading, spelled, value)
     else:
-        converted = reading.convert(route, spelled, value)
-        canonical = reading.put(route.to, spelled, converted)
-        renamed = isinstance(value, str) and isinstance(canonical, str) and value != canonical
-        if route.remark or renamed or converted != value or ".qmd." in path:
-            remark = f" ({route.remark})" if route.remark else ""
-            reading.say(spelled, f"mapped onto {route.to} = {shown(canonical)}{remark}")
+        reading.put(route.to, spelled, reading.convert(route, spelled, value))
 
 
 def _min_score(reading: _OpenClawFile, spelled: str, value: Any) -> None:
@@ -528,38 +407,12 @@ def _min_score(reading: _OpenClawFile, spelled: str, value: Any) -> None:
 def _provider(reading: _OpenClawFile, spelled: str, value: Any) -> None:
     if value == "local":
         reading.put("recall.embedder", spelled, "transformer")
-        reading.say(spelled, "mapped onto recall.embedder = transformer")
     elif value != "auto":
         provider = reading.put("recall.remote.provider", spelled, value)
         reading.say(
             spelled,
             f"mapped onto recall.remote.provider = {provider}; nothing is sent there until you set "
             'recall.embedder = "remote"',
-        )
-
-
-def _say_what_is_left_out(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
-    if "$include" in document:
-        reading.say("$include", "not followed; give the included file's blocks in this one")
-    agents = _table_at(document, "agents")
-    read_there = prefixes() | routes().keys()
-    for agent in agents.get("list") or ():
-        if isinstance(agent, Mapping):
-            over = [key for key in agent if f"{DEFAULTS}.{snake_case(key)}" in read_there]
-            if over:
-                reading.say_without_effect(
-                    f"agents.list[{agent.get('id', '?')}]",
-                    f"{', '.join(over)}; read for that agent alone (RECOLLECT_AGENT)",
-                )
-    models = _table_at(document, "agents", "defaults", "models")
-    if any(
-        snake_case(key) == "cache_control_ttl"
-        for model in models.values()
-        for key in _table_at({"model": model}, "model", "params")
-    ):
-        reading.say_without_effect(
-            "agents.defaults.models.*.params.cacheControlTtl",
-            routes()[f"{DEFAULTS}.cache_control_ttl"].remark,
         )
 
 

@@ -60,7 +60,7 @@ def test_every_deviation_says_its_source_the_default_and_openclaws_value(
     monkeypatch.setenv("RECOLLECT_TRIM__PROTECT_MESSAGES", "9")
     write_trusted('preset = "openclaw"\nindex.eviction_days = 30\n')
     Path("openclaw.json").write_text(
-        "{agents: {defaults: {heartbeat: {}, compaction: {keepRecentTokens: 5000},"
+        "{agents: {defaults: {compaction: {model: 1, keepRecentTokens: 5000},"
         " memoryContext: {autoRecallMinScore: 0.8}}}}"
     )
     shown = json.loads(run("--json", "--openclaw", "openclaw.json").stdout)
@@ -78,7 +78,7 @@ def test_every_deviation_says_its_source_the_default_and_openclaws_value(
         assert settings[key]["openclaw"] == value
         assert key in told
     assert shown["presets"]["openclaw"]["recall.embedder"] == "hash"
-    assert shown["without_effect"] == ["agents.defaults.heartbeat"]
+    assert any("compaction.model" in one["message"] for one in shown["notices"])
 
 
 def test_what_the_preset_does_not_restore_is_told_under_it_and_in_the_docs() -> None:
@@ -123,10 +123,10 @@ def test_the_shown_values_can_be_set_again() -> None:
 
 
 def test_notices_stand_below_the_table() -> None:
-    Path("openclaw.json").write_text('{agents: {defaults: {heartbeat: {every: "1h"}}}}')
+    Path("openclaw.json").write_text('{agents: {defaults: {compaction: {model: "m"}}}}')
     result = run("--openclaw", "openclaw.json")
     _, _, below = result.stdout.partition("settings, ")
-    assert "agents.defaults.heartbeat" in below
+    assert "agents.defaults.compaction.model" in below
     assert "without effect" in below
 
 

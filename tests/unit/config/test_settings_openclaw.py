@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.sizes import at_size
 
 from recollect.config import LoadedSettings, Settings, known_keys, load_settings, value_of
-from recollect.config.keys import camel_case, snake_case
+from recollect.config.keys import snake_case
 from recollect.config.openclaw import routes
 from recollect.errors import SettingsError
 from recollect.search.calibrate import THRESHOLD
@@ -159,9 +159,12 @@ KEYS: list[tuple[str, Any, dict[str, Any]]] = [
     (f"{CONTEXT}.config.search.timeDecay", 0.99, {"recall.decay_per_day": 0.99}),
 ]
 WITHOUT_EFFECT = [
-    camel_case(path)
-    for path, route in routes().items()
-    if route.to is None and path != "memory.backend"
+    f"{DEFAULTS}.compaction.model",
+    f"{DEFAULTS}.memorySearch.query.hybrid.mmr",
+    f"{DEFAULTS}.memoryContext.hardCapToken",
+    "memory.qmd.command",
+    f"{CONTEXT}.config.storagePath",
+    f"{LANCEDB}.config.dreaming",
 ]
 
 
@@ -217,16 +220,24 @@ def test_every_key_sets_what_it_should_and_nothing_else(
 def test_every_route_is_tested_above() -> None:
     bare = {snake_case(f"{DEFAULTS}.contextPruning")}
     tested = {snake_case(path) for path, _, _ in KEYS} - bare
-    assert tested == {path for path, route in routes().items() if route.to}
+    assert tested == routes().keys()
 
 
-@pytest.mark.parametrize("path", WITHOUT_EFFECT)
-def test_a_key_without_effect_says_so_exactly_once(path: str) -> None:
-    loaded = load(document(path, "anything"))
-    said = [notice for notice in loaded.notices if notice.key == path]
+def test_keys_that_set_nothing_are_named_in_one_notice_without_their_values() -> None:
+    content: dict[str, Any] = {}
+    for path in WITHOUT_EFFECT:
+        inner = content
+        *groups, last = path.split(".")
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = "hush-hush"
+    content["memory"]["backend"] = "qmd"
+    content["plugins"]["slots"] = {"memory": "memory-context"}
+    loaded = load(content)
+    (said,) = [notice.message for notice in loaded.notices if notice.without_effect]
     assert changed(loaded) == {}
-    assert len(said) == 1
-    assert "without effect" in said[0].message or "refused" in said[0].message
+    assert all(path in said for path in WITHOUT_EFFECT)
+    assert "hush" not in repr(loaded)
 
 
 @pytest.mark.parametrize(("path", "value", "sets"), KEYS)
@@ -236,29 +247,6 @@ def test_a_value_that_does_not_fit_is_refused_by_name(
     with pytest.raises(SettingsError, match=r"openclaw\.json") as caught:
         load(document(path, {"not": "this"} if not path.endswith("Pruning") else ["not this"]))
     assert path in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("path", "nearest"),
-    [
-        (f"{DEFAULTS}.memoryContext.hardCapToken", "hardCapTokens"),
-        (f"{DEFAULTS}.compaction.memoryFlush.softTreshold", "softThreshold"),
-        (f"{DEFAULTS}.contextPruning.softTrim.maxChar", "maxChars"),
-        (f"{DEFAULTS}.memorySearch.query.hybrid.vectorWeigth", "vectorWeight"),
-        ("memory.qmd.path", "paths"),
-        ("memory.citation", "citations"),
-        ("session.reset.hour", "atHour"),
-        ("compaction.keepRecent", "keepRecentTokens"),
-        (f"{CONTEXT}.config.maxSegment", "maxSegments"),
-        (f"{LANCEDB}.config.autoRecal", "autoRecall"),
-    ],
-)
-def test_an_unknown_key_inside_a_block_is_an_error(path: str, nearest: str) -> None:
-    for value in (1, {}, {"deeper": 1}):
-        with pytest.raises(SettingsError) as caught:
-            load(document(path, value))
-        assert f"openclaw.json: {path} is not a key" in str(caught.value)
-        assert nearest in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -388,10 +376,7 @@ def test_qmd_counts_only_as_the_backend() -> None:
     assert [notice.key for notice in unused.notices] == ["memory.qmd"]
     used = load({"memory": {"backend": "qmd", "qmd": qmd}})
     assert changed(used) == {"index.eviction_days": 30}
-    refused = next(one for one in used.notices if one.key == "memory.qmd.command")
-    assert "subprocess" in refused.message
-    with pytest.raises(SettingsError, match=r"memory\.backend must be"):
-        load({"memory": {"backend": "lancedb"}})
+    assert any("memory.qmd.command" in one.message for one in used.notices)
 
 
 def test_paths_of_both_places_are_joined_and_sources_have_the_last_word() -> None:
@@ -421,7 +406,7 @@ def test_two_keys_that_disagree_are_an_error_and_two_that_agree_are_not() -> Non
         load(twice)
 
 
-def test_what_is_without_effect_outside_the_blocks_says_so_once() -> None:
+def test_other_agents_and_included_files_are_named_as_without_effect() -> None:
     agents = {
         "defaults": {"models": {"a/b": {"params": {"cacheControlTtl": "1h"}}, "c": {}}},
         "list": [
@@ -431,11 +416,8 @@ def test_what_is_without_effect_outside_the_blocks_says_so_once() -> None:
     }
     loaded = load({"agents": agents, "$include": "./base.json5"})
     assert changed(loaded) == {}
-    said = {notice.key: notice.message for notice in loaded.notices}
-    assert len(said) == len(loaded.notices) == 3
-    assert "memorySearch, heartbeat" in said["agents.list[main]"]
-    assert "$include" in said
-    assert "agents.defaults.models.*.params.cacheControlTtl" in said
+    (notice,) = loaded.notices
+    assert "2 keys: $include, agents.list[main]" in notice.message
 
 
 def test_broken_files_say_where() -> None:

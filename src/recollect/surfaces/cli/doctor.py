@@ -144,7 +144,6 @@ def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[st
             name: {key: written(value) for key, value in of.items()} for name, of in PRESETS.items()
         },
         "not_restored": [asdict(not_restored) for not_restored in NOT_RESTORED],
-        "without_effect": [notice.key for notice in loaded.notices if notice.without_effect],
         "notices": [{"key": notice.key, "message": notice.message} for notice in loaded.notices],
     }
 

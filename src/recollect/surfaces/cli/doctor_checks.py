@@ -65,11 +65,11 @@ def checks_of(loaded: LoadedSettings, *, space: str) -> list[Check]:
 
 
 def _settings(loaded: LoadedSettings) -> Check:
-    idle = [notice.key for notice in loaded.notices if notice.without_effect]
+    idle = [notice for notice in loaded.notices if notice.without_effect]
     if not idle:
         return Check(name="settings", state="ok", said="every key that was read acts")
-    said = f"{len(idle)} keys are set and do nothing: {', '.join(idle[:5])}"
-    todo = "take them out; the notices say why"
+    said = "; ".join(map(str, idle))
+    todo = "remove these keys from the file, or ignore this"
     return Check(name="settings", state="note", said=said, todo=todo)
 
 
