@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
-from recollect.errors import FormatError
 from recollect.values.fact import FactId
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId
@@ -89,14 +88,6 @@ _IN_SHORT: Final = (
     "client's own history. -v lists it, and what this covers."
 )
 _FORMAT: Final = "recollect-certificate-1"
-_LATER: Final[Mapping[str, Any]] = {
-    "matching": False,
-    "said_after": None,
-    "pattern": False,
-    "facts": 0,
-    "whole_space": False,
-}
-"""Ways of asking that came later: left out where they were not used."""
 FILES_CANNOT: Final = (
     "blocks of the disk on which replaced transcripts and notes stood, backups and other copies",
 )
@@ -260,11 +251,6 @@ def extended(
     )
 
 
-def is_intact(certificate: Certificate) -> bool:
-    """Whether it is as it was sealed."""
-    return certificate.checksum == _checksum(certificate_json(certificate))
-
-
 def digest_of(identities: Iterable[MessageId]) -> str:
     """A hash over identities, whatever their order."""
     listed = "\n".join(sorted(set(identities)))
@@ -272,27 +258,10 @@ def digest_of(identities: Iterable[MessageId]) -> str:
 
 
 def certificate_json(certificate: Certificate) -> dict[str, Any]:
-    """One object that `read_certificate` takes back."""
+    """One object with its checksum."""
     record = asdict(certificate)
     record["counts"] = dict(certificate.counts)
-    for name, unasked in _LATER.items():  # as certificates said it before it could be asked for
-        if record["asked"][name] == unasked:
-            del record["asked"][name]
     return {"format": _FORMAT, **record}
-
-
-def read_certificate(record: Mapping[str, Any]) -> Certificate:
-    """What `certificate_json` gave; FormatError for anything else. Does not check the seal."""
-    given = dict(record)
-    if given.pop("format", None) != _FORMAT:
-        raise FormatError("not a certificate of this version")
-    try:
-        asked = dict(given.pop("asked"))
-        asked["sessions"] = tuple(asked["sessions"])
-        given |= {name: tuple(given[name]) for name in ("covers", "cannot")}
-        return Certificate(asked=ForgetScope(**asked), **given)
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"not a certificate: {type(error).__name__}") from error
 
 
 def certificate_text(
@@ -431,11 +400,6 @@ def redaction_json(report: RedactionReport) -> dict[str, Any]:
         "notes": list(report.notes),
     }
     return {**record, "checksum": _checksum(record)}
-
-
-def redaction_is_intact(record: Mapping[str, Any]) -> bool:
-    """Whether an object of `redaction_json` is as it was made."""
-    return record.get("checksum") == _checksum(record)
 
 
 def redaction_text(

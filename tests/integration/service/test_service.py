@@ -43,7 +43,6 @@ from recollect.service.keys import make_key, read_key
 from recollect.service.problems import Problem
 from recollect.service.queue import FairQueue
 from recollect.surfaces.cli import main
-from recollect.upkeep.certificates import is_intact, read_certificate
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 ONE = "/v1/spaces/team%2Fnorth/sessions/one"
@@ -179,9 +178,8 @@ def test_facts_are_added_listed_and_forgotten(caller: Caller) -> None:
         if (cursor := page["next"]) is None:
             break
     assert sorted(one["id"] for one in listed) == sorted(ids)
-    gone = read_certificate(caller("DELETE", f"{base}/facts/{ids[0]}").json()["certificate"])
-    assert is_intact(gone)
-    assert gone.counts["facts"] == 1
+    gone = caller("DELETE", f"{base}/facts/{ids[0]}").json()["certificate"]
+    assert gone["counts"]["facts"] == 1
     caller("DELETE", f"{base}/facts/{ids[0]}", expect=404)
     assert len(caller.get(f"{base}/facts")["facts"]) == 2
 
@@ -195,7 +193,6 @@ def test_forgetting_and_deleting_certify_and_stand_in_the_log(caller: Caller) ->
     assert would["preview"]["segments"] == len(would["preview"]["segment_ids"]) == 1
     assert len(caller.post(f"{base}/search", {"query": "vault walrus"})["passages"]) == 1
     done = caller.post(f"{base}/forget", {"matching": "walrus"})["certificate"]
-    assert is_intact(read_certificate(done))
     for said_twice in ("backups", "replicas"):
         assert sum(said_twice in line for line in done["cannot"]) == 1
     assert done["space"] == name

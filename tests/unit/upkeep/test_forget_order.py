@@ -13,7 +13,7 @@ from tests.unit.upkeep.quoting import MARKER, quoting_batch
 from recollect.formats.stored_records import read_batch, write_batch
 from recollect.ports import Store
 from recollect.stores.spool import FileSpool
-from recollect.upkeep.certificates import certificate_json, certificate_text, is_intact
+from recollect.upkeep.certificates import certificate_json, certificate_text, seal
 from recollect.upkeep.forget import find_meant, forget
 from recollect.values.batch import Batch
 from recollect.values.fact import FactId
@@ -67,7 +67,7 @@ def test_a_message_is_forgotten_wherever_it_lies_and_cannot_come_back(tmp_path: 
             message_ids=(waiting.segment.message_id,),
         )
         certificate = await forget(store, [spool], order, now=AT)
-        assert is_intact(certificate)
+        assert seal(certificate) == certificate
         assert certificate.counts == {
             "segments": 1, "passages": 1, "vectors": 1, "facts": 1, "ledger pieces": 1, "jobs": 1,
             "session states changed": 1, "compactions": 1, "spooled batches changed": 2,
