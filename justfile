@@ -144,7 +144,6 @@ live-real-model:
 docs:
     python -m tests.meta.settings_page > docs/settings.md
     recollect bench recall --set locomo --set longmemeval --set beam --embedder minilm+static --svg docs/images/recall.svg
-    recollect explain "${RECOLLECT_DATA:-../shared/data}/transcripts/pi_before-compaction.jsonl.gz" --window 128k --svg docs/images/explain.svg
 
 # The picture of a chat: driven in a real terminal, with a scripted model
 chat-picture:

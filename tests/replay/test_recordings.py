@@ -26,6 +26,7 @@ from recollect.testing.provider_rules import unfaithful, violations
 from recollect.values.message import CallId
 from recollect.values.model import FormatName
 from recollect.values.transcript import RecordedSession
+from recollect_bench.cost.data import tau_runs
 
 WINDOWS = at_size(ci=(8_000,), full=(8_000, 32_000, 128_000))
 PI = ("pi_before-compaction.jsonl.gz", "pi_large-session.jsonl.gz")
@@ -116,7 +117,7 @@ def test_a_coding_session(data: Path, name: str, window: int) -> None:
 
 
 def runs(data: Path) -> Iterator[RecordedSession]:
-    yield from load(data / "transcripts" / TAU)
+    yield from tau_runs((data / "transcripts" / TAU).read_bytes())
 
 
 @pytest.mark.parametrize("window", WINDOWS)

@@ -21,7 +21,6 @@ TranscriptKind: TypeAlias = Literal[
     "flat",
     "request",
     "messages",
-    "tau-bench",
 ]
 
 

@@ -34,6 +34,7 @@ from typing import Any, Final
 
 from recollect.errors import FormatError, RecollectError
 from recollect.formats.codec import CODECS
+from recollect.formats.json_text import array_items, object_fields
 from recollect.formats.transcripts import read_transcripts
 from recollect.formats.transcripts.records import unpacked
 from recollect.rules.tokens import Weigher
@@ -371,11 +372,17 @@ def load_conversations(paths: Sequence[Path] = (), *, quick: bool = False) -> li
     return [_shared(folder / name, held_out=name in _HELD_OUT) for name in names]
 
 
+def tau_runs(data: bytes) -> tuple[RecordedSession, ...]:
+    """The runs of a result file of tau-bench: each `traj` is a list of chat messages."""
+    runs = [object_fields(run) or {} for run in array_items(unpacked(data)) or ()]
+    return read_transcripts(b"[" + b",".join(run["traj"] for run in runs) + b"]")
+
+
 def _shared(file: Path, *, held_out: bool) -> Conversation:
     if not file.is_file():
         raise DataNotFoundError(f"{file.name} is missing in RECOLLECT_DATA's transcripts/")
     data = file.read_bytes()
-    recorded = read_transcripts(data, name=file.name)
+    recorded = tau_runs(data) if file.name == _TAU else read_transcripts(data, name=file.name)
     name = file.name.split(".")[0].split("-")[0]
     if file.name == _TAU:
         # the file holds one trial of every task behind the other

@@ -22,7 +22,7 @@ from recollect.formats.transcripts.flat import CALL_ROLES, RESULT_ROLES, read_fl
 from recollect.formats.transcripts.opencode import read_opencode
 from recollect.formats.transcripts.pi import ENTRY_TYPES as PI_ENTRY_TYPES
 from recollect.formats.transcripts.pi import read_pi
-from recollect.formats.transcripts.plain import read_messages, read_request, read_tau_bench
+from recollect.formats.transcripts.plain import read_messages, read_request
 from recollect.formats.transcripts.records import Progress, is_utf8, records, unpacked
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ __all__ = ["detect_kind", "read_transcript", "read_transcripts"]
 
 
 _SAMPLED_RECORDS = 200
-_DOCUMENT_KINDS = frozenset({"request", "tau-bench", "messages", "opencode"})
+_DOCUMENT_KINDS = frozenset({"request", "messages", "opencode"})
 _WIRE_KEYS = frozenset({"tool_calls", "tool_call_id", "toolCallId", "stopReason"})
 
 
@@ -98,9 +98,7 @@ def _kind_of_array(document: bytes) -> DetectedRecording | None:
 def _kind_of_object(document: bytes) -> DetectedRecording | None:
     kind = _kind_of_part(document)
     return (
-        DetectedRecording(kind=kind, parts=(document,))
-        if kind in {"request", "tau-bench", "opencode"}
-        else None
+        DetectedRecording(kind=kind, parts=(document,)) if kind in {"request", "opencode"} else None
     )
 
 
@@ -160,8 +158,6 @@ def _kind_of_record(fields: Fields) -> TranscriptKind | None:
         found = "pi"
     elif "info" in fields and _is_list(fields, "messages"):
         found = "opencode"
-    elif "traj" in fields:
-        found = "tau-bench"
     elif role is None and (_is_list(fields, "messages") or {"input", "model"} <= fields.keys()):
         found = "request"
     elif role is None and kind in RESPONSES_ITEM_TYPES:
@@ -185,7 +181,7 @@ def _nothing_found(first_line: bytes, name: str) -> str:
         "session (a line of type session), a Claude Code session (lines with uuid), a Codex "
         "rollout (lines with payload), a flat log or messages (lines with role), a request body "
         "(messages or input), a session that opencode exported (info and messages), aider's "
-        "histories, a JSON array of messages or of tau-bench runs (traj). "
+        "histories, a JSON array of messages or of such arrays. "
         f"It begins with {start!r}. Give the session file itself, unpacked, or a JSON array of "
         "the messages."
     )
@@ -219,7 +215,7 @@ def read_transcript(
 def read_transcripts(
     data: bytes, *, name: str = "", progress: Progress | None = None
 ) -> tuple[RecordedSession, ...]:
-    """Read a recording that may hold several sessions, as tau-bench's results do."""
+    """Read a recording that may hold several sessions."""
     data = unpacked(data, name=name)
     finding = find_kind(data, name=name)
     if finding.parts is not None:
@@ -242,8 +238,6 @@ def _read_parts(
             sessions.append(read_request(part))
         elif finding.kind == "opencode":
             sessions.append(read_opencode(part))
-        elif finding.kind == "tau-bench":
-            sessions.append(read_tau_bench(part))
         else:
             sessions.append(read_messages(list(enumerate(array_items(part) or [], 1))))
         done += len(part)

@@ -1,4 +1,4 @@
-"""Request bodies and bare lists of messages, tau-bench's runs among them.
+"""Request bodies and bare lists of messages.
 
 Owns the reading of what is already in a wire format: every message keeps its bytes, and each
 message the model wrote was one call, shown all that stood before it. A request body is itself
@@ -96,14 +96,6 @@ def read_request(raw: bytes) -> RecordedSession:
         tools=tools.decode() if tools is not None and array_items(tools) else None,
         passed_over=read.passed_over,
     )
-
-
-def read_tau_bench(raw: bytes) -> RecordedSession:
-    """Read one run of tau-bench: its `traj` is a list of chat messages."""
-    run = object_fields(raw) or {}
-    lines = [f"{key} {value_of(run[key])}" for key in ("task_id", "trial") if key in run]
-    messages = list(enumerate(array_items(run.get("traj")) or [], 1))
-    return read_messages(messages, kind="tau-bench", session_id=", ".join(lines) or None)
 
 
 def _calls(

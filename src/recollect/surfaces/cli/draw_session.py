@@ -575,7 +575,6 @@ _KINDS = {
     "flat": "flat log",
     "request": "request body",
     "messages": "list of messages",
-    "tau-bench": "tau-bench run",
 }
 _SOURCES = {
     "argument": "by --window",

@@ -324,14 +324,9 @@ async def _import_recording(source: Recorded, run: ImportRun) -> FileOutcome:
 
 
 def session_name(transcript: RecordedSession, stem: str, number: int, *, several: bool) -> str:
-    """What a recording's session is called: its own name, else one from its file.
-
-    The runs of one file are numbered by their benchmark, alike in every file of it.
-    """
-    if transcript.session_id and transcript.kind != "tau-bench":
-        return transcript.session_id
+    """What a recording's session is called: its own name, else one from its file."""
     if transcript.session_id:
-        return f"{stem} {transcript.session_id}"
+        return transcript.session_id
     return f"{stem} {number}" if several else stem
 
 

@@ -28,7 +28,6 @@ OPENCODE = (
 )
 AIDER = b"\n# aider chat started at 2026-01-01 10:00:00\n\n#### x\n\ny\n"
 AIDER_INPUT = b"\n# 2026-01-01 10:00:00.123\n+x\n"
-TAU = b'[{"task_id":0,"traj":[{"role":"user","content":"x"}]}]'
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,6 @@ TAU = b'[{"task_id":0,"traj":[{"role":"user","content":"x"}]}]'
         (AIDER, "aider"),
         (AIDER_INPUT, "aider"),
         (LIST, "messages"),
-        (TAU, "tau-bench"),
         (b"\xef\xbb\xbf\r\n" + PI, "pi"),
         (b"torn li\n" + CODEX, "codex"),
     ],
@@ -128,7 +126,7 @@ def test_progress_is_told_in_bytes_and_ends_at_the_whole() -> None:
     assert 2 <= len(steps) <= 10
 
 
-SAMPLES = [PI, PI_USER, PI_REPLY, CLAUDE, CODEX, FLAT, CHAT, REQUEST, LIST, TAU]
+SAMPLES = [PI, PI_USER, PI_REPLY, CLAUDE, CODEX, FLAT, CHAT, REQUEST, LIST]
 
 
 @settings(deadline=None)  # the machine may be busy

@@ -1,4 +1,4 @@
-"""Request bodies, lists of messages and tau-bench runs, in the format they are in."""
+"""Request bodies and lists of messages, in the format they are in."""
 
 import json
 from typing import Any
@@ -122,13 +122,10 @@ def test_messages_on_lines_and_what_is_none_is_told() -> None:
     assert len(transcript.passed_over) == 1
 
 
-def test_tau_bench_holds_many_runs() -> None:
-    run = {"task_id": 3, "reward": 1.0, "info": {}, "traj": [USER, ANSWER], "trial": 0}
-    data = json.dumps([run, {**run, "trial": 1}], indent=2).encode()
+def test_an_array_of_arrays_holds_many_sessions() -> None:
+    data = json.dumps([[USER, ANSWER], [USER, ANSWER]], indent=2).encode()
     first, second = read_transcripts(data)
-    assert first.kind == "tau-bench"
-    assert (first.session_id, second.session_id) == ("task_id 3, trial 0", "task_id 3, trial 1")
-    assert len(first.requests) == 1
+    assert (first.kind, len(first.requests), len(second.requests)) == ("messages", 1, 1)
     with pytest.raises(FormatError, match="holds 2 sessions"):
         read_transcript(data)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from recollect.formats.transcripts import read_transcript, read_transcripts
+from recollect.formats.transcripts import read_transcript
 from recollect.values.transcript import RecordedSession
+from recollect_bench.cost.data import tau_runs
 
 ROOT = Path(__file__).parents[4]
 DATA = Path(os.environ.get("RECOLLECT_DATA", ROOT / "../shared/data")) / "transcripts"
@@ -139,10 +140,10 @@ def test_codex_history_after_a_compaction_is_the_replacement() -> None:
 def test_tau_bench_runs() -> None:
     name = "taubench_gpt-4o-airline.json.gz"
     runs = json.loads(gzip.decompress(packed(name)))
-    transcripts = read_transcripts(packed(name))
+    transcripts = tau_runs(packed(name))
     assert len(transcripts) == len(runs) == 200
     for run, transcript in zip(runs, transcripts, strict=True):
-        assert (transcript.kind, transcript.format) == ("tau-bench", "openai-chat")
+        assert (transcript.kind, transcript.format) == ("messages", "openai-chat")
         assert items(transcript) == run["traj"]
         roles = Counter(message["role"] for message in run["traj"])
         assert len(transcript.requests) == roles["assistant"]
