@@ -22,7 +22,7 @@ from recollect.formats.transcripts import read_transcripts
 from recollect.wiring import open_memory
 
 NODE = Path(__file__).parents[1] / "node"
-OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
+OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl")
 # Built here, so that no scanner takes this file for a leak.
 SECRET = "sk-ant-api03-" + "Zq7Rw2Lk9Pf4Xv8B" * 5 + "-AAAAAAAA"
 
@@ -161,7 +161,7 @@ def test_an_export_is_for_its_owner_and_overwrites_nothing(
 ) -> None:
     (tmp_path / "talk.json").write_bytes(messages(2))
     recollect.text("import", tmp_path / "talk.json")
-    assert "4 segments, 0 facts, 0 vectors" in recollect.text("export", tmp_path / "out")
+    assert "4 segments, 0 facts" in recollect.text("export", tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "knowledge.jsonl",
         "segments.jsonl",
@@ -170,9 +170,6 @@ def test_an_export_is_for_its_owner_and_overwrites_nothing(
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "--force" in recollect.refused("export", tmp_path / "out")
     recollect.text("export", tmp_path / "out", "--force")
-    assert "no such vectors" in recollect.refused(
-        "export", tmp_path / "out", "--force", "--embedder", "none"
-    )
 
 
 def test_our_own_segments_are_spelled_as_node_spells_them(

@@ -13,7 +13,7 @@ from tests.acceptance.recollect_cli import Recollect
 from recollect_bench.postgres_server import PostgresServer
 
 NODE = Path(__file__).parents[1] / "node"
-OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
+OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl")
 MARKER = "zanzibarquetzal"
 
 

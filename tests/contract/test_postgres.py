@@ -14,7 +14,6 @@ from recollect.ports import Store
 from recollect.stores.postgres import PostgresFleet
 from recollect.stores.postgres.store import space_uuid
 from recollect.values.fact import FactId
-from recollect.values.segment import SegmentId
 from recollect_bench.postgres_server import TestDatabase
 
 
@@ -26,14 +25,6 @@ class PostgresContract(StoreContract):
         if self.fleet is None:
             self.fleet = await PostgresFleet.open(self.database.app_url)
         return await self.fleet.space(space)
-
-    async def damage(self, space: str, segment: SegmentId) -> None:
-        with psycopg.connect(self.database.admin_url) as connection:
-            changed = connection.execute(
-                "UPDATE recollect.segments SET tags = 'torn' WHERE space_id = %s AND id = %s",
-                (space_uuid(space), segment),
-            ).rowcount
-        assert changed == 1
 
     async def damage_fact(self, space: str, fact: FactId) -> None:
         with psycopg.connect(self.database.admin_url) as connection:

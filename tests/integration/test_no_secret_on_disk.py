@@ -208,18 +208,14 @@ def test_what_was_taken_before_the_message_was_masked_is_found_and_masked(home: 
         "update compaction set body = cast(replace(cast(body as text), '/usr/bin', ?) as blob)",
         (secrets[0],),
     )
-    database.execute(
-        "update segment set entities = ? where text like '%[REDACTED:%'",
-        (json.dumps([secrets[1], "/usr/bin"]),),
-    )
     database.close()
-    assert {one for _, one in holding(home, secrets)} == set(secrets[:2])
+    assert {one for _, one in holding(home, secrets)} == {secrets[0]}
     found = run.invoke(main, ["redact", "--json", *store])
     assert found.exit_code == 1, found.output
     assert not any(one in found.output for one in secrets)
     done = run.invoke(main, ["redact", "--apply", "--json", *store])
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["secrets"] >= 2
+    assert json.loads(done.stdout)["secrets"] >= 1
     assert holding(home, secrets) == []
     again = run.invoke(main, ["redact", *store])
     assert "No secret stands in clear" in again.output, again.output

@@ -452,7 +452,7 @@ TOLD = "xyzzyplover"
 
 def _saying(new: NewSegment, text: str) -> NewSegment:
     """The same segment with another text."""
-    kept = replace(new.segment, text=text, topics=("changed",), foreign=None)
+    kept = replace(new.segment, text=text, foreign=None)
     return NewSegment(segment=kept, passages=passages(text))
 
 

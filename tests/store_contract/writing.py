@@ -210,8 +210,6 @@ async def every_field_comes_back(spaces: Spaces) -> None:
         source="import",
         trust="low",
         tool="bash",
-        topics=("build", "größe"),
-        entities=("src/a.py", 'quote"d'),
         origin="notes.jsonl:12",
         foreign='{"id": 1, "text": "…"}',
     )

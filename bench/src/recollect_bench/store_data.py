@@ -131,8 +131,6 @@ class Corpus:
             source="request" if role != "assistant" else "reply",
             trust=_TRUSTS[role],  # type: ignore[arg-type]
             tool="read" if role == "tool" else None,
-            topics=("deployment",) if number % 5 == 0 else (),
-            entities=("models.py", "PR-17") if number % 4 == 0 else (),
         )
 
     def vectors(self, segments: Sequence[NewSegment]) -> tuple[Vector, ...]:

@@ -31,7 +31,7 @@ CREATE TABLE space(
 CREATE TABLE segment(
   space uuid, sequence bigint, id uuid NOT NULL, session text, key uuid, message_id uuid,
   role text, text text, tokens int, said_at float8, source text, trust text, noise text,
-  tool text, topics text, entities text, origin text,
+  tool text, origin text,
   PRIMARY KEY (space, sequence), UNIQUE (space, id));
 CREATE TABLE passage(
   space uuid, id bigint, segment bigint, ordinal int, first int, last int, length int,
@@ -53,7 +53,7 @@ CREATE TABLE job(
 _INTO_SEGMENT: Final = """
 INSERT INTO segment SELECT %b, u.* FROM unnest(%b::bigint[], %b::uuid[], %b::text[], %b::uuid[],
   %b::uuid[], %b::text[], %b::text[], %b::int[], %b::float8[], %b::text[], %b::text[], %b::text[],
-  %b::text[], %b::text[], %b::text[], %b::text[]) u ON CONFLICT DO NOTHING
+  %b::text[], %b::text[]) u ON CONFLICT DO NOTHING
 """
 _INTO_PASSAGE: Final = """
 INSERT INTO passage SELECT %b, u.* FROM unnest(%b::bigint[], %b::bigint[], %b::int[], %b::int[],
@@ -281,8 +281,6 @@ def _segment_columns(batch: Batch) -> list[list[Any]]:
             *(
                 segment.noise,
                 segment.tool,
-                ",".join(segment.topics),
-                ",".join(segment.entities),
                 segment.origin,
             ),
         )

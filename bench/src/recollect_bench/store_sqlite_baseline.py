@@ -32,7 +32,7 @@ _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS segment(
   sequence INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, session TEXT, key BLOB, message_id BLOB,
   role TEXT, text TEXT, tokens INTEGER, said_at REAL, source TEXT, trust TEXT, noise TEXT,
-  tool TEXT, topics TEXT, entities TEXT, origin TEXT);
+  tool TEXT, origin TEXT);
 CREATE INDEX IF NOT EXISTS segment_session ON segment(session, sequence);
 CREATE TABLE IF NOT EXISTS passage(
   id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, ordinal INTEGER, start INTEGER, end INTEGER,
@@ -104,10 +104,10 @@ class SqliteBaseline:
                 *(bytes.fromhex(segment.id), segment.session, bytes.fromhex(segment.key)),
                 *(bytes.fromhex(segment.message_id), segment.role, segment.text, segment.tokens),
                 *(segment.said_at, segment.source, segment.trust, segment.noise, segment.tool),
-                *(",".join(segment.topics), ",".join(segment.entities), segment.origin),
+                segment.origin,
             )
             connection.execute(
-                "INSERT OR IGNORE INTO segment VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", row
+                "INSERT OR IGNORE INTO segment VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?,?)", row
             )
             if not connection.changes():
                 continue

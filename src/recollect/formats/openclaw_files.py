@@ -1,4 +1,4 @@
-"""OpenClaw's memory files, both ways: `vectors.bin` (VMEM v1), `segments.jsonl`, `knowledge.jsonl`.
+"""OpenClaw's memory files: `segments.jsonl` and `knowledge.jsonl` both ways, `vectors.bin` read.
 
 VMEM is little-endian: u32 magic, version, dimensions, count; an entry is u16 length, the id in
 UTF-8, and the vector in float32. JSONL times are milliseconds, ours are seconds. Pure: bytes and
@@ -11,13 +11,13 @@ counts only where a person restores an export of their own.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from mmap import mmap
 from typing import Any, Final, get_args
 
 from recollect.errors import FormatError
-from recollect.formats.json_text import decode, number_at, object_lines, stringify, text_at
+from recollect.formats.json_text import number_at, object_lines, stringify, text_at
 from recollect.values.fact import Change, EvidenceSpan, Fact, FactType, MadeBy
 from recollect.values.message import Role
 from recollect.values.segment import Segment, SegmentId, Trust
@@ -36,7 +36,6 @@ HEADER_BYTES: Final = 16
 FLOAT_BYTES: Final = 4
 _HEADER: Final = struct.Struct("<IIII")
 _ID_LENGTH: Final = struct.Struct("<H")
-_LONGEST_ID_BYTES: Final = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,21 +96,6 @@ def _complaints(*, found: int, count: int, left: int) -> tuple[str, ...]:
     return ()
 
 
-def vmem_header(*, dimensions: int, count: int) -> bytes:
-    """What a file of so many vectors begins with."""
-    return _HEADER.pack(MAGIC, VMEM_VERSION, dimensions, count)
-
-
-def vmem_entry(name: str, values: bytes, *, dimensions: int) -> bytes:
-    """One entry; `values` are little-endian float32, as they are to stand in the file."""
-    if len(values) != dimensions * FLOAT_BYTES:
-        raise FormatError(f"a vector of {len(values)} bytes in a file of {dimensions} dimensions")
-    encoded = name.encode("utf-8", "surrogateescape")
-    if len(encoded) > _LONGEST_ID_BYTES:
-        raise FormatError(f"an id of {len(encoded):,} bytes does not fit a VMEM file")
-    return _ID_LENGTH.pack(len(encoded)) + encoded + values
-
-
 # OpenClaw's `segments.jsonl`: one archived message a line, both ways
 
 
@@ -144,8 +128,6 @@ class SegmentLine:
     content: str = field(repr=False)
     said_at: float | None
     tokens: int | None
-    topics: tuple[str, ...] = ()
-    entities: tuple[str, ...] = ()
 
 
 def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[SegmentLine]:
@@ -159,7 +141,6 @@ def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterat
             what = f"no text in {' and '.join(missing)}" if missing else "a role that is not known"
             passed_over.append(f"line {line.number}: {what}")
             continue
-        metadata = value.get("metadata")
         tokens, said_at = number_at(value, "tokens"), number_at(value, "timestamp")
         yield SegmentLine(
             number=line.number,
@@ -171,12 +152,12 @@ def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterat
             content=named["content"] or "",
             said_at=None if said_at is None else said_at / 1000,
             tokens=None if tokens is None or not 0 <= tokens < 2**53 else int(tokens),
-            topics=_texts(metadata, "topics"),
-            entities=_texts(metadata, "entities"),
         )
 
 
-def write_segment_line(segment: Segment) -> str:
+def write_segment_line(
+    segment: Segment, *, topics: Sequence[str] = (), entities: Sequence[str] = ()
+) -> str:
     """A segment as its line; one of our own ends with a newline."""
     if segment.foreign is not None and segment.source != "note":
         return segment.foreign
@@ -187,28 +168,9 @@ def write_segment_line(segment: Segment) -> str:
         "role": segment.role,
         "content": segment.text,
         "tokens": segment.tokens,
-        "metadata": {"topics": segment.topics, "entities": segment.entities},
+        "metadata": {"topics": topics, "entities": entities},
     }
     return stringify(own) + "\n"
-
-
-def exported_id(segment: Segment) -> str:
-    """The id that names a segment in an export: its file's own, or ours."""
-    if segment.foreign is not None and segment.source != "note":
-        try:
-            value = decode(segment.foreign.removeprefix("\ufeff").encode())
-        except FormatError:  # a line somebody else wrote there; ours were read before
-            value = None
-        if isinstance(value, dict) and isinstance(value.get("id"), str):
-            return str(value["id"])
-    return segment.id
-
-
-def _texts(metadata: Any, key: str) -> tuple[str, ...]:
-    value = metadata.get(key) if isinstance(metadata, dict) else None
-    if not isinstance(value, list):
-        return ()
-    return tuple(item for item in value if isinstance(item, str))
 
 
 # What our own facts say beyond OpenClaw's keys, as keys of a line in `knowledge.jsonl`

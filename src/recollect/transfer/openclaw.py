@@ -277,8 +277,6 @@ def _new_segment(
         trust=trust_of_role(line.role),
         # what has a vector was worth one to those who wrote the file, and needs a passage
         noise=None if found is not None else _noise(line, text),
-        topics=_texts(value.get("metadata"), "topics"),
-        entities=_texts(value.get("metadata"), "entities"),
         origin=origin if found is None else f"{origin}{VECTOR_ORIGIN}{found[0]}",
         foreign=line_again(value, line.line) if altered else line.line,
     )
@@ -297,13 +295,6 @@ def _line_key(name: str) -> EntryKey:
     """What a line's own id stands for among keys: lines have no place in a history."""
     named = name.encode("utf-8", "surrogatepass")
     return EntryKey(blake2b(named, digest_size=16, person=b"recollect-line").hexdigest())
-
-
-def _texts(metadata: Any, key: str) -> tuple[str, ...]:
-    value = metadata.get(key) if isinstance(metadata, dict) else None
-    if not isinstance(value, list):
-        return ()
-    return tuple(clean_text(item) for item in value if isinstance(item, str))
 
 
 def chunks(lines: Iterator[T]) -> Iterator[list[T]]:

@@ -31,7 +31,6 @@ from recollect.rules.text import (
     thinking_spans,
     without_thinking,
 )
-from recollect.rules.topics import entities_of, topics_of
 from recollect.rules.trust import fetched_calls, trust_of
 from recollect.search.dates import days_meant
 from recollect.search.names import speaker_of, speaker_words
@@ -295,8 +294,6 @@ def _segment(
         trust=trust,
         noise=noise,
         tool=written.tool,
-        topics=() if noise else topics_of(text),
-        entities=() if noise else entities_of(text),
         origin=origin,
     )
     return NewSegment(segment=segment, passages=index(segment))

@@ -359,14 +359,13 @@ def _written(text: str) -> bytes:
 
 @dataclass(slots=True)
 class Copies:
-    """Finds names in summaries, receipts and tags that nobody said, beside messages that hold a
+    """Finds names in summaries and receipts that nobody said, beside messages that hold a
     mask: they were taken from such a message while the secret still stood in it."""
 
     _written: dict[str, set[str]] = field(default_factory=dict, repr=False)
     """By session, what may be one."""
     _masked: set[str] = field(default_factory=set, repr=False)
     """The sessions in which something is masked."""
-    _tags: set[str] = field(default_factory=set, repr=False)
     _said: set[str] = field(default_factory=set, repr=False)
     """What looks like one, and somebody said, in whatever session: blocks quote others."""
 
@@ -374,12 +373,11 @@ class Copies:
         """A text that code took, or a model made, from the session's messages."""
         self._written.setdefault(session, set()).update(_words(text))
 
-    def heard(self, session: str, text: str, tags: Iterable[str]) -> None:
+    def heard(self, session: str, text: str) -> None:
         """A message of the session: what it says was said."""
         self._said.update(_words(text))
         if MASK_OPENING in text:
             self._masked.add(session)
-            self._tags.update(tag for tag in tags if _looks_made(tag) and tag not in text)
         if written := self._written.get(session):
             plain = text
             for escaped, meant in _UNESCAPED if "\\" in text else ():
@@ -389,7 +387,7 @@ class Copies:
     def found(self) -> set[str]:
         """What is left. Never to be stored or told."""
         written = (self._written.get(text, set()) for text in self._masked)
-        return self._tags.union(*written) - self._said
+        return set[str]().union(*written) - self._said
 
 
 def copies_of(secrets: Iterable[str]) -> re.Pattern[str] | None:

@@ -11,7 +11,7 @@ leaves what is not done yet as it was: redacting again finishes it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -58,8 +58,6 @@ __all__ = ["CANNOT", "PLACES", "Progress", "RedactionResult", "redact"]
 
 
 T = TypeVar("T")
-TAG_KIND: Final = "tag"
-"""What stands only among the tags of a message."""
 Moved: TypeAlias = Mapping[SegmentId, MaskedText]
 """The segments whose texts changed, each with how its spans moved."""
 
@@ -95,24 +93,20 @@ class Masked(Generic[T]):
 
 
 def masked_segment(segment: Segment, masks: Masks) -> Masked[Segment]:
-    """A segment whose text, tags and imported line hold no secret."""
+    """A segment whose text and imported line hold no secret."""
     masked = masks.text(segment.text)
     tool = masks.text(segment.tool or "")
     line = masks.json((segment.foreign or "").encode("utf-8", "surrogateescape"))
     kinds = Counter(masked.kinds) + Counter(tool.kinds)
-    tags = Counter(tag for tag in (*segment.topics, *segment.entities) if masks.name(tag))
-    if not kinds and not line.kinds and not tags:
+    if not kinds and not line.kinds:
         return Masked(value=segment)
     left = replace(
         segment,
         text=masked.text,
         tool=segment.tool and tool.text,
-        topics=_still(segment.topics, segment.text, masked.text, tags),
-        entities=_still(segment.entities, segment.text, masked.text, tags),
         foreign=segment.foreign and line.body.decode("utf-8", "surrogateescape"),
     )
-    found = kinds or line.kinds or {TAG_KIND: len(tags)}
-    return Masked(value=left, kinds=found, text=masked)
+    return Masked(value=left, kinds=kinds or line.kinds, text=masked)
 
 
 def masked_fact(fact: Fact, masks: Masks, moved: Moved) -> Masked[Fact]:
@@ -278,15 +272,6 @@ def _session(write: SessionWrite, masks: Masks, tally: _Tally) -> SessionWrite |
         return None  # nobody here can tell what it holds: the stored one stays
 
 
-def _still(
-    tags: tuple[str, ...], before: str, after: str, secret: Container[str]
-) -> tuple[str, ...]:
-    """The tags but for secrets, and for those that the text no longer says."""
-    was, now = before.casefold(), after.casefold()
-    kept = (tag for tag in tags if tag not in secret)
-    return tuple(tag for tag in kept if tag.casefold() in now or tag.casefold() not in was)
-
-
 def _span(moved: Moved, segment: SegmentId, start: int, end: int) -> tuple[int, int]:
     masked = moved.get(segment)
     return (start, end) if masked is None else masked.moved(start, end)
@@ -348,8 +333,7 @@ class _RedactionWalk:
             for text in texts_in(body.kind, body.body):
                 copies.read(body.session or "", text)
         async for segment in every_segment(self._store):
-            tags = (*segment.segment.topics, *segment.segment.entities)
-            copies.heard(segment.segment.session, segment.segment.text, tags)
+            copies.heard(segment.segment.session, segment.segment.text)
         self._copied = copies.found()
         self._masks = replace(self._masks, copies=copies_of(self._copied))
 

@@ -54,8 +54,6 @@ class Segment:
     """Why it is kept but not indexed; None when it is indexed."""
     tool: str | None = None
     """The tool whose call or result it is."""
-    topics: tuple[str, ...] = ()
-    entities: tuple[str, ...] = ()
     origin: str | None = None
     """Where it stands in what it was imported from: file and line, or the file's own id."""
     foreign: str | None = field(default=None, repr=False)

@@ -18,7 +18,7 @@ REFERENCE = {"schema_versions", "tenants", "rewritten"}
 """What is on every node, or on the coordinator alone."""
 OF_NO_SPACE = OF_TENANTS | REFERENCE
 CONTENT = {
-    "segments": {"body", "noise", "tool", "tags", "origin", "foreign_line"},
+    "segments": {"body", "noise", "tool", "origin", "foreign_line"},
     "passage_terms": {"terms", "counts"},
     "postings": {"block", "first_term", "last_term"},
     "vectors": {"v", "half"},

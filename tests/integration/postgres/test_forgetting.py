@@ -33,7 +33,7 @@ def planted(number: int) -> Batch:
     """A batch whose every part quotes the marker."""
     said = LONG if number % 2 else MARKER
     new = examples.segment(f"{said} {number}", session="secret", tool=MARKER, origin=MARKER,
-                           topics=(MARKER,), foreign=MARKER)  # fmt: skip
+                           foreign=MARKER)  # fmt: skip
     about = (new.segment.message_id,)
     insert = Insert(
         anchor=None, placement="head", text=MARKER, stage="inject", reason=NOT_RUN, turn=1

@@ -106,11 +106,16 @@ def test_a_database_of_version_1_becomes_this_one_in_two_phases(server: Postgres
             "005_pre_half_vectors",
             "006_pre_signs_when_needed",
             "007_pre_outcomes",
+            "008_pre_no_tags",
         )
         await write("ours")
         await asyncio.to_thread(write_as_first_version, database, "theirs")
         assert await turns("before", "ours", "theirs") == [1, 2, 1]
-        assert await migrate(database.admin_url) == ("002_post_quotes", "005_post_half_vectors")
+        assert await migrate(database.admin_url) == (
+            "002_post_quotes",
+            "005_post_half_vectors",
+            "008_post_no_tags",
+        )
         await write("after")
         assert await turns("before", "ours", "theirs", "after") == [1, 2, 1, 2]
         assert await migrate(database.admin_url) == ()

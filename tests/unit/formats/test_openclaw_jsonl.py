@@ -15,7 +15,6 @@ from tests.sizes import at_size
 
 from recollect.formats.json_text import stringify
 from recollect.formats.openclaw_files import (
-    exported_id,
     foreign_of,
     in_order,
     read_knowledge_lines,
@@ -110,7 +109,7 @@ def test_our_own_segments_and_facts_are_what_node_would_write() -> None:
     texts = ["plain", '👍 文字 \u2028 \x00\x07 \ud83d "quoted" \\', "", "İ é ﬁ"]
     lines = [
         write_segment_line(
-            replace(SEGMENT, text=text, session=text, topics=("a", text), said_at=at)
+            replace(SEGMENT, text=text, session=text, said_at=at), topics=("a", text)
         )
         for text in texts
         for at in (0.0, 1771000000.125, 1771000000.12345)
@@ -125,7 +124,7 @@ def test_our_own_segments_and_facts_are_what_node_would_write() -> None:
 
 
 def test_fields_of_a_segment() -> None:
-    value = json.loads(write_segment_line(replace(SEGMENT, topics=("t",), entities=("e",))))
+    value = json.loads(write_segment_line(SEGMENT, topics=("t",), entities=("e",)))
     assert value == {
         "id": "0" * 32,
         "sessionId": "a session",
@@ -211,10 +210,6 @@ def test_a_fact_that_was_superseded_since_says_so() -> None:
     assert changed["odd"] == [1]
 
 
-def test_an_export_names_a_segment_by_its_files_own_id() -> None:
-    assert exported_id(SEGMENT) == SEGMENT.id
-    assert exported_id(replace(SEGMENT, foreign='{"id":"文-1","content":"x"}\n')) == "文-1"
-    assert exported_id(replace(SEGMENT, foreign="{torn")) == SEGMENT.id
+def test_an_export_writes_a_note_with_an_item_as_a_segment_of_our_own() -> None:
     item = replace(SEGMENT, source="note", foreign='{"id":"of an item, no line"}')
-    assert exported_id(item) == SEGMENT.id
     assert write_segment_line(item) == write_segment_line(SEGMENT)

@@ -170,6 +170,21 @@ def test_older_file_is_brought_up_to_date(
         asyncio.run(opened())
 
 
+def test_topics_of_an_older_file_are_gone_to_the_last_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, name = tmp_path / "space.db", b"quokka-of-the-north"
+    with monkeypatch.context() as older:
+        older.setattr(connection, "MIGRATIONS", MIGRATIONS[:2])
+        asyncio.run(_filled(path))
+    with closing(apsw.Connection(str(path))) as database:
+        database.execute("UPDATE segment SET entities = ?", (f'["{name.decode()}"]',))
+    assert name in path.read_bytes()
+    assert asyncio.run(_stats(path)).segments == 4
+    files = [other.read_bytes() for other in tmp_path.iterdir()]
+    assert not any(name in held for held in files)
+
+
 def test_failed_migration_leaves_the_version_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,7 +174,7 @@ def test_record_that_cannot_be_read_is_left_out_and_told(tmp_path: Path) -> None
             )
             await store.write(Batch(at=START, segments=new, facts=facts))
         harms = (
-            ("UPDATE segment SET topics = '{torn' WHERE id = ?", new[1].segment.id),
+            ("UPDATE segment SET role = 'torn' WHERE id = ?", new[1].segment.id),
             ("UPDATE segment SET text = CAST(x'61ff62' AS TEXT) WHERE id = ?", new[3].segment.id),
             ("UPDATE fact SET words = '[1, 2]' WHERE id = ?", "b"),
         )

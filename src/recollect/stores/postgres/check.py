@@ -17,7 +17,6 @@ from recollect.stores.postgres.driver import big_endian
 from recollect.stores.postgres.facts import COLUMNS, readable_facts
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import FORWARDS, decode_block, forwards_of
-from recollect.stores.postgres.read import read_tags
 from recollect.stores.postgres.sessions import decode_chunk
 from recollect.stores.postgres.signs import ALL as ALL_SIGNS
 from recollect.stores.postgres.signs import Layout
@@ -152,9 +151,6 @@ _TURNS: Final = """
     SELECT session, kept_rows, cardinality(row_hashes) FROM recollect.turns
     WHERE space_id = %s ORDER BY session, number
 """
-_TAGS: Final = """
-    SELECT sequence, tags FROM recollect.segments WHERE space_id = %s AND tags IS NOT NULL
-"""
 _SESSIONS: Final = """
     SELECT s.session, s.path_length, p.chunk, p.entries FROM recollect.sessions AS s
     JOIN recollect.session_paths AS p ON p.space_id = %(space)s AND p.session = s.session
@@ -208,7 +204,6 @@ async def check(work: Transaction) -> CheckResult:
         if count:
             problems.append(f"{count} {what}")
     problems += _counter_problems(await work.row(_COUNTERS, given))
-    problems += _tag_problems(await work.rows(_TAGS, (work.space_id,)))
     problems += _path_problems(await work.rows(_SESSIONS, given))
     problems += _ledger_problems(await work.rows(_TURNS, (work.space_id,)))
     problems += await _index_problems(work)
@@ -237,16 +232,6 @@ def _counter_problems(row: tuple[Any, ...] | None) -> list[str]:
         found.append(f"the index counts {documents} passages of {length} words: {rows} of {total}")
     if next_sequence <= last or next_passage <= newest or packed >= next_passage:
         found.append("a number would be given twice")
-    return found
-
-
-def _tag_problems(rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    found = []
-    for sequence, tags in rows:
-        try:
-            read_tags(tags)
-        except ValueError:
-            found.append(f"the segment of sequence {sequence} cannot be read")
     return found
 
 

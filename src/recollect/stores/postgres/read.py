@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
-
-from recollect.stores.postgres.driver import floats_of, plain, texts
+from recollect.stores.postgres.driver import floats_of, texts
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.sessions import join_chunks
 from recollect.values.batch import StoredSession
@@ -28,7 +25,7 @@ _MOST: Final = 9_223_372_036_854_775_807
 
 _SEGMENT: Final = """
     SELECT sequence, id, session, key, message_id, role, body AS text, tokens, said_at, source,
-           trust, noise, tool, tags, origin, foreign_line AS "foreign", cold
+           trust, noise, tool, origin, foreign_line AS "foreign", cold
     FROM recollect.segments WHERE space_id = %(space)s
 """
 _SEGMENTS: Final = f"{_SEGMENT} AND id = ANY(%(ids)s::text[])"
@@ -74,7 +71,7 @@ _COMPLETE: Final = """
     WHERE space_id = %s AND name = %s
 """
 _UNEMBEDDED: Final = """
-    SELECT s.id, p.ordinal, p.start_char, p.end_char, s.body, p.passage_no, s.tags
+    SELECT s.id, p.ordinal, p.start_char, p.end_char, s.body, p.passage_no
     FROM recollect.passages AS p
     JOIN recollect.segments AS s ON s.space_id = %(space)s AND s.sequence = p.sequence
     WHERE p.space_id = %(space)s AND p.passage_no > %(after)s AND p.embedded AND NOT p.cold
@@ -99,7 +96,7 @@ _VECTORS: Final = """
 async def segments(work: Transaction, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     """These segments, in this order."""
     rows = await work.records(_SEGMENTS, {"space": work.space_id, "ids": texts(ids)})
-    by_id = {stored.segment.id: stored for stored in _readable(rows)}
+    by_id = {stored.segment.id: stored for stored in _stored(rows)}
     return tuple(by_id[id_] for id_ in ids if id_ in by_id)
 
 
@@ -113,7 +110,7 @@ async def page(
         "limit": limit,
         "session": session,
     }
-    return tuple(_readable(await work.records(_PAGE_DOWN if descending else _PAGE, given)))
+    return tuple(_stored(await work.records(_PAGE_DOWN if descending else _PAGE, given)))
 
 
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
@@ -185,12 +182,10 @@ async def unembedded(
 
 
 def _texts_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[PassageText]:
-    for id_, ordinal, start, end, body, _, tags in rows:
-        with contextlib.suppress(ValueError):
-            read_tags(tags)
-            yield PassageText(
-                segment=SegmentId(id_), ordinal=ordinal, text=body[start:end], start=start, end=end
-            )
+    for id_, ordinal, start, end, body, _ in rows:
+        yield PassageText(
+            segment=SegmentId(id_), ordinal=ordinal, text=body[start:end], start=start, end=end
+        )
 
 
 async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
@@ -217,19 +212,7 @@ async def vectors(
     )
 
 
-def _readable(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
-    """Segments from rows; one that cannot be read is left out, and `check` tells of it."""
+def _stored(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
     for row in rows:
-        with contextlib.suppress(ValueError):
-            topics, entities = read_tags(row.pop("tags"))
-            sequence, cold = row.pop("sequence"), row.pop("cold")
-            segment = Segment(topics=topics, entities=entities, **row)
-            yield StoredSegment(segment=segment, sequence=sequence, cold=cold)
-
-
-def read_tags(tags: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Topics and entities of a segment; ValueError when they cannot be read."""
-    if tags is None:
-        return (), ()
-    topics, entities = msgspec.json.decode(tags, type=tuple[list[str], list[str]])
-    return tuple(map(plain, topics)), tuple(map(plain, entities))
+        sequence, cold = row.pop("sequence"), row.pop("cold")
+        yield StoredSegment(segment=Segment(**row), sequence=sequence, cold=cold)

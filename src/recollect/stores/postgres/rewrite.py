@@ -22,7 +22,7 @@ from recollect.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
 from recollect.stores.postgres.pool import Transaction
 from recollect.stores.postgres.postings import erase, purge_dead
 from recollect.stores.postgres.space import SpaceCounters, advance, lock_space
-from recollect.stores.postgres.write import insert_passages, tags_of, write_batch
+from recollect.stores.postgres.write import insert_passages, write_batch
 from recollect.values.batch import Batch
 from recollect.values.segment import NewSegment, SegmentId
 from recollect.values.upkeep import BodyKind, NewBody, RewriteOrder, Rewritten, StoredBody
@@ -80,7 +80,7 @@ _FIND: Final = """
 """
 _PUT_SEGMENT: Final = """
     UPDATE recollect.segments
-    SET body = %s, tool = %s, tags = %s, foreign_line = %s, tokens = %s
+    SET body = %s, tool = %s, foreign_line = %s, tokens = %s
     WHERE space_id = %s AND sequence = %s
 """
 
@@ -166,7 +166,6 @@ async def _put_segment(work: Transaction, new: NewSegment, sequence: int) -> Non
         (
             segment.text,
             segment.tool,
-            tags_of(segment),
             segment.foreign,
             segment.tokens,
             work.space_id,

@@ -37,7 +37,7 @@ from recollect.stores.postgres.roles import (
 )
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
-VERSION: Final = 7
+VERSION: Final = 8
 SERVER_VERSION: Final = 16
 """The oldest PostgreSQL that the schema can be made on."""
 LOCK_SECONDS: Final = 3.0

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from recollect.errors import StaleFacts
 from recollect.stores.invariants import SessionOutcome, compaction_mark, require_storable
 from recollect.stores.postgres import facts, jobs, ledger, sessions
@@ -21,7 +19,6 @@ from recollect.stores.postgres.driver import (
     bools,
     byteas,
     columns,
-    escaped,
     float8s,
     int4s,
     int8s,
@@ -40,7 +37,7 @@ from recollect.stores.postgres.vectors import VectorLookup, look_up_vectors, wri
 from recollect.values.batch import Batch, NewJob, WriteResult
 from recollect.values.fact import fact_identity
 from recollect.values.message import MessageId
-from recollect.values.segment import NewSegment, Segment, SegmentId
+from recollect.values.segment import NewSegment, SegmentId
 
 _KNOWN: Final = """
     SELECT id FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
@@ -58,13 +55,13 @@ GONE: Final = """
 _SEGMENTS: Final = """
     INSERT INTO recollect.segments
         (space_id, sequence, id, session, key, message_id, role, body, tokens, said_at, source,
-         trust, noise, tool, tags, origin, foreign_line)
+         trust, noise, tool, origin, foreign_line)
     SELECT c.space_id, u.*
     FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
     CROSS JOIN unnest(
         %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
         %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-        %s::text[], %s::text[]) AS u
+        %s::text[]) AS u
 """
 PASSAGES: Final = """
     INSERT INTO recollect.passages
@@ -225,10 +222,10 @@ async def _insert_segments(
     rows = [
         (sequence, segment.id, segment.session, segment.key, segment.message_id, segment.role,
          segment.text, segment.tokens, segment.said_at, segment.source, segment.trust,
-         segment.noise, segment.tool, tags_of(segment), segment.origin, segment.foreign)
+         segment.noise, segment.tool, segment.origin, segment.foreign)
         for sequence, segment in ((sequence, given.segment) for sequence, given in numbered)
     ]  # fmt: skip
-    kinds: tuple[Kind, ...] = (int8s, *[texts] * 6, int8s, float8s, *[texts] * 7)
+    kinds: tuple[Kind, ...] = (int8s, *[texts] * 6, int8s, float8s, *[texts] * 6)
     await work.send(_SEGMENTS, (work.space_id, *columns(rows, *kinds)))
     indexed = [(sequence, given, False) for sequence, given in numbered if given.passages]
     await insert_passages(work, indexed, counters)
@@ -259,11 +256,3 @@ async def insert_passages(
         await work.send(PASSAGES, (work.space_id, *columns(passages, *kinds)))
         laid = columns(terms, int8s, int4s, byteas, byteas, bools)
         await work.send(TERMS, (work.space_id, *laid))
-
-
-def tags_of(segment: Segment) -> str | None:
-    """Topics and entities as their column holds them."""
-    if not segment.topics and not segment.entities:
-        return None
-    kinds = (segment.topics, segment.entities)
-    return msgspec.json.encode([[escaped(text) for text in some] for some in kinds]).decode()

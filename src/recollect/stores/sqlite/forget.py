@@ -41,7 +41,6 @@ from recollect.stores.sqlite.passages import (
 )
 from recollect.stores.sqlite.rows import (
     json_list,
-    pack_list,
     pack_text,
     readable,
     text_of,
@@ -357,7 +356,7 @@ _FIND: Final = """
 SELECT id, sequence, cold, tokens FROM segment WHERE id IN (SELECT value FROM json_each(?))
 """
 _PUT_SEGMENT: Final = """
-UPDATE segment SET text = ?, tool = ?, foreign_line = ?, topics = ?, entities = ?, tokens = ?
+UPDATE segment SET text = ?, tool = ?, foreign_line = ?, tokens = ?
 WHERE sequence = ?
 """
 _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
@@ -440,5 +439,4 @@ def _reindexed(db: Database, given: Sequence[tuple[int, bool, NewSegment]]) -> i
 
 def _put_segment(db: Database, segment: Segment, sequence: int) -> None:
     texts = map(pack_text, (segment.text, segment.tool, segment.foreign))
-    lists = map(pack_list, (segment.topics, segment.entities))
-    db.run(_PUT_SEGMENT, (*texts, *lists, segment.tokens, sequence))
+    db.run(_PUT_SEGMENT, (*texts, segment.tokens, sequence))

@@ -203,8 +203,6 @@ _SEGMENT: Final = (
     _column("trust", _one_of(Trust)),
     _text("noise", unpack_text),
     _text("tool", unpack_text),
-    _list("topics"),
-    _list("entities"),
     _text("origin", unpack_text),
     _text("text"),
     _text("foreign_line", unpack_text, field="foreign"),

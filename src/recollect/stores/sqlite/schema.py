@@ -208,5 +208,10 @@ _TABLES: Final = (
 _PACKED_BODIES: Final[tuple[str, ...]] = ()
 """Pieces may be packed, and vectors be in 16 bits: both are told from what version 1 wrote, which
 could not read them."""
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_TABLES, _PACKED_BODIES)
+_NO_TAGS: Final = (
+    "ALTER TABLE segment DROP COLUMN topics",
+    "ALTER TABLE segment DROP COLUMN entities",
+)
+"""An export computes topics and entities; no query read them."""
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_TABLES, _PACKED_BODIES, _NO_TAGS)
 """What leads from version n to n + 1, in order; version 0 is an empty file."""

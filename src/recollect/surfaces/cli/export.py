@@ -1,4 +1,4 @@
-"""`recollect export DIR`: a memory as segments.jsonl, knowledge.jsonl and vectors.bin.
+"""`recollect export DIR`: a memory as segments.jsonl and knowledge.jsonl.
 
 Owns the files: each is written whole under a temporary name, for its owner alone, and then
 given its own. What was imported from such files comes out byte for byte. With `--session` it is a
@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from recollect.errors import RecollectError
-from recollect.formats.openclaw_files import KNOWLEDGE, SEGMENTS, VECTORS
+from recollect.formats.openclaw_files import KNOWLEDGE, SEGMENTS
 from recollect.surfaces.chat.output import harmless
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import (
@@ -28,12 +28,7 @@ from recollect.surfaces.cli.store_options import (
     store_options,
     with_store,
 )
-from recollect.transfer.export import (
-    export_facts,
-    export_segments,
-    export_vectors,
-    exported_embedder,
-)
+from recollect.transfer.export import export_facts, export_segments
 
 if TYPE_CHECKING:
     from recollect.ports import Store
@@ -48,10 +43,6 @@ class ExportOutcome:
     folder: str
     segments: int
     facts: int
-    vectors: int
-    embedder: str | None
-    left_out: tuple[str, ...]
-    """Embedders whose vectors are not in the file: it holds one kind."""
     spool_waiting: int
     """Batches that another process has yet to hand over: the export lacks them."""
 
@@ -59,7 +50,6 @@ class ExportOutcome:
 @click.command("export")
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Write over files that are there.")
-@click.option("--embedder", metavar="NAME", help="Whose vectors; see `recollect memory stats`.")
 @click.option(
     "--session",
     "wanted",
@@ -74,20 +64,19 @@ def export(
     *,
     target: Path,
     force: bool,
-    embedder: str | None,
     wanted: str | None,
     url: str | None,
     space: str,
     as_json: bool,
 ) -> None:
-    """Write a space as segments.jsonl, knowledge.jsonl and vectors.bin into DIR."""
+    """Write a space as segments.jsonl and knowledge.jsonl into DIR."""
     if wanted is not None:
         named = ctx.get_parameter_source("space") is ParameterSource.COMMANDLINE
         own = space if named else str(Path.cwd().resolve())
         _export_session(own, wanted, target, force=force, as_json=as_json)
         return
     folder = target
-    there = [name for name in (SEGMENTS, KNOWLEDGE, VECTORS) if (folder / name).exists()]
+    there = [name for name in (SEGMENTS, KNOWLEDGE) if (folder / name).exists()]
     if there and not force:
         raise RecollectError(
             f"{folder} holds {' and '.join(there)}; give another folder, or --force to replace them"
@@ -95,9 +84,7 @@ def export(
     with ShownProgress(quiet=as_json) as progress:
 
         async def work(store: Store, place: Place) -> ExportOutcome:
-            return await _export(
-                store, folder, embedder, progress, spool_waiting=place.spool_waiting
-            )
+            return await _export(store, folder, progress, spool_waiting=place.spool_waiting)
 
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -129,50 +116,20 @@ def _export_session(space: str, wanted: str, file: Path, *, force: bool, as_json
 
 
 def _print_outcome(outcome: ExportOutcome) -> None:
-    click.echo(
-        f"{outcome.folder}: {outcome.segments:,} segments, {outcome.facts:,} facts, "
-        f"{outcome.vectors:,} vectors" + (f" of {outcome.embedder}" if outcome.embedder else "")
-    )
-    if outcome.left_out:
-        click.echo(
-            f"recollect: the vectors of {', '.join(outcome.left_out)} are left out, a file holds "
-            "one kind; choose with --embedder",
-            err=True,
-        )
+    click.echo(f"{outcome.folder}: {outcome.segments:,} segments, {outcome.facts:,} facts")
 
 
 async def _export(
-    store: Store, folder: Path, embedder: str | None, progress: ShownProgress, *, spool_waiting: int
+    store: Store, folder: Path, progress: ShownProgress, *, spool_waiting: int
 ) -> ExportOutcome:
-    chosen, others = await exported_embedder(store)
-    if embedder is not None:
-        known = [name for name in (chosen, *others) if name is not None]
-        if embedder not in known:
-            raise RecollectError(
-                f"--embedder {embedder}: no such vectors; there are "
-                + (", ".join(known) if known else "none at all")
-            )
-        chosen, others = embedder, tuple(name for name in known if name != embedder)
     with _written(folder / SEGMENTS) as file:
-        names = await export_segments(
+        segments = await export_segments(
             store, file, lambda done: progress.show("segments", done, None)
         )
     with _written(folder / KNOWLEDGE) as file:
         facts = await export_facts(store, file)
-    vectors = 0
-    if chosen is None:
-        (folder / VECTORS).unlink(missing_ok=True)  # with --force: they would be another memory's
-    else:
-        with tempfile.TemporaryFile(dir=folder) as spill, _written(folder / VECTORS) as file:
-            vectors = await export_vectors(store, chosen, names, spill=spill, file=file)
     return ExportOutcome(
-        folder=str(folder),
-        segments=len(names.names),
-        facts=facts,
-        vectors=vectors,
-        embedder=chosen,
-        left_out=others,
-        spool_waiting=spool_waiting,
+        folder=str(folder), segments=segments, facts=facts, spool_waiting=spool_waiting
     )
 
 

@@ -98,8 +98,6 @@ def segment_as_json(stored: StoredSegment) -> dict[str, Any]:
         "source": segment.source,
         "trust": segment.trust,
         "noise": segment.noise,
-        "topics": list(segment.topics),
-        "entities": list(segment.entities),
         "origin": segment.origin,
         "sequence": stored.sequence,
         "cold": stored.cold,

@@ -1,0 +1,1 @@
+-- Code of this version neither reads nor writes segments.tags: nothing to add.
