@@ -199,7 +199,8 @@ def test_everything_that_has_a_reader_is_imported(
     folder = tmp_path / "given"
     folder.mkdir()
     for path in (data / "transcripts").iterdir():
-        if path.name != at_size(ci="pi_before-compaction.jsonl.gz", full=""):
+        small = at_size(ci="pi_before-compaction.jsonl.gz", full="")
+        if path.name != small and not path.name.startswith("taubench"):
             shutil.copy(path, folder)
     told = recollect.json("import", folder, code=1)  # SWE-agent's have no reader
     counted = {file["file"]: file for file in told["files"]}

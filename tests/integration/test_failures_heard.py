@@ -73,7 +73,7 @@ class Breaking:
 async def opened(tmp: Path, **more: Any) -> tuple[Engine, Leaving, Any]:
     store = await Leaving.open(tmp / "m.db", space="default")
     assert isinstance(store, Leaving)
-    spool: Any = Breaking(FileSpool.open(tmp / "spool", space="default"))
+    spool: Any = Breaking(FileSpool(tmp / "spool", space="default"))
 
     async def open_store() -> Store:
         return store

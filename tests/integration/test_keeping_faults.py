@@ -64,7 +64,7 @@ class Failing(SQLiteStore):
 async def failing_engine(tmp: Path, **more: Any) -> tuple[Engine, Failing, FileSpool]:
     store = await Failing.open(tmp / "m.db", space="default")
     assert isinstance(store, Failing)
-    spool = FileSpool.open(tmp / "spool", space="default")
+    spool = FileSpool(tmp / "spool", space="default")
 
     async def opened() -> Store:
         return store

@@ -201,7 +201,7 @@ def test_the_ledger_has_every_turn_of_a_store_that_opens_late(tmp_path: Path, kn
             before = await recorded()
 
         async def open_spool() -> FileSpool:
-            return FileSpool.open(tmp_path / "spool", space="default")
+            return FileSpool(tmp_path / "spool", space="default")
 
         archive = DurableArchive(open_late, open_spool)
         engine, talk = Engine(build({}), archive=archive), Talk()
@@ -251,7 +251,7 @@ def test_a_session_that_cannot_be_known_in_time_goes_out_within_its_limit(tmp_pa
         raise AssertionError
 
     async def spooled() -> FileSpool:
-        return await asyncio.to_thread(FileSpool.open, tmp_path / "spool", space="default")
+        return FileSpool(tmp_path / "spool", space="default")
 
     async def run() -> None:
         talk = Talk()
@@ -282,7 +282,7 @@ def test_a_look_into_a_long_spool_holds_up_no_write(tmp_path: Path) -> None:
         raise StoreUnavailable("no such server")
 
     async def spooled() -> FileSpool:
-        return await asyncio.to_thread(FileSpool.open, tmp_path / "spool", space="default")
+        return FileSpool(tmp_path / "spool", space="default")
 
     def batch(session: str, turn: int) -> Batch:
         state = b"x" * 16_000
@@ -553,7 +553,7 @@ def slow_engine(tmp: Path, opening: float, writing: float) -> Engine:
 
     async def spooled() -> FileSpool:
         await asyncio.sleep(opening / 2)
-        return await asyncio.to_thread(FileSpool.open, tmp / "spool", space="default")
+        return FileSpool(tmp / "spool", space="default")
 
     settings = build({"store.open_seconds": 0.05, "store.write_seconds": 0.05})
     archive = DurableArchive(opened, spooled, settings.store)

@@ -1,10 +1,9 @@
-"""Files that last and are gone when they are removed, and locks between processes.
+"""Files that last, and locks between processes.
 
-Owns the few places where a file is synced, overwritten or locked; raises OSError as the system
-does. A life lock says that the process that owns a file is alive, a space lock is held briefly
-around each change; the system lets go of both when a process dies. Always holds: nobody waits for
-a lock without an end; who has a life lock has it on the file that stands under that name now, not
-on one that was removed meanwhile.
+Owns the few places where a file is synced or locked; raises OSError as the system does. A life lock
+says that the process that owns something is alive; the system lets go of it when the process dies.
+Always holds: nobody waits for a lock without an end; who has a life lock has it on the file that
+stands under that name now, not on one that was removed meanwhile.
 """
 
 from __future__ import annotations
@@ -14,13 +13,9 @@ import fcntl
 import os
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from recollect.errors import StoreUnavailable
-
-_CHUNK_BYTES: Final = 1 << 20
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 
 
@@ -51,54 +46,9 @@ def make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def write_at(descriptor: int, content: bytes, offset: int) -> None:
-    """All of it at this place, or an error."""
-    left = memoryview(content)
-    while left:
-        written = os.pwrite(descriptor, left, offset)
-        left, offset = left[written:], offset + written
-
-
-def read_at(descriptor: int, offset: int, length: int) -> bytes:
-    """The bytes at this place, fewer only where the file ends."""
-    parts: list[bytes] = []
-    while length > 0:
-        part = os.pread(descriptor, min(length, _CHUNK_BYTES), offset)
-        if not part:
-            break
-        parts.append(part)
-        offset, length = offset + len(part), length - len(part)
-    return b"".join(parts)
-
-
-def blank(descriptor: int, offset: int, length: int) -> None:
-    """Overwrite with zeros, as far as the disk lets us; not synced.
-
-    On a disk or file system that writes elsewhere (flash, copy on write) the old bytes may
-    stay in unused blocks; they are in no file.
-    """
-    zeros = bytes(min(length, _CHUNK_BYTES))
-    with contextlib.suppress(OSError):  # a full disk must not keep the file from being cut
-        while length > 0:
-            write_at(descriptor, zeros[:length], offset)
-            offset, length = offset + len(zeros), length - len(zeros)
-
-
-def empty(descriptor: int) -> None:
-    """Overwrite a file, then cut it to nothing; durable."""
-    size = os.fstat(descriptor).st_size
-    if size:
-        blank(descriptor, 0, size)
-        sync_file(descriptor)
-        os.ftruncate(descriptor, 0)
-        sync_file(descriptor)
-
-
 MODE = 0o600
 STEP_SECONDS = 3.0
 """How long one step waits for the others: each of theirs is a read, a write and a sync."""
-REWRITE_SECONDS = 30.0
-"""How long forgetting waits: it comes between any two steps, and people wait for it."""
 # Never longer while waiting: who waited long would lose to whoever comes new.
 _PAUSE_SECONDS = (0.0005, 0.003)
 
@@ -130,26 +80,6 @@ class LifeLock:
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()
         os.close(self._descriptor)
-
-
-@contextlib.contextmanager
-def space_lock(path: Path, *, shared: bool = False, seconds: float | None = None) -> Iterator[None]:
-    """Keep other processes from changing the spool files of a space meanwhile.
-
-    Raises StoreUnavailable when they do not let go in this time, a step's where none is given:
-    one of them may be stopped.
-    """
-    seconds = STEP_SECONDS if seconds is None else seconds
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
-    try:
-        if not locked_within(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, seconds):
-            raise StoreUnavailable(
-                f"the spool is held by another process for more than {seconds:g} s: "
-                f"see who has {path.name} open, and whether it is stopped"
-            )
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def locked_within(descriptor: int, how: int, seconds: float) -> bool:

@@ -206,8 +206,6 @@ class SpoolState:
     refused_files: tuple[str, ...] = ()
     damaged_files: tuple[str, ...] = ()
     """What could not be read, as it was found."""
-    torn: int = 0
-    """Records whose writing was cut off, so never promised; dropped while looking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from recollect.ports import Store
     from recollect.stores.postgres import PostgresFleet
     from recollect.stores.spool import FileSpool
-    from recollect.stores.spool.encrypted import EncryptedSpool
     from recollect.values.history import SpaceId
     from recollect.values.upkeep import ScrubResult, SpaceSummary, SpoolState
 
@@ -171,24 +170,21 @@ async def _spaces_of_server(url: str) -> list[SpaceSummary]:
     return found
 
 
-async def open_spool(
-    url: str | None, *, space: SpaceId, key: str | None = None
-) -> FileSpool | EncryptedSpool:
+async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None) -> FileSpool:
     """Where batches wait while this store is away; encrypted like the store.
 
     Named by the store and the space: what waits for one server must never reach another.
     """
     # names are looked up and files opened off the loop: a folder may be on a disk that hangs
     name = f"{space}\0{await asyncio.to_thread(_named, url, space)}"
-    if key is None:
-        from recollect.stores.spool import FileSpool
+    from recollect.stores.spool import FileSpool
 
-        return await asyncio.to_thread(FileSpool.open, spool_folder(), space=name)
-    from recollect.stores.spool.encrypted import EncryptedSpool
+    if key is None:
+        return await FileSpool.open(spool_folder(), space=name)
     from recollect.stores.sqlite.connection import read_key
 
     encryption_key = await asyncio.to_thread(read_key, key)
-    return await EncryptedSpool.open(spool_folder(), space=name, key=encryption_key)
+    return await FileSpool.open(spool_folder(), space=name, key=encryption_key)
 
 
 async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None) -> SpoolState:

@@ -373,7 +373,7 @@ def test_qmd_counts_only_as_the_backend() -> None:
     qmd = {"command": "/bin/sh", "sessions": {"retentionDays": 30}}
     unused = load({"memory": {"backend": "builtin", "qmd": qmd}})
     assert changed(unused) == {}
-    assert [notice.key for notice in unused.notices] == ["memory.qmd"]
+    assert unused.notices[0].key == "memory.qmd"
     used = load({"memory": {"backend": "qmd", "qmd": qmd}})
     assert changed(used) == {"index.eviction_days": 30}
     assert any("memory.qmd.command" in one.message for one in used.notices)

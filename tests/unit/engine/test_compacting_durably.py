@@ -82,7 +82,7 @@ def test_a_store_that_is_away_leaves_it_to_the_spool(tmp_path: Path) -> None:
             return store
 
         async def spooled() -> Any:
-            return FileSpool.open(tmp_path / "spool", space="default")
+            return FileSpool(tmp_path / "spool", space="default")
 
         archive = DurableArchive(
             opened_store, spooled, StoreSettings(read_seconds=0.2, write_seconds=0.2)

@@ -1,4 +1,4 @@
-"""What is spooled comes back: in order, once, from torn and damaged files, from the dead."""
+"""What is spooled comes back: in order, once, from torn files, from the dead, from before."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.errors import StoreUnavailable
-from recollect.stores import durable as locks
 from recollect.stores.spool import FileSpool, file_spool
-from recollect.stores.spool.spool_file import HEADER_BYTES
 
 RECORDS = [b"first", b"", b"third " * 400, b"\x00" * 70, b"last"]
 
@@ -34,13 +32,13 @@ def spooled(folder: Path, records: list[bytes], *, space: str = "alice") -> Path
     """A spool left behind with these records; its one file."""
 
     async def write() -> None:
-        spool = FileSpool.open(folder, space=space)
+        spool = FileSpool(folder, space=space)
         for record in records:
             await spool.append(record)
         await spool.close()
 
     asyncio.run(write())
-    (file,) = folder.glob("*.spool1")
+    (file,) = folder.glob("*.db")
     return file
 
 
@@ -52,7 +50,7 @@ def drained(folder: Path, *, space: str = "alice") -> tuple[list[bytes], FileSpo
     got: list[bytes] = []
 
     async def read() -> FileSpool:
-        spool = FileSpool.open(folder, space=space)
+        spool = FileSpool(folder, space=space)
         assert await spool.drain(taking(got)) == len(got)
         await spool.close()
         return spool
@@ -66,14 +64,15 @@ def test_records_come_back_in_order_and_leave_nothing(tmp_path: Path) -> None:
     got, _ = drained(tmp_path)
     assert got == RECORDS
     assert drained(tmp_path)[0] == []
-    assert {path.suffix for path in tmp_path.iterdir()} == {".lock"}
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    assert RECORDS[2][:20] not in file.read_bytes(), "what was drained leaves no byte"
 
 
 def test_nothing_is_written_before_the_first_record(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "spool"
 
     async def run() -> None:
-        spool = FileSpool.open(folder, space="alice")
+        spool = FileSpool(folder, space="alice")
         assert await spool.waiting() == 0
         assert await spool.drain(taking([])) == 0
         assert await spool.rewrite(lambda record: None) == 0
@@ -91,8 +90,8 @@ def test_nothing_is_written_before_the_first_record(tmp_path: Path) -> None:
 
 def test_spaces_do_not_see_each_other(tmp_path: Path) -> None:
     async def run() -> None:
-        alice = FileSpool.open(tmp_path, space="alice")
-        bob = FileSpool.open(tmp_path, space="b/../ob")
+        alice = FileSpool(tmp_path, space="alice")
+        bob = FileSpool(tmp_path, space="b/../ob")
         await alice.append(b"a")
         await bob.append(b"b")
         await alice.rewrite(lambda record: None)
@@ -106,7 +105,7 @@ def test_spaces_do_not_see_each_other(tmp_path: Path) -> None:
 
 def test_a_drain_stops_where_the_store_refuses_and_goes_on_there(tmp_path: Path) -> None:
     async def run() -> list[bytes]:
-        spool = FileSpool.open(tmp_path, space="alice")
+        spool = FileSpool(tmp_path, space="alice")
         for record in RECORDS:
             await spool.append(record)
         got: list[bytes] = []
@@ -129,7 +128,7 @@ def test_a_drain_stops_where_the_store_refuses_and_goes_on_there(tmp_path: Path)
 
 def test_what_arrives_during_a_drain_is_drained(tmp_path: Path) -> None:
     async def run() -> list[bytes]:
-        spool = FileSpool.open(tmp_path, space="alice")
+        spool = FileSpool(tmp_path, space="alice")
         await spool.append(b"0")
         got: list[bytes] = []
 
@@ -148,7 +147,7 @@ def test_what_arrives_during_a_drain_is_drained(tmp_path: Path) -> None:
 
 def test_many_tasks_append_at_once(tmp_path: Path) -> None:
     async def run() -> list[bytes]:
-        spool = FileSpool.open(tmp_path, space="alice")
+        spool = FileSpool(tmp_path, space="alice")
         await asyncio.gather(*(spool.append(str(n).encode()) for n in range(50)))
         got: list[bytes] = []
         await spool.drain(taking(got))
@@ -158,83 +157,93 @@ def test_many_tasks_append_at_once(tmp_path: Path) -> None:
     assert sorted(map(int, asyncio.run(run()))) == list(range(50))
 
 
-def test_the_last_record_cut_at_every_byte(tmp_path: Path) -> None:
-    last = b"the last one"
-    whole = spooled(tmp_path / "whole", [*RECORDS[:3], last])
-    content = whole.read_bytes()
-    for cut in range(len(content) - HEADER_BYTES - len(last), len(content)):
+def test_a_write_that_is_cut_off_costs_nothing_before_it(tmp_path: Path) -> None:
+    """The log as a loss of power leaves it: cut anywhere within the last record's pages."""
+    folder = tmp_path / "whole"
+
+    async def write() -> tuple[dict[str, bytes], int]:
+        spool = FileSpool(folder, space="alice")
+        for record in RECORDS[:3]:
+            await spool.append(record)
+        (log,) = folder.glob("*-wal")
+        size = log.stat().st_size
+        await spool.append(b"the last one")
+        files = {path.name: path.read_bytes() for path in folder.glob("*.db*")}
+        await spool.close()
+        return {name: data for name, data in files.items() if not name.endswith("-shm")}, size
+
+    files, size = asyncio.run(write())
+    (log,) = (name for name in files if name.endswith("-wal"))
+    for cut in range(size, len(files[log]), 509):
         folder = tmp_path / f"cut{cut}"
         folder.mkdir()
-        (folder / whole.name).write_bytes(content[:cut])
-
-        async def recover(folder: Path = folder) -> tuple[list[bytes], int, int]:
-            spool = FileSpool.open(folder, space="alice")
-            await spool.append(b"after")
-            got: list[bytes] = []
-            await spool.drain(taking(got))
-            await spool.close()
-            return got, spool.torn, spool.damaged
-
-        got, torn, damaged = asyncio.run(recover())
-        assert got == [*RECORDS[:3], b"after"]
-        begun = cut > len(content) - HEADER_BYTES - len(last)
-        assert (torn, damaged) == (int(begun), 0), cut
+        for name, data in files.items():
+            (folder / name).write_bytes(data[:cut] if name == log else data)
+        assert drained(folder)[0] == RECORDS[:3], cut
 
 
-@pytest.mark.parametrize("bit", [0, 7])
-def test_a_flipped_bit_costs_one_record_and_that_is_set_aside(tmp_path: Path, bit: int) -> None:
-    middle = b"in the middle"
-    whole = spooled(tmp_path / "whole", [b"before", middle, b"behind"])
-    content = whole.read_bytes()
-    start = HEADER_BYTES + len(b"before")
-    for at in range(start, start + HEADER_BYTES + len(middle)):
-        folder = tmp_path / f"flip{at}"
-        folder.mkdir()
-        flipped = bytearray(content)
-        flipped[at] ^= 1 << bit
-        (folder / whole.name).write_bytes(bytes(flipped))
-        got, spool = drained(folder)
-        if at == start + HEADER_BYTES - 1:  # the state: in doubt it waits
-            assert got == [b"before", middle, b"behind"]
-            continue
-        assert got == [b"before", b"behind"], at
-        assert (spool.torn, spool.damaged) == (0, 1)
-        (aside,) = spool.unreadable_files()
-        assert (folder / aside).read_bytes() == bytes(
-            flipped[start : start + HEADER_BYTES + len(middle)]
-        )
+def test_a_damaged_file_is_set_aside_and_told(tmp_path: Path) -> None:
+    file = spooled(tmp_path, [b"x" * 3000] * 40)
+    content = file.read_bytes()
+    file.write_bytes(content[:100] + b"\xa5" * 40_000 + content[40_100:])
 
-
-def test_a_flipped_bit_in_the_last_record_is_not_taken_for_a_cut(tmp_path: Path) -> None:
-    file = spooled(tmp_path, [b"before", b"promised"])
-    content = bytearray(file.read_bytes())
-    content[HEADER_BYTES + len(b"before") + 20] ^= 1  # its length
-    file.write_bytes(bytes(content))
-    got, spool = drained(tmp_path)
-    assert got == [b"before"]
-    assert (spool.torn, spool.damaged) == (0, 1)
-
-
-def test_a_record_that_quotes_a_spool_file_is_no_frame(tmp_path: Path) -> None:
-    """Damage in a record must not bring to light what only looks like a record inside it."""
-    other = spooled(tmp_path / "other", [b"forged"])
-    file = spooled(tmp_path / "real", [b"x" + other.read_bytes(), b"honest"])
-    content = bytearray(file.read_bytes())
-    content[HEADER_BYTES] ^= 1
-    file.write_bytes(bytes(content))
-    got, spool = drained(tmp_path / "real")
-    assert got == [b"honest"]
-    assert spool.damaged == 1
-
-
-def test_files_of_the_dead_are_taken_over_oldest_first(tmp_path: Path) -> None:
     async def run() -> None:
-        first = FileSpool.open(tmp_path, space="alice")
-        second = FileSpool.open(tmp_path, space="alice")
+        spool = await FileSpool.open(tmp_path, space="alice")
+        state = await spool.state()
+        assert state.waiting == 0
+        assert spool.unreadable_files() == state.damaged_files != ()
+        await spool.append(b"after")
+        await spool.close()
+
+    asyncio.run(run())
+    assert drained(tmp_path)[0] == [b"after"]
+
+
+BEFORE = {
+    "4deaec0cce54da89-01794989380176293776-3f582c7eed6906bd9471a52e.spool1": (
+        "525350313f582c7eed6906bd9471a52e000000000000000100000005ae29c744c5dd3ac1b70a3aeb26b9b858"
+        "6f715a3faa0000000000525350313f582c7eed6906bd9471a52e000000000000000200000005e989bd9485bf"
+        "925efbe46e442e964307e6d385fb556669727374525350313f582c7eed6906bd9471a52e0000000000000003"
+        "000000064de0c59e7f63982467aef65e9035d5183d0868a8557365636f6e64"
+    ),
+    "4deaec0cce54da89-01794989380215939467-61871439e175b2ea140bd0b0.refused1": (
+        "5253503161871439e175b2ea140bd0b0000000000000000100000007265655417f4a3c267bc46e41f86b0741"
+        "c44815f65572656675736564"
+    ),
+}
+"""Files that the version before left of the space alice: one record taken, two waiting, one
+refused."""
+
+
+@pytest.mark.parametrize("cut", [0, 3])
+def test_files_of_the_version_before_are_taken_over_once(tmp_path: Path, cut: int) -> None:
+    """With a last record that is cut off, what is before it counts, and the file is set aside."""
+    for name, content in BEFORE.items():
+        data = bytes.fromhex(content)
+        (tmp_path / name).write_bytes(data[: len(data) - cut] if "spool1" in name else data)
+
+    async def run() -> None:
+        spool = await FileSpool.open(tmp_path, space="alice")
+        got: list[bytes] = []
+        assert await spool.refused() == 1
+        await spool.drain(taking(got))
+        assert got == ([b"first"] if cut else [b"first", b"second"])
+        assert len(spool.unreadable_files()) == (1 if cut else 0)
+        await spool.close()
+
+    asyncio.run(run())
+    assert not [path for path in left(tmp_path) if path.suffix in (".spool1", ".refused1")]
+    assert drained(tmp_path)[0] == []
+
+
+def test_records_of_the_dead_are_taken_over_in_their_order(tmp_path: Path) -> None:
+    async def run() -> None:
+        first = FileSpool(tmp_path, space="alice")
+        second = FileSpool(tmp_path, space="alice")
         await first.append(b"1")
         await second.append(b"2")
         await first.append(b"1b")
-        third = FileSpool.open(tmp_path, space="alice")
+        third = FileSpool(tmp_path, space="alice")
         got: list[bytes] = []
         assert await third.drain(taking(got)) == 0, "both live"
         await third.append(b"3")
@@ -242,7 +251,7 @@ def test_files_of_the_dead_are_taken_over_oldest_first(tmp_path: Path) -> None:
         await first.close()
         assert await third.waiting() == 4
         await third.drain(taking(got))
-        assert got == [b"1", b"1b", b"2", b"3"]
+        assert got == [b"1", b"2", b"1b", b"3"]
         await third.close()
 
     asyncio.run(run())
@@ -255,11 +264,11 @@ def test_rewrite_reaches_the_files_of_the_living_and_leaves_no_byte(tmp_path: Pa
         return None if record == marker else record.replace(marker, b"")
 
     async def run() -> None:
-        living = FileSpool.open(tmp_path, space="alice")
+        living = FileSpool(tmp_path, space="alice")
         await living.append(b"keep")
         await living.append(b"has " + marker)
         await living.append(marker)
-        other = FileSpool.open(tmp_path, space="alice")
+        other = FileSpool(tmp_path, space="alice")
         await other.append(b"other " + marker)
         assert await other.rewrite(without) == 3
         assert await other.rewrite(without) == 0
@@ -278,8 +287,8 @@ def test_rewrite_reaches_the_files_of_the_living_and_leaves_no_byte(tmp_path: Pa
 
 def test_rewrite_while_a_record_is_being_taken(tmp_path: Path) -> None:
     async def run() -> None:
-        spool = FileSpool.open(tmp_path, space="alice")
-        other = FileSpool.open(tmp_path, space="alice")
+        spool = FileSpool(tmp_path, space="alice")
+        other = FileSpool(tmp_path, space="alice")
         for record in (b"a", b"b", b"c"):
             await spool.append(record)
         got: list[bytes] = []
@@ -299,7 +308,7 @@ def test_rewrite_while_a_record_is_being_taken(tmp_path: Path) -> None:
 
 def test_what_the_store_refuses_is_kept_apart_and_can_be_forgotten(tmp_path: Path) -> None:
     async def run() -> None:
-        spool = FileSpool.open(tmp_path, space="alice")
+        spool = FileSpool(tmp_path, space="alice")
         assert await spool.refused() == 0
         for record in (b"good", b"bad marker", b"good too"):
             await spool.append(record)
@@ -312,7 +321,7 @@ def test_what_the_store_refuses_is_kept_apart_and_can_be_forgotten(tmp_path: Pat
         await spool.set_aside(b"bad as well", reason="FormatError")
         assert await spool.waiting() == 0
         await spool.close()
-        again = FileSpool.open(tmp_path, space="alice")
+        again = FileSpool(tmp_path, space="alice")
         assert await again.refused() == 2
         assert await again.drain(take) == 0
         assert await again.rewrite(lambda record: None if b"marker" in record else record) == 1
@@ -329,8 +338,8 @@ def test_writers_drainers_and_forgetters_at_once(tmp_path: Path) -> None:
 
     async def run() -> None:
         got: list[bytes] = []
-        writers = [FileSpool.open(tmp_path, space="alice") for _ in range(3)]
-        forgetter = FileSpool.open(tmp_path, space="alice")
+        writers = [FileSpool(tmp_path, space="alice") for _ in range(3)]
+        forgetter = FileSpool(tmp_path, space="alice")
         writing = True
 
         async def write(name: int) -> None:
@@ -353,7 +362,7 @@ def test_writers_drainers_and_forgetters_at_once(tmp_path: Path) -> None:
 
         await asyncio.gather(write_all(), forget(), *(drain(name) for name in range(3)))
         for spool in (*writers, forgetter):
-            assert (spool.torn, spool.damaged) == (0, 0)
+            assert spool.unreadable_files() == ()
             await spool.close()
         for name in range(3):
             mine = [record.rstrip(b"!") for record in got if record.startswith(b"%d:" % name)]
@@ -371,7 +380,7 @@ def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
         return None
 
     async def run() -> None:
-        spool = FileSpool.open(tmp_path, space="alice")
+        spool = FileSpool(tmp_path, space="alice")
         with pytest.raises(ValueError):
             await spool.rewrite(change)
         await spool.close()
@@ -380,26 +389,18 @@ def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert drained(tmp_path)[0] == [b"a", b"b"]
 
 
-def test_an_unfinished_rewrite_is_cleared_away(tmp_path: Path) -> None:
-    file = spooled(tmp_path, [b"a"])
-    file.with_suffix(".new").write_bytes(b"half of it")
-    assert drained(tmp_path)[0] == [b"a"]
-    assert not list(tmp_path.glob("*.new"))
-
-
 FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
 from recollect.errors import StoreUnavailable
-from recollect.stores import durable as locks
-from recollect.stores.spool import FileSpool, file_spool
+from recollect.stores.spool import FileSpool
 
 async def main():
-    spool = FileSpool.open(Path(sys.argv[1]), space="alice")
+    spool = FileSpool(Path(sys.argv[1]), space="alice")
     await spool.append(b"kept")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
     try:
-        await spool.append(b"x" * 1000)
+        await spool.append(b"x" * 1_000_000)
     except StoreUnavailable as error:
         print(error)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -415,17 +416,17 @@ def test_a_full_disk_is_told_and_costs_nothing_acknowledged(tmp_path: Path) -> N
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, check=True
     )
-    assert b"the spool cannot be used: File too large" in done.stdout
+    assert b"cannot be read or written now" in done.stdout
     got, spool = drained(tmp_path)
     assert got == [b"kept", b"room again"]
-    assert (spool.torn, spool.damaged) == (0, 0)
+    assert spool.unreadable_files() == ()
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     async def run() -> None:
-        spool = FileSpool.open(tmp_path / "file" / "spool", space="alice")
+        spool = FileSpool(tmp_path / "file" / "spool", space="alice")
         with pytest.raises(StoreUnavailable, match="Not a directory"):
             await spool.append(b"x")
 
@@ -436,7 +437,6 @@ STEP = st.one_of(
     st.tuples(st.just("append"), st.binary(max_size=300)),
     st.tuples(st.just("drain"), st.integers(0, 4)),
     st.tuples(st.just("reopen"), st.just(0)),
-    st.tuples(st.just("tear"), st.integers(1, HEADER_BYTES)),
     st.tuples(st.just("drop"), st.integers(2, 5)),
 )
 
@@ -446,11 +446,11 @@ STEP = st.one_of(
 def test_a_spool_is_a_durable_queue(
     steps: list[tuple[str, int | bytes]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Against a plain list: any course of appends, partial drains, reopenings, torn tails."""
+    """Against a plain list: any course of appends, partial drains, reopenings."""
     folder = tmp_path_factory.mktemp("spool")
 
     async def run() -> None:
-        spool = FileSpool.open(folder, space="s")
+        spool = FileSpool(folder, space="s")
         expected: list[bytes] = []
         for step, argument in steps:
             if isinstance(argument, bytes):
@@ -463,9 +463,7 @@ def test_a_spool_is_a_durable_queue(
                 expected = [record for record in expected if len(record) % argument]
             else:
                 await spool.close()
-                if step == "tear":
-                    _tear(folder, argument)
-                spool = FileSpool.open(folder, space="s")
+                spool = FileSpool(folder, space="s")
             assert await spool.waiting() == len(expected)
         await _drain_some(spool, expected, len(expected))
         await spool.close()
@@ -494,22 +492,14 @@ async def _drain_some(spool: FileSpool, expected: list[bytes], limit: int) -> li
     return expected[limit:]
 
 
-def _tear(folder: Path, length: int) -> None:
-    """An append that was cut off: the beginning of a frame at the end of a file."""
-    for file in folder.glob("*.spool1"):
-        token = bytes.fromhex(file.stem.rpartition("-")[2])
-        with file.open("ab") as handle:
-            handle.write((b"RSP1" + token)[:length])
-
-
 def test_what_is_refused_twice_is_set_aside_once(tmp_path: Path) -> None:
     """A process that dies between setting aside and taking comes back with the same record."""
 
     async def run() -> None:
-        spool = FileSpool.open(tmp_path, space="alice")
+        spool = FileSpool(tmp_path, space="alice")
         for record in (b"bad", b"worse", b"bad"):
             await spool.set_aside(record, reason="refused")
-        again = FileSpool.open(tmp_path, space="alice")
+        again = FileSpool(tmp_path, space="alice")
         await again.set_aside(b"worse", reason="refused")
         assert await again.refused() == 2
         await spool.close()
@@ -522,14 +512,14 @@ def test_refused_records_can_be_put_back_behind_what_waits(tmp_path: Path) -> No
     spooled(tmp_path, [b"left behind"])
 
     async def run() -> None:
-        spool = FileSpool.open(tmp_path, space="alice")
+        spool = FileSpool(tmp_path, space="alice")
         assert await spool.retry_refused() == 0
         await spool.append(b"waits")
         await spool.set_aside(b"bad", reason="refused")
         await spool.set_aside(b"worse", reason="refused")
         state = await spool.state()
         assert (state.waiting, state.refused, state.damaged_files) == (2, 2, ())
-        assert [name.rpartition(".")[2] for name in state.refused_files] == ["refused1"]
+        assert len(state.refused_files) == 1
         assert await spool.retry_refused() == 2
         assert await spool.retry_refused() == 0
         state = await spool.state()
@@ -537,66 +527,57 @@ def test_refused_records_can_be_put_back_behind_what_waits(tmp_path: Path) -> No
         await spool.close()
 
     asyncio.run(run())
-    assert list(tmp_path.glob("*.refused1")) == []
     assert drained(tmp_path)[0] == [b"left behind", b"waits", b"bad", b"worse"]
 
 
-def test_the_state_tells_what_the_living_hold_and_what_is_torn_or_damaged(tmp_path: Path) -> None:
-    torn = spooled(tmp_path, [b"whole", b"cut off"])
-    torn.write_bytes(torn.read_bytes()[:-3])
-
+def test_the_state_tells_what_the_living_hold(tmp_path: Path) -> None:
     async def run() -> None:
-        living = FileSpool.open(tmp_path / "other", space="alice")
+        living = FileSpool(tmp_path, space="alice")
         assert (await living.state()).waiting == 0
         await living.append(b"mine")
-        looking = FileSpool.open(tmp_path / "other", space="alice")
+        looking = FileSpool(tmp_path, space="alice")
         assert (await looking.state()).waiting == 1
         assert await looking.waiting() == 0, "it is not its own"
         await looking.close()
         await living.close()
-        spool = FileSpool.open(tmp_path, space="alice")
-        state = await spool.state()
-        assert (state.waiting, state.torn, state.damaged_files) == (1, 1, ())
+
+    asyncio.run(run())
+
+
+def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        spool = FileSpool(tmp_path, space="alice")
+        await spool.append(b"gone")
+        for path in left(tmp_path):
+            path.unlink()
+        assert await spool.waiting() == 0
+        await spool.append(b"kept")
         await spool.close()
 
     asyncio.run(run())
-    (file,) = tmp_path.glob("*.spool1")
-    content = bytearray(file.read_bytes())
-    content[-2] ^= 1
-    file.write_bytes(bytes(content))
-
-    async def look() -> None:
-        spool = FileSpool.open(tmp_path, space="alice")
-        state = await spool.state()
-        assert (state.waiting, state.damaged_files) == (0, (file.with_suffix(".damaged").name,))
-        await spool.close()
-
-    asyncio.run(look())
+    assert drained(tmp_path)[0] == [b"kept"]
 
 
 _HOLD = """
-import signal, sys, os
-from pathlib import Path
-from recollect.stores.durable import space_lock
-with space_lock(Path(sys.argv[1])):
-    print("held", flush=True)
-    os.kill(os.getpid(), signal.SIGSTOP)
+import apsw, os, signal, sys
+database = apsw.Connection(sys.argv[1])
+database.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
 def test_a_stopped_process_that_holds_the_lock_hangs_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "STEP_SECONDS", 0.5)
-    monkeypatch.setattr(file_spool, "REWRITE_SECONDS", 0.5)
-    spooled(tmp_path, [b"before"])
-    (lock,) = tmp_path.glob("*.lock")
-    holder = subprocess.Popen([sys.executable, "-c", _HOLD, str(lock)], stdout=subprocess.PIPE)
+    monkeypatch.setattr(file_spool, "STEP_SECONDS", 0.5)
+    file = spooled(tmp_path, [b"before"])
+    holder = subprocess.Popen([sys.executable, "-c", _HOLD, str(file)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
 
     async def run() -> None:
-        spool = FileSpool.open(tmp_path, space="alice")
+        spool = FileSpool(tmp_path, space="alice")
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: spool.append(b"x"),
             spool.waiting,
@@ -607,7 +588,7 @@ def test_a_stopped_process_that_holds_the_lock_hangs_nobody(
         ]
         for call in calls:
             begun = time.monotonic()
-            with pytest.raises(StoreUnavailable, match="held by another process"):
+            with pytest.raises(StoreUnavailable, match="in use by another process"):
                 await asyncio.wait_for(call(), 10)
             assert time.monotonic() - begun < 4
         begun = time.monotonic()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from recollect.errors import StoreUnavailable, WrongKey
-from recollect.stores.spool.encrypted import EncryptedSpool
+from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite.connection import EncryptionKey
 
 KEY = EncryptionKey(b"\x07" * 32)
@@ -30,8 +30,8 @@ def taking(into: list[bytes]) -> Callable[[bytes], Awaitable[None]]:
     return take
 
 
-async def opened(folder: Path, *, space: str = "alice", key: EncryptionKey = KEY) -> EncryptedSpool:
-    return await EncryptedSpool.open(folder, space=space, key=key)
+async def opened(folder: Path, *, space: str = "alice", key: EncryptionKey = KEY) -> FileSpool:
+    return await FileSpool.open(folder, space=space, key=key)
 
 
 def bytes_of(folder: Path) -> bytes:
@@ -138,12 +138,12 @@ def test_rewrite_and_set_aside(tmp_path: Path) -> None:
 APPENDS = """
 import asyncio, sys
 from pathlib import Path
-from recollect.stores.spool.encrypted import EncryptedSpool
+from recollect.stores.spool import FileSpool
 from recollect.stores.sqlite.connection import EncryptionKey
 
 async def main():
     key = EncryptionKey(b"\\x07" * 32)
-    spool = await EncryptedSpool.open(Path(sys.argv[1]), space="alice", key=key)
+    spool = await FileSpool.open(Path(sys.argv[1]), space="alice", key=key)
     for number in range(100_000):
         await spool.append(f"{sys.argv[2]}:{number}".encode())
         print(number, flush=True)

@@ -101,13 +101,13 @@ def test_sockets_and_the_environment_are_read_as_libpq_does(tmp_path: Path) -> N
 def test_opening_a_spool_on_a_slow_disk_does_not_stop_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    adopt = FileSpool._adopt
+    waiting = FileSpool.waiting
 
-    def slowly(spool: FileSpool) -> None:
-        time.sleep(0.4)
-        adopt(spool)
+    async def slowly(spool: FileSpool) -> int:
+        await asyncio.to_thread(time.sleep, 0.4)
+        return await waiting(spool)
 
-    monkeypatch.setattr(FileSpool, "_adopt", slowly)
+    monkeypatch.setattr(FileSpool, "waiting", slowly)
 
     async def run() -> int:
         ticks = 0

@@ -26,7 +26,7 @@ AT = 1_760_011_200.0
 def run(folder: Path, scenario: Callable[[Store, FileSpool], Awaitable[None]]) -> None:
     async def whole() -> None:
         store = await open_store(str(folder / "space.db"), space="alice")
-        spool = FileSpool.open(folder / "spool", space="alice")
+        spool = FileSpool(folder / "spool", space="alice")
         try:
             await scenario(store, spool)
         finally:
@@ -141,15 +141,19 @@ def test_what_cannot_be_reached_is_named(tmp_path: Path) -> None:
 
 def test_a_damaged_part_of_the_spool_is_named(tmp_path: Path) -> None:
     async def fill() -> None:
-        spool = FileSpool.open(tmp_path / "spool", space="alice")
+        spool = FileSpool(tmp_path / "spool", space="alice")
         await spool.append(spooled("a"))
         await spool.close()
 
     asyncio.run(fill())
-    (file,) = (tmp_path / "spool").glob("*.spool1")
-    content = bytearray(file.read_bytes())
-    content[100] ^= 1
-    file.write_bytes(bytes(content))
+    (file,) = (tmp_path / "spool").glob("*.db")
+    file.write_bytes(file.read_bytes()[:100] + b"\xa5" * 8_000)
+
+    async def reopen() -> None:
+        spool = await FileSpool.open(tmp_path / "spool", space="alice")
+        await spool.close()
+
+    asyncio.run(reopen())
 
     async def scenario(store: Store, spool: FileSpool) -> None:
         certificate = await forget(store, [spool], ForgetOrder(at=AT, sessions=("x",)), now=AT)

@@ -1,8 +1,4 @@
-"""The spool: where a batch waits, durable, while the store cannot take it.
-
-`FileSpool` keeps records in the clear, for spaces that are not encrypted; `encrypted` has the
-one for those that are.
-"""
+"""The spool: where a batch waits, durable, while the store cannot take it."""
 
 from recollect.stores.spool.file_spool import FileSpool
 

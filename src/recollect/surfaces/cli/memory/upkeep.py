@@ -77,11 +77,6 @@ def problems_of(state: SpoolState) -> tuple[str, ...]:
             f"spool: what could not be read lies in {_files(state, state.damaged_files)}: "
             "look to the disk, then delete what nobody needs"
         )
-    if state.torn:
-        problems.append(
-            f"spool: {state.torn:,} batches were cut off while they were written and are dropped "
-            "now: they were not yet confirmed; a disk that was full or a power cut does this"
-        )
     return tuple(problems)
 
 
