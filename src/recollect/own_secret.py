@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from recollect.durable import create_file
 from recollect.errors import RecollectError
 
 _BYTES: Final = 32
@@ -25,12 +24,7 @@ def own_secret(file: Path) -> str:
     """
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, made = tempfile.mkstemp(dir=file.parent)  # 0600
-        with os.fdopen(descriptor, "w") as out:
-            out.write(secrets.token_urlsafe(_BYTES))
-        with suppress(FileExistsError):
-            os.link(made, file)
-        Path(made).unlink()
+        create_file(file, secrets.token_urlsafe(_BYTES).encode())
     secret = file.read_text(encoding="ascii", errors="replace").strip()
     if not secret:
         raise RecollectError(f"{file} is empty: remove it, and Recollect writes a new one")

@@ -11,7 +11,6 @@ do next. A fact's text is printed on one line, without control characters; a sho
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from recollect.engine.engine import Engine
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.values.compaction import CompactionResult
 from recollect.values.fact import Fact
 from recollect.values.recall import FILE_SESSIONS
@@ -232,12 +232,7 @@ def forgotten_text(
 
 def one_line(text: str) -> str:
     """A text on one line, cut where it is long, without signs that a terminal acts upon."""
-    kept = "".join(
-        " " if sign.isspace() else sign
-        for sign in text
-        if sign.isspace() or unicodedata.category(sign)[0] != "C"
-    )
-    line = " ".join(kept.split())
+    line = plain_line(text)
     return line if len(line) <= EXCERPT_CHARS else f"{line[: EXCERPT_CHARS - 1]}…"
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -33,13 +32,14 @@ from recollect.agent.request import Shape, messages_field, with_user_text
 from recollect.agent.tools.outcome import CUT_OFF, ToolOutcome, failed, text_given
 from recollect.config import Settings
 from recollect.config.settings import FlushFile, Redaction
+from recollect.durable import locked_within, same_file
 from recollect.errors import ModelError, RecollectError
 from recollect.formats.blocks import texts_of
 from recollect.formats.translate import Speaker, to_pi, to_wire
+from recollect.plain_text import plain_line
 from recollect.ports import ChatModel
 from recollect.rules.redaction import redact
 from recollect.session.workspace import LONG_TERM_NOTES
-from recollect.stores.durable import same_file
 from recollect.values.model import ReplyDone, Usage, added
 
 # The notes of the day
@@ -175,15 +175,8 @@ def _locked(path: Path, flags: int) -> int:
     until = time.monotonic() + LOCK_SECONDS
     while True:
         handle = os.open(path, flags, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if same_file(handle, path):
-                return handle
-        except BlockingIOError:
-            pass
-        except OSError:
-            os.close(handle)
-            raise
+        if locked_within(handle) and same_file(handle, path):
+            return handle
         os.close(handle)
         if time.monotonic() >= until:
             raise OSError(errno.EAGAIN, f"another program has held it for {LOCK_SECONDS:g} s")
@@ -475,7 +468,7 @@ def _shown(name: FlushFile, note: DayNote) -> str:
 
 def _name_given(path: str | None) -> str:
     """A path of the model's, for people."""
-    kept = "".join(sign for sign in path or "(no path)" if sign.isprintable())
+    kept = plain_line(path or "(no path)")
     return kept if len(kept) <= _SHOWN_CHARS else f"{kept[:_SHOWN_CHARS]}…"
 
 

@@ -20,6 +20,7 @@ from recollect.compaction.ask import IDENTIFIERS_HEADING
 from recollect.compaction.chunks import fit, whole_lines
 from recollect.compaction.lines import choose_lines, gather_lines, rank_names
 from recollect.compaction.render import HEADINGS, decoded, defuse
+from recollect.formats.json_text import strings_of
 from recollect.formats.summaries import (
     LINES_TAG,
     MODIFIED_TAG,
@@ -206,7 +207,7 @@ def _paths(part: ToolCall) -> Iterator[tuple[str, bool]]:
         changed = arguments.get("command") != "view"
         yield from ((path, changed) for path in _named(arguments))
     elif name in _PATCHERS:
-        for text in list(_texts(arguments)) or [part.arguments]:
+        for text in list(strings_of(arguments)) or [part.arguments]:
             found = _PATCHED.findall(text)[:_MOST_IN_A_CALL]
             yield from ((path, True) for path in found)
 
@@ -217,14 +218,6 @@ def _named(arguments: Mapping[str, Any]) -> Iterator[str]:
         for path in value[:_MOST_IN_A_CALL] if isinstance(value, list) else [value]:
             if isinstance(path, str) and 0 < len(path.strip()) <= _MOST_PATH_CHARS:
                 yield " ".join(path.split())
-
-
-def _texts(arguments: Mapping[str, Any]) -> Iterator[str]:
-    for value in arguments.values():
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
-            yield from (inner for inner in value if isinstance(inner, str))
 
 
 def carry(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from recollect.formats.json_text import strings_of
 from recollect.formats.summaries import (
     OWN_TAGS,
     PINNED_HEADING,
@@ -242,7 +243,7 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
             if not (by_user and consumed(text)):
                 yield speaker, strip_channel_prefix(text), ""
         elif isinstance(part, ToolCall):
-            values = "\n".join(_strings(decoded(part.arguments), 0))
+            values = "\n".join(strings_of(decoded(part.arguments), depth=_MOST_DEPTH))
             calls[part.id] = f"{part.name} {' '.join(values.split())[:_CALL_CHARS]}".strip()
             yield "call", values, ""
         elif isinstance(part, ToolResult):
@@ -256,16 +257,6 @@ def decoded(arguments: str) -> Any:
         return json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
-
-
-def _strings(value: Any, depth: int) -> Iterator[str]:
-    if depth > _MOST_DEPTH:
-        return
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _strings(inner, depth + 1)
 
 
 def _read(text: str, head_chars: int) -> str:

@@ -13,7 +13,6 @@ import errno
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -22,6 +21,7 @@ from typing import Final
 
 from recollect.config.keys import GivenValue, known_keys
 from recollect.config.places import trust_folder, user_settings_file
+from recollect.durable import replace_file
 from recollect.errors import SettingsError
 from recollect.plain_files import read_plain
 
@@ -141,12 +141,7 @@ def record_trust(file: ProjectFile) -> None:
                 f"{printable(record.parent)} must be a folder that you own and no other user "
                 "can write: remove it, and run this again"
             )
-        descriptor, name = tempfile.mkstemp(dir=record.parent)  # mode 0600
-        with os.fdopen(descriptor, "wb") as written:
-            written.write(content)
-            written.flush()
-            os.fsync(written.fileno())
-        Path(name).replace(record)
+        replace_file(record, content)
     except OSError as problem:
         raise SettingsError(
             f"cannot record the trust in {printable(record.parent)}: {problem.strerror or problem}"

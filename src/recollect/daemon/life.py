@@ -11,7 +11,6 @@ and kept in a file that only the user can read.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -35,6 +34,7 @@ from recollect.daemon.client import (
     socket_path,
 )
 from recollect.data_folder import data_folder
+from recollect.durable import create_file, locked_within, replace_file
 from recollect.errors import MissingExtra
 from recollect.loopback import BACKLOG
 
@@ -81,14 +81,12 @@ def take_place(seconds: float = TAKE_SECONDS) -> DaemonPlace | None:
     lock = os.open(lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + seconds
     while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if locked_within(lock):
             break
-        except BlockingIOError:
-            if listens() or time.monotonic() > until:
-                os.close(lock)
-                return None
-            time.sleep(PAUSE_SECONDS)
+        if listens() or time.monotonic() > until:
+            os.close(lock)
+            return None
+        time.sleep(PAUSE_SECONDS)
     _write_own_id(lock)
     path = Path(socket_path())
     path.unlink(missing_ok=True)  # of one that was killed: nobody alive has the lock
@@ -221,23 +219,12 @@ def http_access(settings: Settings, *, keep: bool = True) -> HttpAccess:
     if not keep:
         return access
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = path.with_name(f"http.json.{os.getpid()}.{secrets.token_hex(4)}")
-    text = json.dumps({"wanted": wanted, "port": access.port, "token": token})
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        if known is None:
-            os.link(made, path)  # whoever chose first has chosen
-        else:
-            made.replace(path)
-    except FileExistsError:
+    text = json.dumps({"wanted": wanted, "port": access.port, "token": token}).encode()
+    if known is not None:
+        replace_file(path, text)
+    elif not create_file(path, text):  # whoever chose first has chosen
         kept = _chosen(path)
         return access if kept is None else kept[1]
-    finally:
-        made.unlink(missing_ok=True)
     return access
 
 

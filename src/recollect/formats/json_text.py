@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -344,3 +344,18 @@ def instant(seconds: float | None) -> str | None:
         return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def strings_of(
+    value: Any, keys: Collection[str] | None = None, *, depth: int = 32
+) -> Iterator[str]:
+    """Every string of a JSON value in order; of objects only what stands under these keys."""
+    if isinstance(value, str):
+        yield value
+    elif depth and isinstance(value, list):
+        for inner in value:
+            yield from strings_of(inner, keys, depth=depth - 1)
+    elif depth and isinstance(value, dict):
+        for key in value if keys is None else keys:
+            if key in value:
+                yield from strings_of(value[key], keys, depth=depth - 1)

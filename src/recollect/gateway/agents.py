@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from recollect.agent_folders import claude_code_folder, codex_folder, pi_folder
 from recollect.config.places import data_home
+from recollect.durable import replace_file
 from recollect.errors import RecollectError
 from recollect.formats.json_text import encode
 from recollect.gateway.upstream import Family
@@ -359,25 +360,12 @@ def _kept_file(agent: WrappedAgent) -> Path:
 
 
 def write_configuration(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write a file whole or not at all; one that was there keeps its mode, and a link stays one.
-
-    What is written first has a name that nobody can know, so that no link can lie in its way.
-    """
+    """Write a file whole or not at all; one that was there keeps its mode, and a link stays one."""
     path = path.resolve()
     if mode is None:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    beside = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), mode)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    replace_file(path, content, mode=mode)
 
 
 def _named_urls(urls: Mapping[Family, str | None]) -> dict[Family, str]:

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from recollect.config.places import data_home
+from recollect.durable import replace_file
 from recollect.errors import FormatError, ModelRefused, ModelUnavailable, TranscriptError
 from recollect.formats.json_text import decode, encode
 from recollect.formats.replies import read_usage
 from recollect.gateway.replies import decoded
 from recollect.gateway.upstream import Family, Headers, OutgoingRequest, Upstreams
-from recollect.session.files import held, private_folder, replace_file
+from recollect.session.files import held, private_folder
 from recollect.values.model import Answer, FormatName, Prompt, StopReason
 
 _KEPT_HEADERS: Final = frozenset(

@@ -15,7 +15,7 @@ from recollect.boundary import Failure, attempted
 from recollect.engine.ledger import NotRebuilt, Rebuilt, rebuild_request
 from recollect.engine.lookup import MemoryLookup
 from recollect.errors import FormatError, RecollectError
-from recollect.formats.json_text import decode
+from recollect.formats.json_text import decode, strings_of
 from recollect.formats.stored_records import RecordedCompaction, join_state, read_record
 from recollect.mcp.definitions import PAST_KINDS, StatusArguments, WhyArguments
 from recollect.tools import MemoryAnswer, MemoryTools
@@ -200,7 +200,7 @@ class PastRequests:
         if isinstance(body, dict):
             for name in ("system", "instructions", "tools"):
                 if body.get(name):
-                    text = "\n".join(_strings(body[name]))
+                    text = "\n".join(strings_of(body[name], _SHOWN))
                     answer.head(f" {name}: about {self._lookup.count_tokens(text):,} tokens")
         messages = _messages_of(body)
         count = self._lookup.count_tokens("\n".join(said for _, said in messages))
@@ -450,7 +450,7 @@ def _messages_of(body: Any) -> list[tuple[str, str]]:
     for message in messages:
         fields = message if isinstance(message, dict) else {}
         who = str(fields.get("role") or fields.get("type") or "?")
-        found.append((who, " ".join(_strings(fields))))
+        found.append((who, " ".join(strings_of(fields, _SHOWN))))
     return found
 
 
@@ -458,14 +458,3 @@ _SHOWN: Final = (
     *("text", "content", "tool_calls", "function", "name", "description"),
     *("input", "input_schema", "parameters", "arguments", "output", "thinking"),
 )
-
-
-def _strings(value: Any) -> list[str]:
-    """The words of a part of a request, wherever its format puts them."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list):
-        return [text for one in value for text in _strings(one)]
-    if not isinstance(value, dict):
-        return []
-    return [text for key in _SHOWN for text in _strings(value.get(key))]

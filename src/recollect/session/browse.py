@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from recollect.config.places import sessions_folder
+from recollect.durable import replace_file
 from recollect.errors import TranscriptError
 from recollect.formats.blocks import texts_of
 from recollect.formats.pi_session import PiEntry, PiSession, path_to
-from recollect.session.files import OWNER_ONLY, replace_file, transcript_file, write_new_file
+from recollect.session.files import OWNER_ONLY, transcript_file, write_new_file
 from recollect.session.index import SessionIndex
 from recollect.session.transcript import read_session_file
 from recollect.session.undo import is_undo

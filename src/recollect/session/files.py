@@ -8,27 +8,30 @@ has a lock has it on the file that stands under that name now; nobody waits with
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import random
 import re
 import stat
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from recollect.config.places import file_name, sessions_folder
+from recollect.durable import (
+    locked_within,
+    make_folder,
+    replace_file,
+    same_file,
+    sync_file,
+    sync_folder,
+)
 from recollect.errors import TranscriptError, TranscriptLocked
-from recollect.stores.durable import make_folder, same_file, sync_file, sync_folder
 
 # Files that only their owner can read, and locks that the system takes back when a process dies
 
 
 OWNER_ONLY: Final = 0o600
 _ATTEMPTS: Final = 5
-_PAUSE_SECONDS: Final = (0.001, 0.005)
 
 
 def private_folder(folder: Path) -> None:
@@ -45,14 +48,13 @@ def open_for_one(path: Path, *, create: bool) -> int:
         descriptor = os.open(path, flags | (os.O_CREAT if create else 0), OWNER_ONLY)
         try:
             _check_regular(descriptor, path)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not locked_within(descriptor):
+                raise TranscriptLocked(  # noqa: TRY301 - closes the file
+                    f"{path.name} is open for writing elsewhere; close that session, or start "
+                    "another"
+                )
             if same_file(descriptor, path):
                 return descriptor
-        except BlockingIOError:
-            os.close(descriptor)
-            raise TranscriptLocked(
-                f"{path.name} is open for writing elsewhere; close that session, or start another"
-            ) from None
         except BaseException:
             os.close(descriptor)
             raise
@@ -70,32 +72,14 @@ def held(lock: Path, *, seconds: float) -> Iterator[None]:
     """Keep others from changing what the lock stands for."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     try:
-        until = time.monotonic() + seconds
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() >= until:
-                raise TranscriptLocked(
-                    f"{lock.name} is held by another process for more than {seconds:g} s: see "
-                    "who has it open, and whether it is stopped"
-                )
-            time.sleep(random.uniform(*_PAUSE_SECONDS))  # noqa: S311 - no secret
+        if not locked_within(descriptor, seconds):
+            raise TranscriptLocked(
+                f"{lock.name} is held by another process for more than {seconds:g} s: see "
+                "who has it open, and whether it is stopped"
+            )
         yield
     finally:
         os.close(descriptor)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """All of the new content or all of the old, whenever the power fails."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{random.getrandbits(32):08x}")
-    try:
-        write_new_file(beside, content)
-        beside.replace(path)
-        sync_folder(path.parent)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def rewrite_locked(path: Path, change: Callable[[bytes], bytes | None]) -> bytes:

@@ -10,12 +10,10 @@ transcript.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import stat
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from recollect.config.places import chat_history_file, sessions_folder
+from recollect.durable import locked_within, replace_file, same_file
 from recollect.errors import TranscriptError, TranscriptLocked
 from recollect.formats.pi_session import read_session
 from recollect.session.files import (
@@ -31,7 +30,6 @@ from recollect.session.files import (
     open_for_one,
     outputs_folder,
     read_all,
-    replace_file,
     rewrite_locked,
     transcript_file,
 )
@@ -46,7 +44,6 @@ from recollect.session.forget_entries import (
 )
 from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.workspace import LONG_TERM_NOTES, MOST_BYTES
-from recollect.stores.durable import same_file
 from recollect.upkeep.matching import bytes_meant, compiled
 from recollect.values.upkeep import ForgetOrder
 
@@ -55,7 +52,6 @@ from recollect.values.upkeep import ForgetOrder
 
 _FOLDER: Final = "memory"
 _LOCK_SECONDS: Final = 2.0
-_PAUSE_SECONDS: Final = 0.01
 _DAILY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 
 
@@ -169,7 +165,9 @@ def rewrite_note(path: Path, change: Callable[[str], tuple[str, int]], *, only_l
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not only_look:
-            _lock(descriptor)
+            # a flush holds it for one write
+            if not locked_within(descriptor, _LOCK_SECONDS):
+                raise OSError("another program holds it; end that and forget once more")
             if not same_file(descriptor, path):
                 raise OSError("it was replaced meanwhile; forget once more")
         there = os.fstat(descriptor)
@@ -181,20 +179,6 @@ def rewrite_note(path: Path, change: Callable[[str], tuple[str, int]], *, only_l
         return changed
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    """A flush holds it for one write; who holds it longer is told of."""
-    until = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise OSError("another program holds it; end that and forget once more") from None
-            time.sleep(_PAUSE_SECONDS)
-        else:
-            return
 
 
 def _holds(path: Path, wanted: Sequence[str], search: re.Pattern[str] | None) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
+from recollect.durable import replace_file
 from recollect.errors import FormatError, TranscriptError
 from recollect.formats.json_text import decode, number_at, text_at
 from recollect.ports import Clock
@@ -22,7 +23,6 @@ from recollect.session.files import (
     held,
     new_session_id,
     private_folder,
-    replace_file,
     sessions_file,
 )
 

@@ -18,10 +18,11 @@ from typing import Any, Final
 
 from recollect.config.places import chat_history_file, sessions_folder
 from recollect.config.settings import Redaction
+from recollect.durable import replace_file
 from recollect.errors import FormatError, TranscriptError, TranscriptLocked
 from recollect.formats.json_text import decode, encode
 from recollect.formats.pi_session import entry_line, read_session
-from recollect.session.files import OUTPUTS_SUFFIX, replace_file, rewrite_locked
+from recollect.session.files import OUTPUTS_SUFFIX, rewrite_locked
 from recollect.session.forget_files import note_files, rewrite_note
 from recollect.session.workspace import MOST_BYTES
 from recollect.upkeep.certificates import FILES_CANNOT

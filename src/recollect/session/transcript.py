@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
 from recollect.config.settings import Redaction
+from recollect.durable import same_file, sync_file, sync_folder
 from recollect.errors import TranscriptError
 from recollect.formats.json_text import decode
 from recollect.formats.pi_session import (
@@ -56,7 +57,6 @@ from recollect.session.files import (
 )
 from recollect.session.redact_files import redact_entry
 from recollect.session.undo import NothingToUndo, UndoPlan, plan_undo
-from recollect.stores.durable import same_file, sync_file, sync_folder
 
 # The file under a transcript: opened under its lock, mended after a crash, added to by lines
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from recollect.formats.recalled_block import SAID_BY, contained
+from recollect.plain_text import plain_line
 from recollect.rules.identity import sealed
 from recollect.turn.inject import day_and_minute
 from recollect.values.fact import Fact
@@ -38,8 +39,7 @@ def framed(lines: Iterable[str]) -> str:
 
 def plain(text: str) -> str:
     """A name or an id on one line, bounded, that cannot leave its place."""
-    kept = "".join(sign if sign.isprintable() else " " for sign in text)
-    line = " ".join(kept.split())
+    line = plain_line(text)
     return contained(line if len(line) <= _NAME_CHARS else f"{line[: _NAME_CHARS - 1]}…")
 
 

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
+from recollect.plain_text import plain_line
 from recollect.values.fact import FactId
 from recollect.values.message import MessageId
 from recollect.values.segment import SegmentId
@@ -275,7 +276,7 @@ def certificate_text(
     With what is true of every forgetting as `standing` a short one: neither that nor what it
     covers is repeated.
     """
-    plain = plain or _printable
+    plain = plain or plain_line
     counts = certificate.counts.items()
     removed = [f"  {count:>8,}  {plain(named(count, what))}" for what, count in counts if count]
     cannot = [line for line in certificate.cannot if line not in standing]
@@ -298,11 +299,6 @@ def certificate_text(
         lines += ["", _IN_SHORT]
     seals = (f"identities {certificate.identities_digest}", f"checksum   {certificate.checksum}")
     return "\n".join((*lines, "", *seals))
-
-
-def _printable(text: str) -> str:
-    """One line that moves no cursor; names come from clients."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
 def _asked(asked: ForgetScope, plain: Callable[[str], str]) -> str:

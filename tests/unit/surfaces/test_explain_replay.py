@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from recollect.config import Settings
 from recollect.errors import RecollectError
+from recollect.plain_text import window_from
 from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli import explain_replay
 from recollect.surfaces.cli.explain_replay import (
@@ -23,7 +24,6 @@ from recollect.surfaces.cli.explain_replay import (
     replay,
 )
 from recollect.surfaces.cli.explained import apportioned
-from recollect.surfaces.cli.text import window_from
 from recollect.values.model import Usage
 from recollect.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 

@@ -20,9 +20,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from recollect import durable
+from recollect.durable import STEP_SECONDS, LifeLock
 from recollect.errors import StoreCorrupt, StoreReplaced, StoreUnavailable
-from recollect.stores import durable
-from recollect.stores.durable import STEP_SECONDS, LifeLock
 from recollect.stores.spool.version_before import records_before
 from recollect.stores.sqlite.connection import BUSY, SpaceFile, require_file, store_errors
 from recollect.stores.sqlite.database import Database, Lane, checkpoint

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from recollect.stores.durable import LifeLock
+from recollect.durable import LifeLock
 
 LOG = logging.getLogger("recollect.spool")
 _HEAD: Final = struct.Struct(">16sQII16sc")

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 
 import apsw
 
+from recollect.durable import make_folder, sync_folder
 from recollect.errors import (
     BatchRefused,
     MissingExtra,
@@ -34,7 +35,6 @@ from recollect.errors import (
     StoreUnavailable,
     WrongKey,
 )
-from recollect.stores.durable import make_folder, sync_folder
 from recollect.stores.sqlite.schema import MIGRATIONS
 
 _KEY_BYTES = 32

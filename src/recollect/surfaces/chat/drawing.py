@@ -16,10 +16,10 @@ from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from recollect.agent.status import said_components
+from recollect.plain_text import plain_line
 from recollect.rules.budget import limits_of
 from recollect.rules.price import ModelPrice
 from recollect.rules.tokens import Weigher
-from recollect.surfaces.chat.output import harmless
 from recollect.surfaces.cli.draw_paint import clipped, in_runs, short_tokens
 from recollect.tools.answers import NOTE
 from recollect.values.edit import Insert, LeaveOut, Shorten
@@ -43,8 +43,7 @@ ARGUMENT_CELLS: Final = 60
 
 def one_line(text: str, cells: int) -> str:
     """The beginning of a text on one line, in at most so many cells."""
-    line = " ".join(harmless(text[: 8 * max(1, cells)]).split())
-    return clipped(line, cells)
+    return clipped(plain_line(text[: 8 * max(1, cells)]), cells)
 
 
 def argument_that_matters(arguments: Mapping[str, Any], cells: int = ARGUMENT_CELLS) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.errors import RecollectError
-from recollect.surfaces.cli.text import window_from
+from recollect.plain_text import window_from
 
 if TYPE_CHECKING:
     from recollect.surfaces.chat.opening import BashChoice, ChatOrder

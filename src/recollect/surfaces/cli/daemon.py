@@ -96,9 +96,7 @@ def _show_outdated() -> None:
 @_as_json
 def stop(json_output: bool) -> None:  # noqa: FBT001
     """Have it finish what it does, and end; exit code 1 where it does not run."""
-    import fcntl
-
-    from recollect.stores.durable import locked_within
+    from recollect.durable import locked_within
 
     try:
         ask("POST", "/stop")
@@ -106,7 +104,7 @@ def stop(json_output: bool) -> None:  # noqa: FBT001
         click.echo(json.dumps({"stopped": False}) if json_output else "The daemon does not run.")
         sys.exit(1)
     lock = os.open(lock_path(), os.O_RDWR | os.O_CLOEXEC)
-    if not locked_within(lock, fcntl.LOCK_EX, STOP_SECONDS):
+    if not locked_within(lock, STOP_SECONDS):
         raise RecollectError(f"the daemon does not end: see {log_path()}")
     click.echo(json.dumps({"stopped": True}) if json_output else "The daemon has ended.")
 

@@ -14,8 +14,8 @@ import click
 
 from recollect import config
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.store_options import check_url, json_option, print_json, store_option
-from recollect.surfaces.cli.text import plain_line
 from recollect.wiring.stores import is_server, require_driver
 
 T = TypeVar("T")

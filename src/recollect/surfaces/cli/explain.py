@@ -22,6 +22,7 @@ from recollect import config
 from recollect.config.load import PRESETS
 from recollect.errors import FormatError, RecollectError
 from recollect.formats.transcripts import read_transcripts
+from recollect.plain_text import plain_line, window_from
 from recollect.rules.budget import window_of
 from recollect.rules.tokens import Weigher
 from recollect.surfaces.cli.explain_replay import replay, requests_of
@@ -43,7 +44,6 @@ from recollect.surfaces.cli.explained import (
     tool_names,
 )
 from recollect.surfaces.cli.progress import ShownProgress
-from recollect.surfaces.cli.text import plain_line, window_from
 from recollect.values.message import Message, ToolCall, ToolResult
 
 if TYPE_CHECKING:

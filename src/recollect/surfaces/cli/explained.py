@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from recollect.formats.summaries import SUMMARY_ITEMS
+from recollect.plain_text import plain_line
 from recollect.rules.message_redaction import redact_json_text
 from recollect.rules.redaction import redact
 from recollect.rules.tokens import Weigher
-from recollect.surfaces.cli.text import plain_line
 from recollect.values.edit import StageName
 from recollect.values.history import Composed, Entry
 from recollect.values.message import (

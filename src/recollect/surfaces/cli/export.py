@@ -7,17 +7,14 @@ session of the agent instead, for people or whole.
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from recollect.durable import replacing
 from recollect.errors import RecollectError
 from recollect.formats.openclaw_files import KNOWLEDGE, SEGMENTS
 from recollect.surfaces.chat.output import harmless
@@ -32,8 +29,6 @@ from recollect.transfer.export import export_facts, export_segments
 
 if TYPE_CHECKING:
     from recollect.ports import Store
-
-_OWNER_ONLY = 0o600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,29 +117,12 @@ def _print_outcome(outcome: ExportOutcome) -> None:
 async def _export(
     store: Store, folder: Path, progress: ShownProgress, *, spool_waiting: int
 ) -> ExportOutcome:
-    with _written(folder / SEGMENTS) as file:
+    with replacing(folder / SEGMENTS) as file:
         segments = await export_segments(
             store, file, lambda done: progress.show("segments", done, None)
         )
-    with _written(folder / KNOWLEDGE) as file:
+    with replacing(folder / KNOWLEDGE) as file:
         facts = await export_facts(store, file)
     return ExportOutcome(
         folder=str(folder), segments=segments, facts=facts, spool_waiting=spool_waiting
     )
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
-    """A file that has its name only once it is whole and on the disk."""
-    number, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(made)
-    try:
-        with os.fdopen(number, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(_OWNER_ONLY)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

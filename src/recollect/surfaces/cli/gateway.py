@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from recollect.config import Settings, load_settings
-from recollect.surfaces.cli.text import window_from
+from recollect.plain_text import window_from
 
 
 @click.command()

@@ -20,6 +20,7 @@ from typing import Any, Final
 import click
 
 from recollect.errors import RecollectError
+from recollect.plain_text import number_of, plain_line
 from recollect.surfaces.cli.facts.listing import said_waiting, sessions_waiting
 from recollect.surfaces.cli.import_files import (
     FileOutcome,
@@ -40,7 +41,6 @@ from recollect.surfaces.cli.store_options import (
     print_json,
     with_store_at_need,
 )
-from recollect.surfaces.cli.text import number_of, plain_line
 from recollect.transfer.agent_histories import (
     AgentHistory,
     FoundHistories,

@@ -23,9 +23,9 @@ import click
 from recollect.errors import FormatError, MissingExtra, RecollectError, UnknownFormat
 from recollect.formats.openclaw_files import KNOWLEDGE, SEGMENTS, VECTORS, read_vmem
 from recollect.formats.transcripts import read_transcripts
+from recollect.plain_text import number_of, plain_line
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import OpenStore, Place
-from recollect.surfaces.cli.text import number_of, plain_line
 from recollect.transfer.openclaw import FileCounts, VectorFile, import_facts, import_segments
 from recollect.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 

@@ -20,6 +20,7 @@ from rich.text import Text
 from recollect.compaction.receipt import compare
 from recollect.compaction.receipt_page import ReceiptPage, as_object, page_of, standing_number
 from recollect.errors import FormatError, RecollectError
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.draw_paint import (
     ACCENT,
     GOOD,
@@ -42,7 +43,6 @@ from recollect.surfaces.cli.store_options import (
     when,
     with_store,
 )
-from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

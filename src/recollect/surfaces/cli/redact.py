@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import Place, print_json, store_options, with_store
-from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from recollect.ports import Store

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.explained import shown_text
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -26,7 +27,6 @@ from recollect.surfaces.cli.store_options import (
     when,
     with_store,
 )
-from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from recollect.engine.ledger import KeptTurn, NotRebuilt, Rebuilt

@@ -19,6 +19,7 @@ import click
 
 from recollect import config
 from recollect.errors import RecollectError, TranscriptLocked
+from recollect.plain_text import plain_line
 from recollect.surfaces.chat.output import harmless
 from recollect.surfaces.cli.chat import chat_order
 from recollect.surfaces.cli.store_options import (
@@ -29,7 +30,6 @@ from recollect.surfaces.cli.store_options import (
     when,
     with_store,
 )
-from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from recollect.agent.commands import CommandName

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.memory.looking import spaces
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import json_option, place_of, print_json, store_option
 from recollect.surfaces.cli.tenants import actor, meant_tenant, with_fleet
-from recollect.surfaces.cli.text import plain_line
 from recollect.values.tenant import tenant_space
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from recollect import config
 from recollect.agent_folders import project_space
 from recollect.errors import RecollectError
 from recollect.formats.json_text import instant as instant
+from recollect.plain_text import plain_line
 from recollect.surfaces.chat.output import harmless
-from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from rich.console import Console

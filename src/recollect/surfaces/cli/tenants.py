@@ -24,6 +24,7 @@ import click
 from recollect import config
 from recollect.config.fields import read_seconds
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.service.keys import (
     DEFAULT_SCOPES,
     MadeKey,
@@ -41,7 +42,6 @@ from recollect.surfaces.cli.store_options import (
     store_option,
     when,
 )
-from recollect.surfaces.cli.text import plain_line
 from recollect.values.tenant import KEY_SCOPES, ApiKey, KeyScope, Tenant, tenant_space
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from recollect.config.trust import (
     withheld_values,
 )
 from recollect.errors import RecollectError
+from recollect.plain_text import number_of
 from recollect.surfaces.cli.store_options import json_option, print_json
-from recollect.surfaces.cli.text import number_of
 
 if TYPE_CHECKING:
     from recollect.config.keys import GivenValue

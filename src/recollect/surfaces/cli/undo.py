@@ -15,6 +15,7 @@ import click
 
 from recollect.config.settings import Models
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.store_options import (
     meant_session,
     opened,
@@ -23,7 +24,6 @@ from recollect.surfaces.cli.store_options import (
     session_store_options,
     stored_session,
 )
-from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from recollect.compaction.cut import UndoResult

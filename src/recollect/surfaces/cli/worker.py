@@ -25,11 +25,11 @@ import click
 from recollect import config, wiring
 from recollect.engine.background import runner_of
 from recollect.errors import SettingsError, StoreError
+from recollect.plain_text import plain_line
 from recollect.ports import Store
 from recollect.service.logs import JOBS, space_mark, write_line
 from recollect.service.telemetry import telling
 from recollect.surfaces.cli.facts.listing import FactCounts
-from recollect.surfaces.cli.text import plain_line
 from recollect.upkeep.jobs import RunResult, until
 from recollect.values.tenant import is_tenant_space
 from recollect.wiring.models import choose_embedders, choose_model

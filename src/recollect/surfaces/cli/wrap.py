@@ -22,9 +22,9 @@ from recollect.agent_folders import project_space
 from recollect.config import Settings, load_settings
 from recollect.config.places import user_settings_file
 from recollect.errors import RecollectError
+from recollect.plain_text import window_from
 from recollect.surfaces.chat.output import harmless, logging_to
 from recollect.surfaces.cli.tail import gateway_url
-from recollect.surfaces.cli.text import window_from
 
 if TYPE_CHECKING:
     from recollect.gateway.agents import WrappedAgent

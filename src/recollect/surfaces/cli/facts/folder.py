@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from recollect.durable import replace_file
 from recollect.errors import RecollectError
 from recollect.formats.memory_folder import (
     EXPORTED,
@@ -29,7 +30,8 @@ from recollect.formats.memory_folder import (
     day_of,
 )
 from recollect.plain_files import read_inside
-from recollect.session.files import private_folder, replace_file
+from recollect.plain_text import plain_line
+from recollect.session.files import private_folder
 from recollect.surfaces.cli.facts.listing import (
     TypeChoice,
     book_of,
@@ -49,7 +51,6 @@ from recollect.surfaces.cli.store_options import (
     store_options,
     with_store,
 )
-from recollect.surfaces.cli.text import plain_line
 from recollect.values.fact import EXTRACTED_TYPES
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.store_options import (
     Place,
     console,
@@ -24,7 +25,6 @@ from recollect.surfaces.cli.store_options import (
     when,
     with_store,
 )
-from recollect.surfaces.cli.text import plain_line
 from recollect.values.batch import EXTRACT_JOB, extract_key
 from recollect.values.fact import FactType, MadeBy, type_named
 from recollect.values.segment import SPEAKERS, Trust

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.facts.listing import (
     FactCounts,
     book_of,
@@ -38,7 +39,6 @@ from recollect.surfaces.cli.store_options import (
     store_options,
     stored_session,
 )
-from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from rich.console import Console

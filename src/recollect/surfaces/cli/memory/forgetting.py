@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.memory.looking import heading, heading_of
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -28,7 +29,6 @@ from recollect.surfaces.cli.store_options import (
     when,
     with_store,
 )
-from recollect.surfaces.cli.text import plain_line
 from recollect.values.segment import SegmentId
 from recollect.values.upkeep import ForgetOrder
 

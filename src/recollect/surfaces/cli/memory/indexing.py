@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.errors import EmbedderError, RecollectError
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -25,7 +26,6 @@ from recollect.surfaces.cli.store_options import (
     store_options,
     with_store,
 )
-from recollect.surfaces.cli.text import plain_line
 
 if TYPE_CHECKING:
     from recollect.engine.keeper import NoteResult

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.store_options import (
     Place,
     check_url,
@@ -25,7 +26,6 @@ from recollect.surfaces.cli.store_options import (
     when,
     with_store,
 )
-from recollect.surfaces.cli.text import plain_line
 from recollect.values.segment import SegmentId
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.errors import RecollectError
+from recollect.plain_text import plain_line
 from recollect.search.tokenize import tokenize
 from recollect.surfaces.cli.facts.listing import fact_as_json, fact_line, shown_id, statement
 from recollect.surfaces.cli.memory.looking import heading, segment_as_json
@@ -27,7 +28,6 @@ from recollect.surfaces.cli.store_options import (
     stored_session,
     with_store,
 )
-from recollect.surfaces.cli.text import plain_line
 from recollect.values.reason import Cause, Reason
 
 if TYPE_CHECKING:

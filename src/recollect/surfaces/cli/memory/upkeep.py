@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from recollect.plain_text import plain_line
 from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -25,7 +26,6 @@ from recollect.surfaces.cli.store_options import (
     when,
     with_store,
 )
-from recollect.surfaces.cli.text import plain_line
 from recollect.values.batch import EXTRACT_JOB, extract_key
 
 if TYPE_CHECKING:
