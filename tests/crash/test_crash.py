@@ -141,7 +141,7 @@ def test_a_server_that_hangs_costs_few_turns_and_recovers_by_itself(postgres: Si
     assert outcome.figures["spooled"] > 5
 
 
-def test_a_spool_torn_at_any_byte_is_recovered(sqlite: Site) -> None:
+def test_a_spool_torn_anywhere_is_recovered(sqlite: Site) -> None:
     outcome = tear_spool(sqlite.place(), sqlite.home(), step=at_size(ci=18, full=9))
     assert_clean(outcome)
     assert outcome.kills > at_size(ci=20, full=40)

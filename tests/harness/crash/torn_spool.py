@@ -27,7 +27,7 @@ from recollect.values.batch import Batch
 WRITER = "torn"
 DRAIN_SECONDS = 30.0
 TELL_EVERY = 100
-PAGE_PART = 23
+PAGE_PART = 17
 """A log has whole pages: no need to cut it at every byte."""
 
 
