@@ -21,7 +21,7 @@ ci:
 
 # 20,000 generated conversations a wire format instead of 300, 10,000 mutated requests to the gateway
 soak:
-    RECOLLECT_SOAK=1 pytest -q -n 2 --dist worksteal tests/property/test_every_request.py tests/integration/test_gateway_mutated.py
+    RECOLLECT_SOAK=1 pytest -q -n 2 --dist worksteal --timeout 0 tests/property/test_every_request.py tests/integration/test_gateway_mutated.py
 
 # Ten minutes of mixed traffic through a gateway: nothing leaks, nothing acknowledged is lost
 soak-gateway *ARGS:
