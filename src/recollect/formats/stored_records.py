@@ -20,7 +20,7 @@ import msgspec
 
 from recollect.errors import FormatError
 from recollect.formats.json_text import decode, encode
-from recollect.formats.turn_records import holds_no_text
+from recollect.formats.turn_records import texts_of_outcomes
 from recollect.values.batch import Batch
 from recollect.values.compaction import CompactionResult, Probe
 from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
@@ -452,8 +452,11 @@ class SoughtText:
         """Whether it is there."""
         if not held or not self._folded:
             return False
-        if isinstance(held, bytes) and holds_no_text(held):
-            return False
+        if isinstance(held, bytes):
+            try:
+                held = texts_of_outcomes(held) or held
+            except FormatError:
+                return True  # nothing says that it is not there
         text = held if isinstance(held, str) else held.decode("utf-8", "replace")
         for _ in range(_LEVELS):
             if self._folded in text.casefold():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -25,9 +25,18 @@ MaskReason: TypeAlias = Callable[[Reason], Reason]
 REPORT_VERSION: Final = 2
 """The first wrote reports as they are read, with a sentence per message."""
 _MARK: Final = b"\x00O1"
-"""No JSON begins so: who looks for texts in stored bytes passes over them (`holds_no_text`)."""
-_KINDS: Final[tuple[FateKind, ...]] = get_args(FateKind)
-_ROLES: Final[tuple[Role, ...]] = get_args(Role)
+"""No JSON begins so: what looks for texts in stored bytes reads `texts_of_outcomes`."""
+KIND_CODES: Final[dict[FateKind, int]] = {
+    "kept": 0,
+    "changed": 1,
+    "left out": 2,
+    "summarised": 3,
+    "inserted": 4,
+}
+ROLE_CODES: Final[dict[Role, int]] = {"system": 0, "user": 1, "assistant": 2, "tool": 3}
+"""As they are stored: a code is never given to another name."""
+_KINDS: Final = {code: kind for kind, code in KIND_CODES.items()}
+_ROLES: Final = {code: role for role, code in ROLE_CODES.items()}
 _KEY_BYTES: Final = 16
 _NUMBERS: Final = ("turn", "window_tokens", "limit_tokens", "tokens_before", "tokens_after",
                    "calibration_ratio")  # fmt: skip
@@ -50,9 +59,21 @@ class OutcomeChanges:
     changes it for all of them."""
 
 
-def holds_no_text(raw: bytes) -> bool:
-    """Whether stored bytes are packed outcomes, in which there is nothing to find or to mask."""
-    return raw.startswith(_MARK)
+def texts_of_outcomes(raw: bytes) -> bytes | None:
+    """The reasons of packed outcomes as JSON: all texts that they hold; None for other bytes.
+
+    FormatError for outcomes that cannot be read.
+    """
+    if not raw.startswith(_MARK):
+        return None
+    packed = _unpacked(raw)
+    return encode([packed.get("reasons"), packed.get("cut")])
+
+
+def with_texts_of_outcomes(raw: bytes, texts: bytes) -> bytes:
+    """Packed outcomes with these texts for those that `texts_of_outcomes` gave."""
+    reasons, cut = decode(texts)
+    return _packed({**_unpacked(raw), "reasons": reasons, "cut": cut})
 
 
 def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
@@ -65,19 +86,19 @@ def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
         "at": _runs(places),
         "kept": _runs(sorted(changes.kept)),
         "keys": _joined_keys([fate.key or EntryKey("") for fate in fates]),
-        "kinds": bytes([_KINDS.index(fate.fate) for fate in fates]),
-        "roles": bytes([_ROLES.index(fate.role) for fate in fates]),
+        "kinds": bytes([KIND_CODES[fate.fate] for fate in fates]),
+        "roles": bytes([ROLE_CODES[fate.role] for fate in fates]),
         "before": [fate.tokens_before for fate in fates],
         "after": [fate.tokens_after for fate in fates],
         "why": [table.number(fate.reasons) for fate in fates],
         "own": [
-            [place, _ROLES.index(fate.role), fate.tokens_after, table.number(fate.reasons)]
+            [place, ROLE_CODES[fate.role], fate.tokens_after, table.number(fate.reasons)]
             for place, fate in changes.own
         ],
         "reasons": table.rows,
         "cut": None if changes.cut is None else _written(mask(changes.cut)),
     }
-    return _MARK + zlib.compress(msgspec.msgpack.encode(packed))
+    return _packed(packed)
 
 
 def read_outcomes(raw: bytes) -> OutcomeChanges:
@@ -85,7 +106,7 @@ def read_outcomes(raw: bytes) -> OutcomeChanges:
     if not raw.startswith(_MARK):
         raise FormatError("not the outcomes of a turn: they may be a newer version's")
     try:
-        packed = msgspec.msgpack.decode(zlib.decompress(raw[len(_MARK) :]))
+        packed = _unpacked(raw)
         reasons = [tuple([_reason(one) for one in row]) for row in packed["reasons"]]
         places = list(_places(packed["at"]))
         columns = zip(
@@ -132,7 +153,19 @@ def read_outcomes(raw: bytes) -> OutcomeChanges:
             own=own,
             cut=None if packed.get("cut") is None else _reason(packed["cut"]),
         )
-    except (zlib.error, msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError) as error:
+        raise FormatError(f"not the outcomes of a turn: {type(error).__name__}") from error
+
+
+def _packed(record: Mapping[str, Any]) -> bytes:
+    return _MARK + zlib.compress(msgspec.msgpack.encode(record))
+
+
+def _unpacked(raw: bytes) -> dict[str, Any]:
+    """What `_packed` made; FormatError for what cannot be read."""
+    try:
+        return msgspec.msgpack.decode(zlib.decompress(raw[len(_MARK) :]), type=dict[str, Any])
+    except (zlib.error, msgspec.MsgspecError) as error:
         raise FormatError(f"not the outcomes of a turn: {type(error).__name__}") from error
 
 

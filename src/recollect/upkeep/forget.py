@@ -62,6 +62,10 @@ _LEFT: Final = (
     "perhaps: forget once more, or by session"
 )
 
+_TORN: Final = (
+    "{:,} torn records in which the pattern cannot be looked for: forget a text, which removes them"
+)
+
 Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
 """Removes what was derived from forgotten messages; says what and how many, by kind.
 
@@ -103,9 +107,10 @@ UNTIL_REWRITTEN: Final = (
 async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
     """Forget what the order's pattern matches in a store's bodies; nothing without a pattern."""
     counts: Counter[BodyKind] = Counter()
-    left = 0
+    left, torn = 0, 0
     for _ in range(_ROUNDS if order.pattern is not None else 0):
         matched = await _matched(store, order)
+        torn = matched.torn
         if not matched.records:
             left = 0
             break
@@ -122,15 +127,24 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
         jobs=counts["jobs"] + counts["job reasons"],
         session_states=counts["states"],
         compactions=counts["compactions"],
-        cannot=(_LEFT.format(left),) if left else (),
+        cannot=(
+            *([_LEFT.format(left)] if left else ()),
+            *([_TORN.format(torn)] if torn else ()),
+        ),
     )
 
 
 async def held_meant(store: Store, order: ForgetOrder) -> int:
-    """How many of a store's bodies hold the order's text, or what its pattern matches."""
+    """How many of a store's bodies hold the order's text, or what its pattern matches. A torn one
+    may hold a text, and goes with it."""
     if order.matching is None and order.pattern is None:
         return 0
-    return sum([bytes_meant(order, _readable(body)) async for body in every_body(store)])
+    return sum(
+        [
+            order.matching is not None if body.torn else bytes_meant(order, _readable(body))
+            async for body in every_body(store)
+        ]
+    )
 
 
 class _Matched:
@@ -138,6 +152,7 @@ class _Matched:
 
     def __init__(self) -> None:
         self.records = 0
+        self.torn = 0
         self.texts: set[str] = set()
         """What it matches there, and the texts in which it does."""
         self.elsewhere: set[str] = set()
@@ -147,6 +162,9 @@ class _Matched:
 async def _matched(store: Store, order: ForgetOrder) -> _Matched:
     matched = _Matched()
     async for body in every_body(store):
+        if body.torn:
+            matched.torn += 1
+            continue
         texts = set(_in_body(order, body))
         matched.records += bool(texts)
         matched.texts |= texts
@@ -154,7 +172,7 @@ async def _matched(store: Store, order: ForgetOrder) -> _Matched:
         return matched
     folded = {text: text.casefold() for text in matched.texts}
     async for body in every_body(store):
-        if any(True for _ in _in_body(order, body)):
+        if body.torn or any(True for _ in _in_body(order, body)):
             continue
         said = "\0".join(strings_in(_readable(body), keys=True)).casefold()
         matched.elsewhere.update(text for text in folded if folded[text] in said)
@@ -166,7 +184,11 @@ async def _rewritten(store: Store, order: ForgetOrder) -> Counter[BodyKind]:
     masks = Masks(patterns=(compiled(order.pattern or ""),))
     counts: Counter[BodyKind] = Counter()
     pieces: list[MessageId] = []
-    bodies = [body async for body in every_body(store) if any(True for _ in _in_body(order, body))]
+    bodies = [
+        body
+        async for body in every_body(store)
+        if not body.torn and any(True for _ in _in_body(order, body))
+    ]
     for stored_body in bodies:
         try:
             body = masked_body(stored_body.kind, stored_body.body, masks).value

@@ -14,13 +14,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
 from recollect.errors import FormatError, SettingsError
 from recollect.formats.json_text import decode
-from recollect.formats.turn_records import holds_no_text
+from recollect.formats.turn_records import texts_of_outcomes, with_texts_of_outcomes
 from recollect.rules.message_redaction import redact_json
 from recollect.rules.redaction import RedactedSpan, redact, told_apart
 from recollect.rules.secret_values import MASK, MASK_OPENING, is_password_value, is_token_value
@@ -111,9 +112,13 @@ class Masks:
 
     def json(self, raw: bytes, *, leave: frozenset[str] = frozenset()) -> MaskedBytes:
         """JSON with its secrets masked, by own patterns not under the keys to `leave`; other
-        bytes are taken for text."""
-        if holds_no_text(raw):
-            return MaskedBytes(body=raw)
+        bytes are taken for text. FormatError for a record that cannot be read."""
+        texts = texts_of_outcomes(raw)
+        if texts is not None:
+            done = self.json(texts, leave=leave)
+            if done.body == texts:
+                return MaskedBytes(body=raw)
+            return MaskedBytes(body=with_texts_of_outcomes(raw, done.body), kinds=done.kinds)
         body, _ = redact_json(raw, pii=self.pii)
         for _ in range(_MOST_PASSES if self._own_patterns else 0):
             masked = self._own_in_json(body, leave, _MOST_LEVELS)
@@ -237,8 +242,8 @@ def _bodies(value: Any) -> Iterator[Any]:
 
 def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) -> Iterator[str]:
     """Every text that JSON holds, that of inner JSON too; other bytes as one text."""
-    if holds_no_text(raw):
-        return
+    with suppress(FormatError):
+        raw = texts_of_outcomes(raw) or raw
     if not _is_json(raw):
         yield _read(raw)
         return

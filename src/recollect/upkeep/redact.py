@@ -52,7 +52,7 @@ from recollect.upkeep.matching import damaged_parts, every_body, every_segment
 from recollect.values.batch import EMBED_JOB, Batch, LedgerPiece, NewJob, SessionWrite
 from recollect.values.fact import Fact, rests_on
 from recollect.values.segment import NewSegment, Segment, SegmentId, StoredSegment
-from recollect.values.upkeep import BODY_KINDS, BodyKind, NewBody, RewriteOrder
+from recollect.values.upkeep import BODY_KINDS, BodyKind, NewBody, RewriteOrder, StoredBody
 
 __all__ = ["CANNOT", "PLACES", "Progress", "RedactionResult", "redact"]
 
@@ -142,6 +142,13 @@ def _imported(foreign: str, masks: Masks) -> tuple[str, MaskedBytes]:
     """The line that a fact was imported as: its place in the file with its tab, and the rest."""
     number, line = split_foreign(foreign)
     return number, masks.json(line.encode("utf-8", "surrogateescape"))
+
+
+def _readable(stored: StoredBody) -> bytes:
+    """The bytes of a body; FormatError for one that is torn."""
+    if stored.torn:
+        raise FormatError("a body is torn")
+    return stored.body
 
 
 def masked_body(kind: BodyKind, body: bytes, masks: Masks) -> Masked[bytes]:
@@ -476,7 +483,7 @@ class _RedactionWalk:
             for body in page:
                 self._name(SESSION_NAMES, body.session)
                 try:
-                    part = masked_body(kind, body.body, self._masks)
+                    part = masked_body(kind, _readable(body), self._masks)
                 except FormatError:
                     self._found.unread[PLACES[kind]] += 1
                     continue

@@ -153,6 +153,8 @@ class StoredBody:
     body: bytes = field(repr=False)
     session: str | None = None
     """The session it belongs to, where there is one."""
+    torn: bool = False
+    """Whether it cannot be read: `body` is then what the store holds of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

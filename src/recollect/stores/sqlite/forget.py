@@ -365,20 +365,22 @@ _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
 def stored_bodies(
     db: Database, kind: BodyKind, *, after: str | None = None, limit: int = 100
 ) -> tuple[StoredBody, ...]:
-    """The bodies of a kind beyond an id."""
+    """The bodies of a kind beyond an id; one that cannot be read is there as torn."""
     first: Any = (after or "") if kind == "pieces" else int(after or 0)
-    read = unpack_body if kind in _PACKED else bytes
-    return tuple(
-        readable(
-            [row for row in db.rows(_HELD[kind], (first, limit)) if isinstance(row[2], bytes)],
-            lambda row: StoredBody(
-                kind=kind,
-                id=str(row[0]),
-                body=read(row[2]),
-                session=None if row[1] is None else text_of(row[1]),
-            ),
-        )
-    )
+    return tuple([_stored_body(kind, row) for row in db.rows(_HELD[kind], (first, limit))])
+
+
+def _stored_body(kind: BodyKind, row: Row) -> StoredBody:
+    id_, name, stored = row
+    raw = stored if isinstance(stored, bytes) else str(stored).encode("utf-8", "surrogatepass")
+    body, torn = raw, not isinstance(stored, bytes)
+    session: str | None = None
+    try:
+        body = unpack_body(raw) if kind in _PACKED else raw
+        session = None if name is None else text_of(name)
+    except (ValueError, TypeError):
+        torn = True
+    return StoredBody(kind=kind, id=str(id_), body=body, session=session, torn=torn)
 
 
 def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
