@@ -145,11 +145,11 @@ def _provider(settings: Settings) -> Check:
     models = settings.models
     if models.provider is None and models.main is None:
         said = "no model is named: a full view is trimmed, not summarised, and there is no chat"
-        todo = "`recollect init` names one"
+        todo = "set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `recollect init`"
         if Path("recollect.toml").exists():  # which init keeps as it is
             todo = (
-                "name one in recollect.toml ([models] with provider and main, or base_url), then "
-                "run `recollect trust`"
+                "name one in recollect.toml ([models] with provider and main), then run "
+                "`recollect trust`"
             )
         return Check(name="provider", state="note", said=said, todo=todo)
     try:

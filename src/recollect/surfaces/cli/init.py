@@ -86,8 +86,8 @@ def found_choices() -> list[ModelChoice]:
 def settings_text(choice: ModelChoice | None) -> str:
     """What a new settings file says."""
     head = (
-        "# Settings of Recollect: docs/settings.md has all of them, `recollect doctor` shows what\n"
-        "# is in force. Keys are read from the environment and never stand here.\n\n"
+        "# Settings of Recollect. `recollect doctor` lists all of them and what is in force.\n"
+        "# API keys are read from the environment: never write one here.\n\n"
     )
     if choice is not None:
         return head + choice.as_toml()
