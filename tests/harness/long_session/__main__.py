@@ -3,8 +3,8 @@
 Each window runs in a process of its own, through `open_memory`, with real SQLite and the default
 settings, and its past is replaced by summaries that say nothing. A plain chat of 300 messages
 without an embedder comes first. Prints each figure with its bound, and ends with 1 if one of them
-is missed. `--json FILE` writes the figures and their series; `--before FILE` reads those of an
-earlier version, and `--svg FILE` draws both.
+is missed. `--json FILE` writes the figures and their series. `--draw FILE` only draws
+series that were measured before and after a change, into `--svg FILE`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ CHAT_WINDOW: Final = 16_000
 def main() -> int:
     """Run what was asked for; the exit code."""
     options = _options()
+    if options.draw:
+        series = json.loads(options.draw.read_text("utf-8"))
+        picture = growth_picture(series["before"], series["after"])
+        options.svg.write_text(picture, encoding="utf-8")
+        return 0
     if options.session:
         print(json.dumps(_session(options)))
         return 0
@@ -58,9 +63,6 @@ def main() -> int:
             print(f"{name}: {line}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    if options.svg:
-        before = json.loads(options.before.read_text("utf-8")) if options.before else {}
-        options.svg.write_text(growth_picture(before, results), encoding="utf-8")
     return int(failed)
 
 
@@ -79,8 +81,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=3_000)
     parser.add_argument("--window", type=int, action="append", help="tokens; 16000 and 64000")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--before", type=Path)
-    parser.add_argument("--svg", type=Path)
+    parser.add_argument("--draw", type=Path, help="series, as docs/long_sessions.json")
+    parser.add_argument("--svg", type=Path, default=Path("docs/images/long_sessions.svg"))
     parser.add_argument("--session", choices=("agent", "chat"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.window = options.window or [16_000, 64_000]
