@@ -32,6 +32,7 @@ from recollect.rules import redaction
 from recollect.rules.redaction import redact
 from recollect.rules.secret_contexts import SecretMatch
 from recollect.rules.tokens import Weigher
+from recollect.stores.sqlite.bodies import unpack_body
 from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel
 from recollect.values.model import Prompt
@@ -204,10 +205,9 @@ def test_what_was_taken_before_the_message_was_masked_is_found_and_masked(home: 
     asyncio.run(plant())
     assert run.invoke(main, ["redact", *store]).exit_code == 0
     database = apsw.Connection(str(home / "m.db"))
-    database.execute(
-        "update compaction set body = cast(replace(cast(body as text), '/usr/bin', ?) as blob)",
-        (secrets[0],),
-    )
+    for number, body in database.execute("select id, body from compaction").fetchall():
+        planted = unpack_body(body).replace(b"/usr/bin", secrets[0].encode())
+        database.execute("update compaction set body = ? where id = ?", (planted, number))
     database.close()
     assert {one for _, one in holding(home, secrets)} == {secrets[0]}
     found = run.invoke(main, ["redact", "--json", *store])
