@@ -40,16 +40,14 @@ COMMANDS: list[dict[str, Any]] = [
         for lines in ([0, 2], [3, 99], [9, 12], [4, 2], [-5, 1], [1, -3], [1, 0])
     ),
     {"command": "view", "path": "/memories/people/a.b.md"},
+    {"command": "create", "path": "/memories/blank.md", "file_text": "\n\nIn\n\n\n"},
     *(
-        {"command": "create", "path": "/memories/blank.md", "file_text": "\n\nIn\n\n\n"},
-        *(
-            {"command": "insert", "path": "/memories/blank.md", "insert_line": at,
-             "insert_text": text}
-            for at, text in ((0, "\n"), (4, "Mid\n\n"), (7, "\n\nEnd"), (10, "\n\n"))
-        ),
-        {"command": "view", "path": "/memories/blank.md"},
-        {"command": "delete", "path": "/memories/blank.md"},
+        {"command": "insert", "path": "/memories/blank.md", "insert_line": at,
+         "insert_text": text}
+        for at, text in ((0, "\n"), (4, "Mid\n\n"), (7, "\n\nEnd"), (10, "\n\n"))
     ),
+    {"command": "view", "path": "/memories/blank.md"},
+    {"command": "delete", "path": "/memories/blank.md"},
     {
         "command": "str_replace",
         "path": "/memories/harbour.md",

@@ -205,7 +205,8 @@ def test_what_was_taken_before_the_message_was_masked_is_found_and_masked(home: 
     asyncio.run(plant())
     assert run.invoke(main, ["redact", *store]).exit_code == 0
     database = apsw.Connection(str(home / "m.db"))
-    for number, body in database.execute("select id, body from compaction").fetchall():
+    rows: list[Any] = database.execute("select id, body from compaction").fetchall()
+    for number, body in rows:
         planted = unpack_body(body).replace(b"/usr/bin", secrets[0].encode())
         database.execute("update compaction set body = ? where id = ?", (planted, number))
     database.close()
