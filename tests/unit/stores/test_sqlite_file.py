@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import sqlite3
 import stat
@@ -170,19 +171,23 @@ def test_older_file_is_brought_up_to_date(
         asyncio.run(opened())
 
 
-def test_topics_of_an_older_file_are_gone_to_the_last_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, name = tmp_path / "space.db", b"quokka-of-the-north"
-    with monkeypatch.context() as older:
-        older.setattr(connection, "MIGRATIONS", MIGRATIONS[:2])
-        asyncio.run(_filled(path))
-    with closing(apsw.Connection(str(path))) as database:
-        database.execute("UPDATE segment SET entities = ?", (f'["{name.decode()}"]',))
-    assert name in path.read_bytes()
-    assert asyncio.run(_stats(path)).segments == 4
-    files = [other.read_bytes() for other in tmp_path.iterdir()]
-    assert not any(name in held for held in files)
+def test_a_file_that_version_2_wrote_opens_and_leaves_no_topic(tmp_path: Path) -> None:
+    """The file is one that code of that version made of the same batch."""
+    path, topic = tmp_path / "space.db", b"quokka-of-the-north"
+    path.write_bytes(gzip.decompress(Path(__file__).with_name("version_2.db.gz").read_bytes()))
+    assert topic in path.read_bytes()
+    batch = full_batch(1)
+
+    async def run() -> None:
+        async with await SQLiteStore.open(path, space="mine", create=False) as store:
+            stored = await store.segments([new.segment.id for new in batch.segments])
+            assert [one.segment for one in stored] == [new.segment for new in batch.segments]
+            assert await store.facts() == batch.facts
+            assert (await store.check()).problems == ()
+            assert (await store.write(full_batch(2))).stored
+
+    asyncio.run(run())
+    assert not any(topic in other.read_bytes() for other in tmp_path.iterdir())
 
 
 def test_failed_migration_leaves_the_version_before(
