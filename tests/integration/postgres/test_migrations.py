@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from tests.store_contract import examples
-from tests.store_contract.examples import START, segments, session_write
+from tests.store_contract.examples import START, full_batch, segments, session_write
 
 from recollect import open_memory
 from recollect.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreUnavailable
@@ -123,6 +126,31 @@ def test_a_database_of_version_1_becomes_this_one_in_two_phases(server: Postgres
     asyncio.run(run())
     with pytest.raises(psycopg.errors.UndefinedColumn):
         write_as_first_version(database, "too late")
+
+
+def test_a_database_that_version_7_wrote_is_migrated(server: PostgresServer) -> None:
+    """The dump is of a database that code of that version filled with the same batch."""
+    asyncio.run(server.migrated_database())  # the dump names its role, which belongs to a server
+    database, batch = server.new_database(), full_batch(1)
+    packed = Path(__file__).with_name("version_7.dump.gz").read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # the server's programs run as another user
+        dump = Path(folder) / "version_7.dump"
+        dump.write_bytes(gzip.decompress(packed))
+        server.restore(dump, database.name)
+
+    async def run() -> None:
+        assert "recollect db migrate" in await opening(database.app_url)
+        await migrate(database.admin_url, app_password=APP_PASSWORD)
+        store = await PostgresStore.open(database.app_url, space="mine")
+        stored = await store.segments([new.segment.id for new in batch.segments])
+        assert [one.segment for one in stored] == [new.segment for new in batch.segments]
+        assert await store.facts() == batch.facts
+        assert (await store.check()).problems == ()
+        assert (await store.write(full_batch(2))).stored
+        await store.close()
+
+    asyncio.run(run())
 
 
 def test_every_version_has_a_pre_and_files_are_in_order() -> None:
