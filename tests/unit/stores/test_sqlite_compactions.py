@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apsw
 from tests.store_contract.examples import (
+    SESSION,
     START,
     message_id,
     segments,
@@ -16,6 +17,7 @@ from tests.store_contract.examples import (
 
 from recollect.stores.sqlite import SQLiteStore
 from recollect.values.batch import Batch
+from recollect.values.compaction import CompactionRecord
 from recollect.values.message import MessageId
 from recollect.values.upkeep import ForgetOrder
 
@@ -51,3 +53,32 @@ def test_long_list_of_quotes_is_written_when_it_changes(tmp_path: Path) -> None:
     assert longer < 40_000
     rows = apsw.Connection(str(path)).execute("SELECT count(*) FROM quoted").fetchall()
     assert rows == [(0,)]
+
+
+def test_lists_that_compactions_have_in_common_are_stored_once(tmp_path: Path) -> None:
+    """100 compactions, each of which covers 50 messages more: 4 MB of ids if each had its own."""
+    path = tmp_path / "space.db"
+    ids = tuple(message_id(f"covered {number}") for number in range(5_000))
+    covered = [ids[: 50 * number] for number in range(1, 101)]
+
+    async def run() -> int:
+        async with await SQLiteStore.open(path, space="mine") as store:
+            for number, about in enumerate(covered, start=1):
+                record = CompactionRecord(
+                    session=SESSION, number=number, at=START, body=b"{}", about=about
+                )
+                await store.write(Batch(at=START, compactions=(record,)))
+            stored = await store.compactions(SESSION)
+            assert [record.about for record in stored] == covered
+            size = (await store.stats()).bytes_on_disk
+            assert (await store.check()).problems == ()
+            await store.forget(ForgetOrder(at=START + 1, message_ids=(ids[2_600],)))
+            stored = await store.compactions(SESSION)
+            assert [record.about for record in stored] == covered[:52]
+            await store.forget(ForgetOrder(at=START + 2, message_ids=(ids[0],)))
+            assert await store.compactions(SESSION) == ()
+            return size
+
+    assert asyncio.run(run()) < 1_500_000
+    rows = apsw.Connection(str(path)).execute("SELECT count(*) FROM id_chunk").fetchall()
+    assert rows == [(0,)], "chunks that no list names are removed"

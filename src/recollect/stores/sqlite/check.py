@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,12 @@ from recollect.errors import RecollectError
 from recollect.stores.scoring import NO_NUMBERS, word_numbers
 from recollect.stores.sqlite.connection import EncryptionKey, read_only, store_errors
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.ledger import SELECT_COMPACTION, rebuilt_turn, stored_compaction
+from recollect.stores.sqlite.ledger import (
+    SELECT_COMPACTION,
+    SharedIds,
+    rebuilt_turn,
+    stored_compaction,
+)
 from recollect.stores.sqlite.passages import INDEXES, IndexName
 from recollect.stores.sqlite.rows import (
     SELECT_FACT,
@@ -222,12 +228,13 @@ def _vectors(db: Database) -> Iterator[str]:
 
 
 def _records(db: Database) -> Iterator[str]:
+    ids = SharedIds(db)
     readers: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
         ("segment", SELECT_SEGMENT, stored_segment),
         ("fact", SELECT_FACT, stored_fact),
-        ("piece", "SELECT hash, about FROM piece", lambda row: unpack_ids(row[1])),
+        ("piece", "SELECT hash, about FROM piece", lambda row: ids.unpack(row[1])),
         ("job", "SELECT number, about FROM job", lambda row: unpack_ids(row[1])),
-        ("compaction", SELECT_COMPACTION, stored_compaction),
+        ("compaction", SELECT_COMPACTION, partial(stored_compaction, ids)),
         ("quoted", "SELECT ids FROM quoted", lambda row: unpack_ids(row[0])),
         ("session", "SELECT CAST(name AS BLOB) FROM session", lambda row: text_of(row[0])),
     )

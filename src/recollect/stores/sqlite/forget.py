@@ -23,6 +23,7 @@ from recollect.stores.sqlite.database import Database, Row, checkpoint
 from recollect.stores.sqlite.facts import forget_facts, forget_named_facts, leave_sessions, move_on
 from recollect.stores.sqlite.jobs import forget_jobs, forget_jobs_of_sessions, forget_text_in_jobs
 from recollect.stores.sqlite.ledger import (
+    SharedIds,
     forget_compactions,
     forget_pieces,
     forget_text_in_compactions,
@@ -242,6 +243,7 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgott
         pieces += len(gone)
         jobs += forget_text_in_jobs(db, text)
         states += forget_text_in_states(db, text)
+    SharedIds(db).drop_unused()
     return Forgotten(
         facts=tuple(map(FactId, sorted(facts))),
         pieces=pieces,

@@ -1,10 +1,10 @@
 """What was sent, turn by turn, and the compactions of sessions.
 
-Owns `piece`, `turn` and `compaction`. Pieces are stored once, turns name what they added. Always
-holds: a turn's rows are those of the turn recorded before it, up to `kept_rows`, and its own after
-them, and `expire` keeps that true for the turns that stay. A compaction that is there is never
-changed, stays when the ledger expires, and stands for no message that was forgotten, nor for one
-of its session whose place was; what was removed does not come back.
+Owns `piece`, `turn`, `compaction` and `id_chunk`. Pieces are stored once, turns name what they
+added. Always holds: a turn's rows are those of the turn recorded before it, up to `kept_rows`, and
+its own after them, and `expire` keeps that true for the turns that stay. A compaction that is
+there is never changed, stays when the ledger expires, and stands for no message that was
+forgotten, nor for one of its session whose place was; what was removed does not come back.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
+from hashlib import blake2b
 from typing import Any, Final
 
 from recollect.formats.stored_records import SoughtText
@@ -56,15 +58,82 @@ _HAND_ON: Final = "UPDATE turn SET kept_rows = ?, rows = ? WHERE session = ? AND
 _DROP_PIECES: Final = "DELETE FROM piece WHERE hash IN (SELECT value FROM json_each(?))"
 _PIECES_ABOUT: Final = "SELECT hash, about FROM piece WHERE about IS NOT NULL"
 
+_ADD_CHUNK: Final = "INSERT OR IGNORE INTO id_chunk (hash, ids) VALUES (?, ?)"
+_CHUNK: Final = "SELECT ids FROM id_chunk WHERE hash = ?"
+_LONG_LISTS: Final = """
+SELECT about FROM piece WHERE length(about) % 16 = 4 UNION ALL
+SELECT about FROM compaction WHERE length(about) % 16 = 4
+"""
+_CHUNK_BYTES: Final = 64 * 16
+"""The ids of 64 messages."""
+_HASH_BYTES: Final = 16
+_COUNT_BYTES: Final = 4
+"""Tells a list with chunks from one without, whose length is a multiple of 16."""
+
 _HASH_CHARS: Final = 32
 _NAMED: Final = ("system", "tools", "rest", "edits", "report")
 """What a head names besides rows."""
 
 
+class SharedIds:
+    """Packs and unpacks long lists of ids, chunks of which are stored once.
+
+    The list of a compaction repeats the list of the one before it. A packed list is the number of
+    its chunks in four bytes, their hashes, then the remaining ids; a short one is as `pack_ids`
+    packs it.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._read: dict[bytes, list[str]] = {}
+
+    def pack(self, ids: Sequence[str]) -> bytes | str | None:
+        """Store the chunks of a list, and return what its column holds."""
+        packed = pack_ids(ids)
+        if not isinstance(packed, bytes) or len(packed) < _CHUNK_BYTES:
+            return packed
+        end = len(packed) // _CHUNK_BYTES * _CHUNK_BYTES
+        chunks = [packed[at : at + _CHUNK_BYTES] for at in range(0, end, _CHUNK_BYTES)]
+        hashes = [blake2b(chunk, digest_size=_HASH_BYTES).digest() for chunk in chunks]
+        self._db.run_many(_ADD_CHUNK, list(zip(hashes, chunks, strict=True)))
+        return len(hashes).to_bytes(_COUNT_BYTES) + b"".join(hashes) + packed[end:]
+
+    def unpack(self, packed: bytes | str | None) -> list[str]:
+        """Return the ids of a column; ValueError if they cannot be read."""
+        ids: list[str] = []
+        hashes = _chunk_hashes(packed)
+        for hash_ in hashes:
+            if hash_ not in self._read:
+                self._read[hash_] = unpack_ids(self._db.value(_CHUNK, (hash_,)))
+            if not self._read[hash_]:
+                raise ValueError("a chunk of ids is missing")
+            ids += self._read[hash_]
+        if hashes and isinstance(packed, bytes):
+            packed = packed[_COUNT_BYTES + len(hashes) * _HASH_BYTES :] or None
+        return ids + unpack_ids(packed)
+
+    def drop_unused(self) -> None:
+        """Remove the chunks that no list names any more."""
+        stored = {hash_ for (hash_,) in self._db.rows("SELECT hash FROM id_chunk")}
+        if not stored:
+            return
+        for (packed,) in self._db.rows(_LONG_LISTS):
+            stored.difference_update(_chunk_hashes(packed))
+        self._db.run_many("DELETE FROM id_chunk WHERE hash = ?", [(hash_,) for hash_ in stored])
+
+
+def _chunk_hashes(packed: bytes | str | None) -> list[bytes]:
+    if not isinstance(packed, bytes) or len(packed) % _HASH_BYTES != _COUNT_BYTES:
+        return []
+    end = _COUNT_BYTES + int.from_bytes(packed[:_COUNT_BYTES]) * _HASH_BYTES
+    return [packed[at : at + _HASH_BYTES] for at in range(_COUNT_BYTES, end, _HASH_BYTES)]
+
+
 def add_pieces(db: Database, pieces: Sequence[LedgerPiece], tombstones: set[str]) -> None:
     """Keep pieces, but none that quote what was forgotten, or were forgotten themselves."""
+    ids = SharedIds(db)
     rows = [
-        (piece.hash, piece.kind, int(piece.exact), pack_ids(piece.about), pack_body(piece.body))
+        (piece.hash, piece.kind, int(piece.exact), ids.pack(piece.about), pack_body(piece.body))
         for piece in pieces
         if piece.hash not in tombstones and tombstones.isdisjoint(piece.about)
     ]
@@ -109,12 +178,13 @@ def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
 def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
     """These pieces; those that are not kept, or cannot be read, are missing."""
     rows = db.rows(_PIECES, (json_list(hashes),))
-    return {piece.hash: piece for piece in readable(rows, _piece)}
+    read = partial(_piece, SharedIds(db))
+    return {piece.hash: piece for piece in readable(rows, read)}
 
 
-def _piece(row: Row) -> LedgerPiece:
+def _piece(ids: SharedIds, row: Row) -> LedgerPiece:
     hash_, kind, exact, about, body = row
-    quoted = tuple(map(MessageId, unpack_ids(about)))
+    quoted = tuple(map(MessageId, ids.unpack(about)))
     return LedgerPiece(
         hash=PieceHash(hash_),
         kind=kind,
@@ -134,6 +204,7 @@ def expire(db: Database, *, before: float) -> int:
     if named:
         named -= _named_by_all(db)
         drop_pieces(db, named)
+        SharedIds(db).drop_unused()
     return removed
 
 
@@ -180,7 +251,7 @@ def forget_pieces(db: Database, forgotten: set[str]) -> int:
     """Drop the pieces that quote these messages."""
     if not forgotten:
         return 0
-    gone = set(quoting(db.rows(_PIECES_ABOUT), forgotten))
+    gone = set(quoting(db.rows(_PIECES_ABOUT), forgotten, SharedIds(db).unpack))
     drop_pieces(db, gone)
     return len(gone)
 
@@ -294,7 +365,7 @@ def add_compactions(
             continue
         if refused.isdisjoint(record.about):
             session = session_number(db, record.session)
-            packed = pack_ids(record.about)
+            packed = SharedIds(db).pack(record.about)
             body = pack_body(record.body)
             db.run(_ADD, (session, record.number, record.at, packed, body))
 
@@ -302,10 +373,10 @@ def add_compactions(
 def read_compactions(db: Database, session: str) -> tuple[CompactionRecord, ...]:
     """The compactions of a session by number."""
     rows = db.rows(_OF_SESSION, (known_session(db, session),))
-    return tuple(readable(rows, stored_compaction))
+    return tuple(readable(rows, partial(stored_compaction, SharedIds(db))))
 
 
-def stored_compaction(row: Row) -> CompactionRecord:
+def stored_compaction(ids: SharedIds, row: Row) -> CompactionRecord:
     """A row of `SELECT_COMPACTION`; ValueError or TypeError when it cannot be read."""
     _, name, number, at, about, body = row
     return CompactionRecord(
@@ -313,7 +384,7 @@ def stored_compaction(row: Row) -> CompactionRecord:
         number=int(number),
         at=float(at),
         body=unpack_body(bytes(body)),
-        about=tuple(map(MessageId, unpack_ids(about))),
+        about=tuple(map(MessageId, ids.unpack(about))),
     )
 
 
@@ -327,10 +398,11 @@ def forget_compactions(
     session goes as a `whole`; what went, None for one that could not be read."""
     if not (unsaid or places or whole):
         return []
+    ids = SharedIds(db)
     gone = [
         id_
         for id_, session, packed in db.rows(_ABOUT)
-        if session in whole or _stands_for(packed, unsaid, places.get(session, frozenset()))
+        if session in whole or _stands_for(ids, packed, unsaid, places.get(session, frozenset()))
     ]
     return [_dropped(db, id_) for id_ in gone]
 
@@ -344,16 +416,16 @@ def forget_text_in_compactions(db: Database, text: SoughtText) -> list[Compactio
 
 
 def _stands_for(
-    packed: bytes | str | None, unsaid: AbstractSet[str], places: AbstractSet[str]
+    ids: SharedIds, packed: bytes | str | None, unsaid: AbstractSet[str], places: AbstractSet[str]
 ) -> bool:
     try:
-        about = unpack_ids(packed)
+        about = ids.unpack(packed)
     except (ValueError, TypeError):
         return True  # it does not say for whom it stands
     return not (unsaid.isdisjoint(about) and places.isdisjoint(about))
 
 
 def _dropped(db: Database, id_: int) -> CompactionRecord | None:
-    compactions = readable(db.rows(_ONE, (id_,)), stored_compaction)
+    compactions = readable(db.rows(_ONE, (id_,)), partial(stored_compaction, SharedIds(db)))
     db.run(_DROP, (id_,))
     return compactions[0] if compactions else None

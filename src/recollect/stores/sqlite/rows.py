@@ -133,13 +133,19 @@ def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
     return found
 
 
-def quoting(rows: Iterable[Row], forgotten: AbstractSet[str]) -> list[Any]:
-    """The keys of those rows (a key, and packed ids) that quote one of these messages, or do not
-    say whom they quote."""
+def quoting(
+    rows: Iterable[Row],
+    forgotten: AbstractSet[str],
+    unpack: Callable[[bytes | str | None], list[str]] = unpack_ids,
+) -> list[Any]:
+    """Return the keys of rows (a key, and packed ids) that quote one of these messages.
+
+    A row whose ids cannot be read counts as quoting.
+    """
     found = []
     for key, packed in rows:
         try:
-            quotes = not forgotten.isdisjoint(unpack_ids(packed))
+            quotes = not forgotten.isdisjoint(unpack(packed))
         except (ValueError, TypeError):
             quotes = True
         if quotes:

@@ -213,5 +213,9 @@ _NO_TAGS: Final = (
     "ALTER TABLE segment DROP COLUMN entities",
 )
 """An export computes topics and entities; no query read them."""
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_TABLES, _PACKED_BODIES, _NO_TAGS)
+_SHARED_IDS: Final = (
+    "CREATE TABLE id_chunk (hash BLOB PRIMARY KEY, ids BLOB NOT NULL) WITHOUT ROWID",
+)
+"""Each compaction names all messages before it; the lists share what they have in common."""
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_TABLES, _PACKED_BODIES, _NO_TAGS, _SHARED_IDS)
 """What leads from version n to n + 1, in order; version 0 is an empty file."""
