@@ -19,8 +19,8 @@ from tests.acceptance.recollect_cli import PROGRAM, environment
 from tests.harness.model_server import Asked, ModelServer
 
 from recollect.errors import MissingExtra, RecollectError, SettingsError
+from recollect.inspect.sessions import sessions_of
 from recollect.session import SessionIndex, read_session_file, transcript_file
-from recollect.session.browse import sessions_of
 from recollect.surfaces.chat.opening import (
     ChatOrder,
     chosen_settings,

@@ -15,8 +15,8 @@ from tests.harness.model_server import Asked, ModelServer
 from tests.unit.agent.agent_harness import notes
 
 from recollect.config.settings import Redaction
+from recollect.inspect.sessions import sessions_of
 from recollect.session import open_transcript, transcript_file
-from recollect.session.browse import sessions_of
 from recollect.surfaces.chat.opening import ChatOrder, chosen_settings
 from recollect.surfaces.chat.plain import given, talk_json
 from recollect.surfaces.cli import main

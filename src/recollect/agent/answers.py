@@ -23,7 +23,7 @@ from recollect.values.message import Text, ToolCall, ToolResult
 if TYPE_CHECKING:
     from recollect.agent.conversation import Conversation
     from recollect.engine.engine import Engine
-    from recollect.session.browse import SessionLine
+    from recollect.inspect.sessions import SessionLine
     from recollect.values.compaction import CompactionResult
     from recollect.values.history import Entry
     from recollect.values.report import Fate, Report

@@ -68,13 +68,9 @@ from recollect.boundary import Failure, SystemClock, attempted
 from recollect.config.settings import Reset
 from recollect.engine.engine import Engine
 from recollect.errors import RecollectError, TranscriptError
+from recollect.inspect.sessions import SessionLine, listed_sessions, session_meant
 from recollect.ports import ChatModel, Clock
-from recollect.session.browse import (
-    SessionLine,
-    export_session,
-    listed_sessions,
-    session_meant,
-)
+from recollect.session.browse import export_session
 from recollect.session.files import outputs_folder
 from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.transcript import SessionTranscript

@@ -17,6 +17,7 @@ from recollect.engine.lookup import MemoryLookup
 from recollect.errors import FormatError, RecollectError
 from recollect.formats.json_text import decode, strings_of
 from recollect.formats.stored_records import RecordedCompaction, join_state, read_record
+from recollect.inspect.sessions import session_meant, stored_sessions
 from recollect.mcp.definitions import PAST_KINDS, StatusArguments, WhyArguments
 from recollect.tools import MemoryAnswer, MemoryTools
 from recollect.tools.answers import AnswerLines, framed, indented, message_line, plain
@@ -24,7 +25,6 @@ from recollect.tools.arguments import Arguments, BadArguments, read_arguments
 from recollect.tools.handler import ANSWER_TOKENS, LEAST_TOKENS
 from recollect.turn.inject import day_and_minute
 from recollect.values.history import newest_cut
-from recollect.values.recall import FILE_SESSIONS
 from recollect.values.report import AGENTS_OWN_WINDOW_TOKENS
 
 if TYPE_CHECKING:
@@ -271,27 +271,12 @@ class PastRequests:
                 raise RecollectError("only this session's own requests can be asked for here.")
             return self._only
         named = wanted or self._own
-        sessions = await self._engine._look_up(lambda store: store.sessions())
-        there = [one for one in sessions if not one.session.startswith(FILE_SESSIONS)]
+        lines = await self._engine._look_up(stored_sessions)
         if named:
-            names = [one.session for one in there]
-            found = [name for name in names if name == named]
-            found = found or [name for name in names if name.startswith(named)]
-            found = found or [name for name in names if name.endswith(named)]
-            if not found:
-                raise RecollectError(
-                    "there is no such session in this memory; resources/list shows those that "
-                    "there are."
-                )
-            if len(found) > 1:
-                told = ", ".join(plain(name) for name in found[-_MOST_MATCHES:])
-                raise RecollectError(
-                    f"{len(found)} sessions are called so in part; give more of the name: {told}."
-                )
-            return found[0]
-        if not there:
+            return session_meant(lines, named, listing="resources/list").session_id
+        if not lines:
             raise RecollectError("no session is in this memory yet.")
-        return max(there, key=lambda one: one.last_said_at or 0.0).session
+        return lines[0].session_id
 
     async def _request(self, session: str, number: int) -> _Request:
         async def read(store: Store) -> _Request | NotRebuilt:

@@ -1,132 +1,25 @@
-"""Looking through a space's sessions without opening one: which there are, which one is meant, and
-one of them as a text for people.
+"""A session as a file of its own: the transcript itself, or Markdown.
 
 Reads files that others may be writing; nothing is locked or changed. What a transcript masks stays
-masked. A session is named by its key, its id, a beginning of that, or the name it was given.
+masked.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from recollect.config.places import sessions_folder
 from recollect.durable import replace_file
 from recollect.errors import TranscriptError
 from recollect.formats.blocks import texts_of
 from recollect.formats.pi_session import PiEntry, PiSession, path_to
-from recollect.session.files import OWNER_ONLY, transcript_file, write_new_file
-from recollect.session.index import SessionIndex
+from recollect.session.files import OWNER_ONLY, write_new_file
 from recollect.session.transcript import read_session_file
 from recollect.session.undo import is_undo
-
-# Which there are, and which one is meant
-
-
-_INFO: Final = b'"session_info"'
-_SAID: Final = tuple(
-    b'"message":{"role":"%b"' % role for role in (b"user", b"assistant", b"toolResult")
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLine:
-    """A session of a space, as it is listed."""
-
-    session_id: str
-    key: str
-    """Its key in the index, the first of several; empty where it is no key's newest session."""
-    name: str = field(repr=False)
-    messages: int
-    """What was said by user and model, and results of tools, on all of its branches."""
-    changed: float
-    current: bool = False
-    """The one under way; for a shell, the one that goes on where none is named."""
-    keys: tuple[str, ...] = ()
-    """All keys that go on with it: two do where one resumed the other's session."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, under these names."""
-        return asdict(self)
-
-
-def sessions_of(space: str) -> list[SessionLine]:
-    """The sessions of a space, the one that changed last first. Waits for the disk."""
-    index = SessionIndex.of_space(space)
-    main = index.get("main")
-    return listed_sessions(sessions_folder(space), "" if main is None else main.session_id, index)
-
-
-def listed_sessions(folder: Path, current: str, index: SessionIndex | None) -> list[SessionLine]:
-    """The transcripts of a folder, the one that changed last first. Waits for the disk."""
-    rows = {} if index is None else index.sessions()
-    keys: dict[str, list[str]] = {}
-    for key, record in rows.items():
-        keys.setdefault(record.session_id, []).append(key)
-    found: list[SessionLine] = []
-    for path in folder.glob("*.jsonl"):
-        try:
-            (name, messages), changed = _told(path), path.stat().st_mtime
-        except OSError:
-            continue
-        id_ = path.stem
-        own = sorted(keys.get(id_, ()), key=lambda key: key != "main")
-        found.append(
-            SessionLine(
-                session_id=id_,
-                key=own[0] if own else "",
-                keys=tuple(own),
-                name=name,
-                messages=messages,
-                changed=changed,
-                current=id_ == current,
-            )
-        )
-    return sorted(found, key=lambda line: line.changed, reverse=True)
-
-
-def _told(path: Path) -> tuple[str, int]:
-    """What a session was called last, and how much was said; only names are read as JSON."""
-    name, said = "", 0
-    with path.open("rb") as file:
-        for line in file:
-            said += any(mark in line[:400] for mark in _SAID)
-            if _INFO in line:
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(entry, dict) and entry.get("type") == "session_info":
-                    name = str(entry.get("name") or "")
-    return name, said
-
-
-def session_meant(lines: Sequence[SessionLine], wanted: str) -> SessionLine:
-    """The session of this key, id, beginning of an id, or name; TranscriptError where it is not
-    clear which."""
-    found = sessions_called(lines, wanted)
-    if len(found) != 1:
-        which = "several sessions are" if found else "no session is"
-        raise TranscriptError(
-            f"{which} called {wanted[:80]!r} here; `recollect sessions` (in a chat /sessions) "
-            "lists them"
-        )
-    return found[0]
-
-
-def sessions_called(lines: Sequence[SessionLine], wanted: str) -> list[SessionLine]:
-    """Those of this key; else of this id or name; else whose id begins so."""
-    ways = (
-        [line for line in lines if wanted in line.keys],
-        [line for line in lines if wanted in (line.session_id, line.name)],
-        [line for line in lines if line.session_id.startswith(wanted)],
-    )
-    return next((way for way in ways if way), []) if wanted else []
-
 
 # A session as a file of its own
 
@@ -173,11 +66,6 @@ def export_session(transcript: Path, file: Path, *, replace: bool = False) -> Se
         raise TranscriptError(f"{file} could not be written: {why}") from error
     id_ = transcript.stem if session.header is None else session.header.id
     return SessionExport(session_id=id_, file=str(file), format=kind, bytes_written=len(content))
-
-
-def exported_transcript(space: str, wanted: str) -> Path:
-    """The transcript of the session that is meant."""
-    return transcript_file(space, session_meant(sessions_of(space), wanted).session_id)
 
 
 def session_markdown(session: PiSession) -> str:

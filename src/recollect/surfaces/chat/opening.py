@@ -153,7 +153,7 @@ def _import_agent() -> None:
 
 def _resumed(order: ChatOrder) -> str | None:
     """The id of the session that is to go on; None: the key's own."""
-    from recollect.session.browse import session_meant, sessions_of
+    from recollect.inspect.sessions import session_meant, sessions_of
 
     if order.resume is None:
         return None

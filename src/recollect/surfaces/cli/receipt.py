@@ -20,6 +20,7 @@ from rich.text import Text
 from recollect.compaction.receipt import compare
 from recollect.compaction.receipt_page import ReceiptPage, as_object, page_of, standing_number
 from recollect.errors import FormatError, RecollectError
+from recollect.inspect.sessions import stored_session
 from recollect.plain_text import plain_line
 from recollect.surfaces.cli.draw_paint import (
     ACCENT,
@@ -39,7 +40,6 @@ from recollect.surfaces.cli.store_options import (
     meant_session,
     print_json,
     session_store_options,
-    stored_session,
     when,
     with_store,
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.errors import RecollectError
+from recollect.inspect.sessions import stored_session
 from recollect.plain_text import plain_line
 from recollect.surfaces.cli.explained import shown_text
 from recollect.surfaces.cli.store_options import (
@@ -23,7 +24,6 @@ from recollect.surfaces.cli.store_options import (
     meant_session,
     print_json,
     session_store_options,
-    stored_session,
     when,
     with_store,
 )

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from recollect.agent.conversation import Conversation
     from recollect.agent.events import Told
     from recollect.agent.loop import Agent
+    from recollect.inspect.sessions import SessionLine
     from recollect.ports import Store
-    from recollect.session.browse import SessionLine
     from recollect.values.compaction import CompactionResult
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ def sessions(*, workspace: Path, space: str | None, as_json: bool) -> None:
 
     Sessions of other agents (hooks, gateway) are listed by `recollect memory sessions`.
     """
-    from recollect.session.browse import sessions_of
+    from recollect.inspect.sessions import sessions_of
 
     found = sessions_of(space or str(workspace.resolve()))
     if as_json:
@@ -184,7 +184,7 @@ def _written(
 
 def _meant(folder: Path, space: str | None, wanted: str) -> tuple[str, SessionLine]:
     """The space, and the session in it that is meant."""
-    from recollect.session.browse import session_meant, sessions_called, sessions_of
+    from recollect.inspect.sessions import session_meant, sessions_called, sessions_of
 
     place = space or str(folder)
     lines = sessions_of(place)

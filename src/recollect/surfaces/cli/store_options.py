@@ -61,9 +61,6 @@ class Place:
         return space_secret(self.space, deployment_secret())
 
 
-_LEAST_BEGINNING = 4
-"""Of a session's name: fewer characters are no beginning that somebody means."""
-_MOST_TOLD = 5
 _SPACE_LINE = "recollect.space_line"
 """Where a command keeps the line about its space: a call that is refused prints only why."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -176,7 +173,7 @@ def meant_session(
     """The id and the space of the session that is meant: by its key, its name, its id or a
     beginning of that where the folder or the space has it as a transcript; else as it is named,
     in the space that is named or that the folder means."""
-    from recollect.session.browse import session_meant, sessions_called, sessions_of
+    from recollect.inspect.sessions import session_meant, sessions_called, sessions_of
 
     folder = workspace.resolve()
     place = space or str(folder)
@@ -184,28 +181,6 @@ def meant_session(
     if sessions_called(lines, wanted):
         return session_meant(lines, wanted).session_id, place
     return wanted, space or told_space(folder, url)
-
-
-async def stored_session(store: Store, wanted: str) -> str:
-    """The session of this store that is meant: by its name, or by a beginning of that which no
-    other has; also of the agent's own part, where the agent's name stands before it. As it is
-    named where none begins so; RecollectError where several do."""
-    if len(wanted) < _LEAST_BEGINNING or await store.session(wanted) is not None:
-        return wanted
-    names = [one.session for one in await store.sessions()]
-    found = [name for name in names if wanted in (name, name.partition(":")[2])]
-    found = found or [
-        name
-        for name in names
-        if name.startswith(wanted) or name.partition(":")[2].startswith(wanted)
-    ]
-    if len(found) > 1:
-        told = ", ".join(plain_line(name) for name in found[:_MOST_TOLD])
-        more = f" and {len(found) - _MOST_TOLD:,} more" if len(found) > _MOST_TOLD else ""
-        raise RecollectError(
-            f"several sessions begin with {plain_line(wanted)!r}: {told}{more}; give more of it"
-        )
-    return found[0] if found else wanted
 
 
 def session_store_options(command: Command) -> Command:

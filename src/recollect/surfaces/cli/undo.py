@@ -15,6 +15,7 @@ import click
 
 from recollect.config.settings import Models
 from recollect.errors import RecollectError
+from recollect.inspect.sessions import stored_session
 from recollect.plain_text import plain_line
 from recollect.surfaces.cli.store_options import (
     meant_session,
@@ -22,7 +23,6 @@ from recollect.surfaces.cli.store_options import (
     place_of,
     print_json,
     session_store_options,
-    stored_session,
 )
 
 if TYPE_CHECKING:

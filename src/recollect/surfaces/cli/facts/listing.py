@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from recollect.errors import RecollectError
+from recollect.inspect.sessions import stored_session
 from recollect.plain_text import plain_line
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -21,7 +22,6 @@ from recollect.surfaces.cli.store_options import (
     moment_from,
     print_json,
     store_options,
-    stored_session,
     when,
     with_store,
 )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.errors import RecollectError
+from recollect.inspect.sessions import stored_session
 from recollect.plain_text import plain_line
 from recollect.surfaces.cli.facts.listing import (
     FactCounts,
@@ -37,7 +38,6 @@ from recollect.surfaces.cli.store_options import (
     instant,
     print_json,
     store_options,
-    stored_session,
 )
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recollect.errors import RecollectError
+from recollect.inspect.sessions import stored_session
 from recollect.plain_text import plain_line
 from recollect.surfaces.cli.memory.looking import heading, heading_of
 from recollect.surfaces.cli.store_options import (
@@ -25,7 +26,6 @@ from recollect.surfaces.cli.store_options import (
     moment_from,
     print_json,
     store_options,
-    stored_session,
     when,
     with_store,
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from recollect.errors import RecollectError
+from recollect.inspect.sessions import stored_session
 from recollect.plain_text import plain_line
 from recollect.surfaces.cli.store_options import (
     Place,
@@ -22,7 +23,6 @@ from recollect.surfaces.cli.store_options import (
     print_json,
     store_option,
     store_options,
-    stored_session,
     when,
     with_store,
 )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.errors import RecollectError
+from recollect.inspect.sessions import stored_session
 from recollect.plain_text import plain_line
 from recollect.search.tokenize import tokenize
 from recollect.surfaces.cli.facts.listing import fact_as_json, fact_line, shown_id, statement
@@ -25,7 +26,6 @@ from recollect.surfaces.cli.store_options import (
     console,
     print_json,
     store_options,
-    stored_session,
     with_store,
 )
 from recollect.values.reason import Cause, Reason
