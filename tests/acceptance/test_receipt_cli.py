@@ -16,10 +16,9 @@ from tests.acceptance.recollect_cli import Recollect
 
 from recollect import open_memory
 from recollect.compaction.ask import REQUIRED_HEADINGS
-from recollect.compaction.receipt_page import page_of
+from recollect.inspect.drawn import Sheet, draw_receipt
+from recollect.inspect.receipts import Receipts, read_receipts
 from recollect.surfaces.cli import main
-from recollect.surfaces.cli.draw_paint import Sheet
-from recollect.surfaces.cli.receipt import draw_receipt
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.wiring import open_store
 
@@ -164,13 +163,13 @@ def test_a_memory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 100, 160])
 def test_the_page_keeps_to_its_width(recollect: Recollect, width: int) -> None:
-    async def records() -> Any:
+    async def receipts() -> Receipts:
         store = await open_store(recollect.url, space="default")
-        found = await store.compactions("work")
+        found = await read_receipts(store, "work")
         await store.close()
         return found
 
-    page = page_of("work", asyncio.run(records()), None)
+    page = asyncio.run(receipts()).page()
     out = Console(width=width, highlight=False, markup=False, no_color=True, record=True)
     with out.capture() as captured:
         for line in draw_receipt(page, Sheet.of(out)):

@@ -1,35 +1,27 @@
-"""What commands that look at a session answer: `/why`, `/receipt`, `/replay`, `/sessions`, `/help`.
+"""What commands of the chat answer about its own session: `/help`, `/why`, `/receipt`, `/replay`,
+`/name` and `/branch`.
 
-Text of what the engine, the store and the folder of transcripts know; nothing is changed. Words of
-a conversation are printed on one line each, cut where they are long and without signs that a
-terminal acts upon. The same nouns and verbs as on the command line, which has more room for them.
+Values and their text are `recollect.inspect`'s; only `/name` and `/branch` change anything.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from recollect.agent.commands import COMMANDS, TERMINAL_COMMANDS, one_line
-from recollect.errors import FormatError, TranscriptError
+from recollect.errors import RecollectError, TranscriptError
 from recollect.formats.blocks import texts_of
-from recollect.formats.json_text import decode
-from recollect.values.history import newest_cut
-from recollect.values.message import Text, ToolCall, ToolResult
+from recollect.inspect.text import MOST_LISTED, sent_text, sessions_text, turn_text, turns_text
+from recollect.inspect.turns import messages_meant, read_turn, turn_of
 
 if TYPE_CHECKING:
     from recollect.agent.conversation import Conversation
     from recollect.engine.engine import Engine
     from recollect.inspect.sessions import SessionLine
-    from recollect.values.compaction import CompactionResult
-    from recollect.values.history import Entry
-    from recollect.values.report import Fate, Report
+    from recollect.values.report import Report
 
-MOST_LISTED: Final = 20
-_MOST_MATCHES: Final = 5
 MOST_POINTS: Final = 30
 
 
@@ -40,199 +32,57 @@ def help_text() -> str:
     return "\n".join(f"{usage:{width}}  {does}" for usage, does in lines)
 
 
-# /why
+def why_text(report: Report, wanted: str, *, which: str) -> str:
+    """What became of the messages of a request: of all, of one by its number, or by words."""
+    turn = turn_of(report)
+    if wanted:
+        return turn_text(turn, messages_meant(report, wanted))
+    return f"The {which} request.\n{report.summary()}\n{turn_text(turn)}"
 
 
-def why_message_text(report: Report, wanted: str, *, which: str) -> str:
-    """What became of a message of a request, and why; without one named, of the whole request.
+async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
+    """What a compaction kept and lost: the newest, or the one with this number."""
+    from recollect.inspect.drawn import Sheet, as_text, draw_receipt
+    from recollect.inspect.receipts import read_receipts
 
-    A message is named by its number in the request, from 1, or by words that stand in it.
-    """
-    fates = report.fates()
-    if not wanted:
-        left = [fate for fate in fates if fate.fate not in ("kept", "summarised")][::-1]
-        new = {edit.anchor for edit in report.new_edits}
-        left.sort(key=lambda fate: fate.key not in new)  # what befell it in this turn comes first
-        lines = [f"The {which} request.", report.summary()]
-        cut, behind = newest_cut(report.edits), sum(fate.fate == "summarised" for fate in fates)
-        if cut is not None and behind:
-            were = "1 message is" if behind == 1 else f"{behind:,} messages are"
-            lines.append(f"{were} summarised since compaction {cut.number}.")
-        lines.extend(_fate_line(fate, report) for fate in left[:MOST_LISTED])
-        if len(left) > MOST_LISTED:
-            lines.append(
-                f"… and {len(left) - MOST_LISTED} more; name one by its number or its words"
-            )
-        return "\n".join(lines)
-    entries = report.entries
-    if wanted.isdigit():
-        place = int(wanted) - 1
-        found = [fate for fate in fates if fate.place == place]
-        if not found:
-            return f"There is no message {wanted}; the request came with {len(entries)}."
-    else:
-        asked = wanted.casefold()
-        found = [
-            fate
-            for fate in fates
-            if fate.place is not None and asked in words_of(entries[fate.place]).casefold()
-        ]
-        if not found:
-            return "No message of the request holds these words."
-    lines = [_fate_line(fate, report) for fate in found[:_MOST_MATCHES]]
-    if len(found) > _MOST_MATCHES:
-        lines.append(f"… and {len(found) - _MOST_MATCHES} more hold these words.")
-    return "\n".join(lines)
-
-
-def _fate_line(fate: Fate, report: Report) -> str:
-    """One message: its number, who said it, what it says, what became of it and why."""
-    sizes = f"{fate.tokens_before:,} → {fate.tokens_after:,} tokens"
-    if fate.place is None:
-        return f"   + {fate.fate}, {fate.tokens_after:,} tokens: {fate.said}"
-    said = one_line(words_of(report.entries[fate.place]))[:60]
-    return f"{fate.place + 1:>4} {fate.role} »{said}«: {fate.fate}, {sizes}: {fate.said}"
-
-
-def words_of(entry: Entry) -> str:
-    """What a message says, calls and results included."""
-    said: list[str] = []
-    for part in entry.parts:
-        if isinstance(part, Text | ToolResult):
-            said.append(part.text)
-        elif isinstance(part, ToolCall):
-            said.append(f"{part.name} {part.arguments}")
-    return "\n".join(said)
-
-
-# /receipt and /replay
-
-
-async def receipt_text(engine: Engine, session: str, wanted: str, *, elsewhere: str) -> str:
-    """What a compaction did to what was known: the newest, or the one of this number."""
-    from recollect.formats.stored_records import read_record
-
-    if wanted and not wanted.isdigit():
-        return "A compaction is named by its number: /receipt 2"
     await engine.settle()
-    records = await engine._look_up(lambda store: store.compactions(session))
-    if not records:
+    found = await engine._look_up(lambda store: read_receipts(store, session))
+    if not found.records:
         return "No compaction of this session is kept."
-    numbers = [record.number for record in records]
-    number = int(wanted) if wanted else numbers[-1]
-    if number not in numbers:
-        kept = ", ".join(map(str, numbers))
-        return f"There is no compaction {number}; there are {kept}."
-    try:
-        result = read_record(records[numbers.index(number)].body).result
-    except FormatError as error:
-        return f"Compaction {number} cannot be read: {error}."
-    return "\n".join(
-        [*_receipt_lines(result, of=numbers[-1]), f"Whole, drawn: {elsewhere} --number {number}"]
-    )
-
-
-def _receipt_lines(result: CompactionResult, *, of: int) -> list[str]:
-    sizes = f"{result.tokens_before:,} → {result.tokens_after:,} tokens"
-    sizes += f", {result.seconds:.1f} s"
-    lines = [f"Compaction {result.number} of {of}, {result.trigger}: {result.reason}; {sizes}"]
-    receipt = result.receipt
-    if receipt is None:
-        return [*lines, "No receipt was made for it."]
-    lines.append(str(receipt))
-    free = [one for one in receipt.findings if not one.pinned]
-    for title, found in (
-        ("lost", [one for one in free if one.standing == "lost"]),
-        ("not in the summary, recallable", [one for one in free if one.standing == "recallable"]),
-        ("pinned", [one for one in receipt.findings if one.pinned]),
-    ):
-        lines.extend(f"  {title}: {one_line(one.probe.text)}" for one in found[:MOST_LISTED])
-        if len(found) > MOST_LISTED:
-            lines.append(f"  … and {len(found) - MOST_LISTED} more {title}")
-    return lines
+    page = found.page(_number(wanted, "/receipt") or None)
+    return as_text(draw_receipt(page, Sheet(width=100)))
 
 
 async def replay_text(engine: Engine, session: str, wanted: str, *, elsewhere: str) -> str:
     """What was sent at a turn, message by message; without one, which turns are kept."""
-    from recollect.engine.ledger import NotRebuilt, kept_turns, rebuild_request
+    from recollect.engine.ledger import NotRebuilt, kept_turns
 
-    if wanted and not wanted.isdigit():
-        return "A turn is named by its number: /replay 3; /replay lists those that are kept."
+    number = _number(wanted, "/replay")
     await engine.settle()
-    if not wanted:
-        turns = await engine._look_up(lambda store: kept_turns(store, session))
-        if not turns:
-            return "No turn of this session is in the ledger."
-        lines = [f"{turn.turn:>5}  {when(turn.at)}  {one_line(turn.said)}" for turn in turns]
+    if not number:
+        lines = turns_text(await engine._look_up(lambda store: kept_turns(store, session)))
         left = len(lines) - MOST_LISTED
         older = [f"… {left} older ones: {elsewhere} --list"] if left > 0 else []
-        return "\n".join([*older, *lines[-MOST_LISTED:]])
-    found = await engine._look_up(lambda store: rebuild_request(store, session, int(wanted)))
+        return "\n".join([*older, *lines[-MOST_LISTED:]]) or "No turn is in the ledger."
+    found = await engine._look_up(lambda store: read_turn(store, session, number))
     if isinstance(found, NotRebuilt):
-        return f"That turn cannot be shown: {found.reason}."
-    state = "as it was sent" if found.exact else "not exact: parts are masked or no longer kept"
-    record = found.record
-    asked = f"{record.format}, {record.model or 'no model'}, {len(found.body):,} bytes"
-    lines = [f"Turn {record.number}, {when(record.at)}, {asked}, {state}"]
-    lines.extend(_sent_lines(decode(found.body)))
-    return "\n".join([*lines, f"Byte for byte: {elsewhere} --turn {wanted}"])
+        raise RecollectError(f"that turn cannot be shown: {found.reason}")
+    return f"{sent_text(found)}\nByte for byte: {elsewhere} --turn {number}"
 
 
-def _sent_lines(body: Any) -> list[str]:
-    """A line for each message of a request."""
-    if not isinstance(body, dict):
-        return []
-    lines = [
-        f"     {name}: {len(json.dumps(body[name])):,} characters"
-        for name in ("system", "instructions", "tools")
-        if body.get(name)
-    ]
-    messages = body.get("messages") or body.get("input") or []
-    for at, message in enumerate(messages if isinstance(messages, list) else [], 1):
-        fields = message if isinstance(message, dict) else {}
-        who = str(fields.get("role") or fields.get("type") or "?")
-        lines.append(f"{at:>4} {who}: {one_line(' '.join(_strings(fields)))}")
-    return lines
+def _number(wanted: str, command: str) -> int:
+    """The number behind a command, 0 for none."""
+    if wanted and not wanted.isdigit():
+        raise RecollectError(f"it is named by its number: {command} 2")
+    return int(wanted or 0)
 
 
-_SHOWN_KEYS: Final = (
-    *("text", "content", "tool_calls", "function", "name"),
-    *("input", "arguments", "output", "thinking"),
-)
-
-
-def _strings(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list):
-        return [text for item in value for text in _strings(item)]
-    if not isinstance(value, dict):
-        return []
-    return [
-        text
-        for key in _SHOWN_KEYS
-        for text in (
-            [json.dumps(value[key])]
-            if key == "input" and key in value
-            else _strings(value.get(key))
-        )
-    ]
-
-
-# /sessions
-
-
-def sessions_text(lines: Sequence[SessionLine]) -> str:
+def listed_text(lines: Sequence[SessionLine]) -> str:
     """What `/sessions` answers."""
-    shown = []
-    for line in lines[:MOST_LISTED]:
-        mark = "*" if line.current else " "
-        named = f"  {one_line(line.name)}" if line.name else ""
-        key = f"  ({one_line(line.key)})" if line.key else ""
-        shown.append(f"{mark} {line.session_id}  {when(line.changed)}{named}{key}")
+    shown = sessions_text(lines[:MOST_LISTED])
     if len(lines) > MOST_LISTED:
         shown.append(f"… and {len(lines) - MOST_LISTED} older ones")
-    return "\n".join([*shown, "/resume ID goes on with one; a beginning of its id will do."])
+    return "\n".join([*shown, "/resume ID continues one; an id prefix will do."])
 
 
 # /name and /branch
@@ -303,8 +153,3 @@ def branched_text(point: BranchPoint) -> str:
         f"The conversation goes on before message {point.number}; what came after it is kept in "
         "the transcript and in memory, and is no part of the requests."
     )
-
-
-def when(seconds: float) -> str:
-    """A time, for people."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")

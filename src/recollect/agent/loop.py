@@ -28,11 +28,11 @@ from recollect.agent.answers import (
     branch_session,
     branched_text,
     help_text,
+    listed_text,
     name_session,
     receipt_text,
     replay_text,
-    sessions_text,
-    why_message_text,
+    why_text,
 )
 from recollect.agent.commands import (
     Command,
@@ -616,16 +616,14 @@ class Agent:
         if name == "sessions":
             lines = await asyncio.to_thread(self._sessions)
             data = {"sessions": [line.to_dict() for line in lines]}
-            return Told(text=sessions_text(lines), data=data)
+            return Told(text=listed_text(lines), data=data)
         answers: dict[CommandName, Callable[[], Awaitable[str]]] = {
             "undo": self._undo,
             "new": self._begin_anew,
             "reset": self._begin_anew,
             "memory": lambda: answer_memory(argument, scope),
             "facts": lambda: answer_facts(argument, scope),
-            "receipt": lambda: receipt_text(
-                self._engine, session, argument, elsewhere=scope.command_line(f"receipt {session}")
-            ),
+            "receipt": lambda: receipt_text(self._engine, session, argument),
             "replay": lambda: replay_text(
                 self._engine, session, argument, elsewhere=scope.command_line(f"replay {session}")
             ),
@@ -643,7 +641,7 @@ class Agent:
         last = await self._steps.last_request()
         made = await self._steps.next_request() if last is None else last.made
         which = "next" if last is None else "last"
-        text = why_message_text(made.report, argument, which=which)
+        text = why_text(made.report, argument, which=which)
         return Told(text=text, data=made.report.to_dict())
 
     def _sessions(self) -> list[SessionLine]:

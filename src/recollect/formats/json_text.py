@@ -346,6 +346,12 @@ def instant(seconds: float | None) -> str | None:
         return None
 
 
+def when(seconds: float | None) -> str:
+    """A point in time for people: UTC, to the minute."""
+    text = instant(seconds)
+    return "—" if text is None else text[:16].replace("T", " ")
+
+
 def strings_of(
     value: Any, keys: Collection[str] | None = None, *, depth: int = 32
 ) -> Iterator[str]:

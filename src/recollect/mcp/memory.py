@@ -152,8 +152,8 @@ class SharedMemories:
 
 def _load() -> None:
     """Import what takes time; in a thread, so that the server answers meanwhile."""
-    import recollect.compaction.receipt_page
     import recollect.engine.facts.book
+    import recollect.inspect.receipts
     import recollect.providers.overflow
     import recollect.stores.sqlite
     import recollect.tools.handler

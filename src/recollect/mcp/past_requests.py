@@ -8,30 +8,28 @@ marked as those of the memory tools are. What was forgotten, has expired or was 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from recollect.boundary import Failure, attempted
-from recollect.engine.ledger import NotRebuilt, Rebuilt, rebuild_request
+from recollect.engine.ledger import NotRebuilt
 from recollect.engine.lookup import MemoryLookup
-from recollect.errors import FormatError, RecollectError
-from recollect.formats.json_text import decode, strings_of
-from recollect.formats.stored_records import RecordedCompaction, join_state, read_record
+from recollect.errors import RecollectError
+from recollect.formats.json_text import when
+from recollect.inspect.receipts import read_receipts
 from recollect.inspect.sessions import session_meant, stored_sessions
+from recollect.inspect.turns import SentTurn, StageNote, read_turn
 from recollect.mcp.definitions import PAST_KINDS, StatusArguments, WhyArguments
 from recollect.tools import MemoryAnswer, MemoryTools
 from recollect.tools.answers import AnswerLines, framed, indented, message_line, plain
 from recollect.tools.arguments import Arguments, BadArguments, read_arguments
 from recollect.tools.handler import ANSWER_TOKENS, LEAST_TOKENS
-from recollect.turn.inject import day_and_minute
-from recollect.values.history import newest_cut
+from recollect.values.message import MessageId
+from recollect.values.reason import joined_reasons
 from recollect.values.report import AGENTS_OWN_WINDOW_TOKENS
 
 if TYPE_CHECKING:
     from recollect.engine.engine import Engine
     from recollect.ports import Store
-    from recollect.values.batch import RebuiltTurn
-    from recollect.values.message import MessageId
     from recollect.values.segment import StoredSegment
 
 _SAID_CHARS: Final = 100
@@ -39,27 +37,6 @@ _MOST_MATCHES: Final = 5
 _MOST_LOOKED_AT: Final = 4_000
 """Messages of a session that are looked through for words, the newest first."""
 _MOST_TURNS_BACK: Final = 300
-Fates: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""By entry key, what was recorded of a message that did not go out as it came."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """A request of the ledger, with what was recorded of it."""
-
-    session: str
-    turn: RebuiltTurn
-    rebuilt: Rebuilt
-    report: Mapping[str, Any] = field(repr=False)
-    fates: Fates = field(repr=False)
-    rows: Sequence[tuple[MessageId, ...]] = field(repr=False)
-    """For each of its messages whose words stand in it, its own identity first."""
-    summaries: Mapping[int, frozenset[MessageId]] = field(repr=False)
-    """The compactions whose summary stands in it, with the messages that it is shown for."""
-
-    def quoted_by(self, place: int) -> Sequence[MessageId]:
-        """Whose words stand in the message at this place."""
-        return self.rows[place] if place < len(self.rows) else [i for row in self.rows for i in row]
 
 
 class PastRequests:
@@ -92,7 +69,7 @@ class PastRequests:
 
     async def _why(self, asked: WhyArguments) -> AnswerLines:
         session = await self._meant(asked.session)
-        request = await self._request(session, asked.turn)
+        request = await self._sent(session, asked.turn)
         answer = self._answer(asked.max_tokens)
         answer.head(_request_line(request))
         if not asked.message:
@@ -112,25 +89,24 @@ class PastRequests:
             )
         return answer
 
-    def _whole(self, request: _Request, answer: AnswerLines) -> None:
-        for line in request.report.get("lines") or ():
-            if line.get("outcome") in ("done", "failed", "late"):
-                told = f"{line.get('stage')}, {line.get('outcome')}: {line.get('said')}"
-                answer.add([indented(plain(told) if len(told) < 80 else told)], [])
-        for number, covered in request.summaries.items():
+    def _whole(self, request: SentTurn, answer: AnswerLines) -> None:
+        for stage in request.turn.stages:
+            if stage.outcome in ("done", "failed", "late"):
+                answer.add([_stage_line(stage)], [])
+        if request.summary is not None:
+            number, covered = request.summary
             answer.head(f"{len(covered)} messages are shown as the summary of compaction {number}")
-        gone = [one for one in request.fates.values() if one.get("place") is not None]
+        gone = [one for one in request.turn.messages if one.number is not None]
         if gone:
-            answer.head(f"{len(gone)} messages did not go out as they came:")
+            answer.head(f"{len(gone)} messages were not sent as they came:")
         for one in gone:
-            number = int(one["place"]) + 1
-            answer.add([indented(f"{number} {one.get('role')}: {one['fate']}: {one['said']}")], [])
-        messages = _messages_of(decode(request.rebuilt.body))
-        answer.head(f"It held {len(messages)} messages:")
+            line = f"{one.number} {one.role}: {one.fate}: {joined_reasons(one.reasons)}"
+            answer.add([indented(line)], [])
+        answer.head(f"It held {len(request.messages)} messages:")
         # the newest matter most; what does not fit is counted
-        for at in reversed(range(len(messages))):
-            who, said = messages[at]
-            answer.add([indented(f"{at + 1} {who}: {plain(said)}")], request.quoted_by(at))
+        for at in reversed(range(len(request.messages))):
+            sent = request.messages[at]
+            answer.add([indented(f"{at + 1} {sent.role}: {plain(sent.text)}")], sent.about)
         if answer.left_out:
             answer.head(
                 f"({answer.left_out} more lines did not fit; `recollect replay` has it all.)"
@@ -172,95 +148,51 @@ class PastRequests:
                 raise RecollectError(session.said)
             answer.head(session.said)
             return answer
-        request = await attempted(self._request(session, 0))
+        request = await attempted(self._sent(session, 0))
         if isinstance(request, Failure):
             answer.head(f"last request: {request.said}")
         else:
             self._sizes(request, answer)
         await self._kept_of(session, answer)
-        is_agents = not isinstance(request, Failure) and _is_agents_own(request)
-        await self._compactions(session, answer, is_agents=is_agents)
+        await self._compactions(session, answer)
         return answer
 
-    def _sizes(self, request: _Request, answer: AnswerLines) -> None:
-        report, body = request.report, decode(request.rebuilt.body)
+    def _sizes(self, request: SentTurn, answer: AnswerLines) -> None:
+        report = request.report
         answer.head(_request_line(request))
         window = int(report.get("window_tokens") or 0)
         sent = int(report.get("tokens_after") or 0)
-        if _is_agents_own(request):
+        if window >= AGENTS_OWN_WINDOW_TOKENS:
             answer.head(
-                f" {sent:,} tokens as far as the agent's transcript tells; its window, and what it "
-                "compacts, are its own and not known here"
+                f" {sent:,} tokens by the agent's transcript; its window and its compactions are "
+                "its own and not known here"
             )
         elif window:
             answer.head(
                 f" {sent:,} tokens, {sent / window:.0%} of a window of {window:,}; "
-                f"{int(report.get('limit_tokens') or 0):,} fit beside the reply"
+                f"{int(report.get('limit_tokens') or 0):,} fit next to the reply"
             )
-        if isinstance(body, dict):
-            for name in ("system", "instructions", "tools"):
-                if body.get(name):
-                    text = "\n".join(strings_of(body[name], _SHOWN))
-                    answer.head(f" {name}: about {self._lookup.count_tokens(text):,} tokens")
-        messages = _messages_of(body)
-        count = self._lookup.count_tokens("\n".join(said for _, said in messages))
-        answer.head(f" {len(messages)} messages: about {count:,} tokens")
-        for number, covered in request.summaries.items():
+        said = "\n".join(one.text for one in request.messages)
+        parts = {**request.parts, f"{len(request.messages)} messages": said}
+        for name, text in parts.items():
+            answer.head(f" {name}: about {self._lookup.count_tokens(text):,} tokens")
+        if request.summary is not None:
+            number, covered = request.summary
             answer.head(f" {len(covered)} messages shown as the summary of compaction {number}")
-        left = [one for one in request.fates.values() if one["fate"] == "left out"]
-        if left:
-            answer.head(f" {len(left)} messages left out; `why` tells which")
+        if left := sum(one.fate == "left out" for one in request.turn.messages):
+            answer.head(f" {left} messages left out; `why` lists them")
         if recalled := report.get("recalled"):
             answer.head(f" {len(recalled)} passages were recalled for it")
 
     async def _kept_of(self, session: str, answer: AnswerLines) -> None:
-        for one in await self._engine._look_up(lambda store: store.sessions()):
-            if one.session == session:
-                day, minute = day_and_minute(one.last_said_at or 0.0)
-                answer.head(
-                    f"archived of it: {one.segments:,} messages, the last of {day} {minute}"
-                )
+        for one in await self._engine._look_up(stored_sessions):
+            if one.session_id == session:
+                answer.head(f"stored: {one.messages:,} messages, the last of {when(one.changed)}")
 
-    async def _shortened(self, session: str, answer: AnswerLines) -> None:
-        """When an agent's conversation was last much shorter than at the request before."""
-
-        async def look(store: Store) -> RebuiltTurn | None:
-            behind: RebuiltTurn | None = None
-            for number in reversed((await store.turns(session))[-_MOST_TURNS_BACK:]):
-                turn = await store.turn(session, number)
-                if turn is None:
-                    break
-                if behind is not None and 2 * len(behind.rows) < len(turn.rows):
-                    return behind
-                behind = turn
-            return None
-
-        turn = await self._engine._look_up(look)
-        if turn is None:
-            answer.head("compactions: the agent's requests show none; what it does is its own")
-            return
-        day, minute = day_and_minute(turn.record.at)
-        answer.head(
-            f"compactions: the agent's last stands before request {turn.record.number}, {day} "
-            f"{minute}: the conversation was less than half as long from there on"
-        )
-
-    async def _compactions(self, session: str, answer: AnswerLines, *, is_agents: bool) -> None:
-        """What was compacted; of a session whose agent does that itself, what its requests show."""
-        if is_agents:
-            await self._shortened(session, answer)
-        kept = await self._engine._look_up(lambda store: store.compactions(session))
-        state = await self._engine._look_up(lambda store: store.session(session))
-        standing = 0
-        if state is not None:
-            try:
-                cut = newest_cut(join_state(state.state, state.path, state.ids).edits)
-                standing = 0 if cut is None else cut.number
-            except FormatError:
-                answer.head("what is remembered of the session cannot be read")
-        stands = f"; number {standing} stands" if standing else ""
-        if kept or not is_agents:
-            answer.head(f"compactions: {len(kept)} recorded{stands}")
+    async def _compactions(self, session: str, answer: AnswerLines) -> None:
+        found = await self._engine._look_up(lambda store: read_receipts(store, session))
+        stands = f"; number {found.shown} stands" if found.shown else ""
+        answer.head(f"compactions: {len(found.records)} recorded{stands}")
 
     # of both
 
@@ -278,35 +210,10 @@ class PastRequests:
             raise RecollectError("no session is in this memory yet.")
         return lines[0].session_id
 
-    async def _request(self, session: str, number: int) -> _Request:
-        async def read(store: Store) -> _Request | NotRebuilt:
-            kept = await store.turns(session)
-            if not kept:
-                return NotRebuilt(reason="no request of this session is in the ledger.")
-            wanted = number or kept[-1]
-            rebuilt = await rebuild_request(store, session, wanted)
-            if isinstance(rebuilt, NotRebuilt):
-                return rebuilt
-            turn = await store.turn(session, wanted)
-            if turn is None:
-                return NotRebuilt(reason="it was just removed.")
-            pieces = await store.pieces(list(dict.fromkeys(turn.rows)))
-            rows = [pieces[row].about if row in pieces else () for row in turn.rows]
-            return _Request(
-                session=session,
-                turn=turn,
-                rebuilt=rebuilt,
-                report=_object(rebuilt.report),
-                fates=await _standing_fates(
-                    store, session, rebuilt, [n for n in kept if n <= wanted]
-                ),
-                rows=rows,
-                summaries=await _standing_summaries(store, session, wanted, rows),
-            )
-
-        found = await self._engine._look_up(read)
+    async def _sent(self, session: str, number: int) -> SentTurn:
+        found = await self._engine._look_up(lambda store: read_turn(store, session, number))
         if isinstance(found, NotRebuilt):
-            raise RecollectError(found.reason)
+            raise RecollectError(f"{found.reason}.")
         return found
 
     def _answer(self, wanted_tokens: int) -> AnswerLines:
@@ -325,86 +232,41 @@ class PastRequests:
         return await self._told(answer, is_error=True)
 
 
-async def _standing_fates(
-    store: Store, session: str, rebuilt: Rebuilt, turns: Sequence[int]
-) -> Fates:
-    """What had become of messages by a turn. Earlier versions recorded it only with turns that
-    changed it: the last of those holds what stood then."""
-    if rebuilt.record.outcomes:
-        return _by_entry(rebuilt.report)
-    for number in reversed(turns[-_MOST_TURNS_BACK:]):
-        turn = await store.turn(session, number)
-        if turn is None or turn.record.edits is None or turn.record.report is None:
-            continue
-        pieces = await store.pieces([turn.record.report])
-        piece = pieces.get(turn.record.report)
-        return _by_entry(piece.body if piece else None)
-    return {}
-
-
-def _by_entry(report: bytes | None) -> Fates:
-    fates = _object(report).get("fates") or ()
-    return {str(one["entry"]): one for one in fates if one.get("entry")}
-
-
-async def _standing_summaries(
-    store: Store, session: str, turn: int, rows: Sequence[tuple[MessageId, ...]]
-) -> Mapping[int, frozenset[MessageId]]:
-    """The compaction whose summary a request shows; fates are recorded when a turn changes them,
-    and a compaction is made between two turns."""
-    shown = {id_ for row in rows for id_ in row}
-    for record in reversed(await store.compactions(session)):
-        made = _readable_record(record.body)
-        covered = frozenset(record.about)
-        if made is not None and made.turn <= turn and covered and covered <= shown:
-            return {record.number: covered}
-    return {}
-
-
-def _readable_record(body: bytes) -> RecordedCompaction | None:
-    """A compaction's record; None where it cannot be read."""
-    try:
-        return read_record(body)
-    except FormatError:
-        return None
-
-
-def _became(request: _Request, stored: StoredSegment) -> str:
+def _became(request: SentTurn, stored: StoredSegment) -> str:
     """What became of a message in a request."""
-    id_, fate = stored.segment.message_id, request.fates.get(stored.segment.key)
-    covering = [covered for covered in request.summaries.values() if id_ in covered]
-    told = [at for at, about in enumerate(request.rows, 1) if id_ in about]
-    # the row of a summary that stands for it begins with it, too, and is not it
+    id_, fate = stored.segment.message_id, request.fate(stored.segment.key)
+    number, covered = request.summary or (0, frozenset[MessageId]())
+    quoting = [at for at, sent in enumerate(request.messages, 1) if id_ in sent.about]
+    # the row of a summary that replaces it begins with it, too, and is not it
     own = [
         at
-        for at in told
-        if request.rows[at - 1][0] == id_
-        and not any(covered.issubset(request.rows[at - 1]) for covered in covering)
+        for at in quoting
+        if (about := request.messages[at - 1].about)[0] == id_
+        and not (id_ in covered and covered.issubset(about))
     ]
+    why = "" if fate is None else f"{fate.fate}: {joined_reasons(fate.reasons)}"
     if own:
-        changed = f"; {fate['fate']}: {fate['said']}" if fate else ""
-        return f"it went out; it stands in message {own[0]} of the request{changed}"
-    for number, covered in request.summaries.items():
-        if id_ in covered:
-            return f"summarised: message {told[0]} is the summary of compaction {number}"
-    if fate is not None:
-        return f"{fate['fate']}: {fate['said']}"
-    if told:
-        return f"it did not go out itself; message {told[0]} of the request quotes it"
+        changed = f"; {why}" if why else ""
+        return f"it went out; it is message {own[0]} of the request{changed}"
+    if id_ in covered:
+        return f"summarised: message {quoting[0]} is the summary of compaction {number}"
+    if why:
+        return why
+    if quoting:
+        return f"it was not sent itself; message {quoting[0]} of the request quotes it"
     if stored.segment.said_at > request.rebuilt.record.at:
-        return "it was said after this request"
+        return "it is newer than this request"
     return "this request came without it; memory_search finds it"
 
 
-def _is_agents_own(request: _Request) -> bool:
-    """Whether the window of a request was its agent's, of which hooks told."""
-    return int(request.report.get("window_tokens") or 0) >= AGENTS_OWN_WINDOW_TOKENS
+def _stage_line(stage: StageNote) -> str:
+    told = f"{stage.stage}, {stage.outcome}: {joined_reasons(stage.reasons)}"
+    return indented(plain(told) if len(told) < 80 else told)
 
 
-def _request_line(request: _Request) -> str:
+def _request_line(request: SentTurn) -> str:
     record, report = request.rebuilt.record, request.report
-    day, minute = day_and_minute(record.at)
-    told = f"Request {record.number} of session {plain(request.session)}, {day} {minute}"
+    told = f"Request {record.number} of session {plain(request.session)}, {when(record.at)}"
     told += f", {plain(record.model or 'no model named')}"
     before, after = report.get("tokens_before"), report.get("tokens_after")
     if isinstance(before, int) and isinstance(after, int):
@@ -412,34 +274,3 @@ def _request_line(request: _Request) -> str:
     if not request.rebuilt.exact:
         told += "; parts of it are masked or no longer kept"
     return told
-
-
-def _object(raw: bytes | None) -> Mapping[str, Any]:
-    if raw is None:
-        return {}
-    try:
-        value = decode(raw)
-    except FormatError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _messages_of(body: Any) -> list[tuple[str, str]]:
-    """Who says what in a request, message by message."""
-    if not isinstance(body, dict):
-        return []
-    messages = body.get("messages") or body.get("input") or []
-    if not isinstance(messages, list):
-        return [("user", str(messages))]
-    found: list[tuple[str, str]] = []
-    for message in messages:
-        fields = message if isinstance(message, dict) else {}
-        who = str(fields.get("role") or fields.get("type") or "?")
-        found.append((who, " ".join(strings_of(fields, _SHOWN))))
-    return found
-
-
-_SHOWN: Final = (
-    *("text", "content", "tool_calls", "function", "name", "description"),
-    *("input", "input_schema", "parameters", "arguments", "output", "thinking"),
-)

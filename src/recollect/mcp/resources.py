@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
-from recollect.compaction.receipt_page import as_object, page_of, standing_number
 from recollect.errors import RecollectError
+from recollect.inspect.receipts import read_receipts
 from recollect.mcp.definitions import SCHEME
 from recollect.tools.answers import framed, indented, message_line
 from recollect.turn.inject import day_and_minute
@@ -115,12 +115,11 @@ class Resources:
         return ResourceText(text=framed(told), mime_type="text/plain")
 
     async def _receipt(self, session: str, number: int) -> ResourceText:
-        records = await self._engine._look_up(lambda store: store.compactions(session))
-        if number not in [record.number for record in records]:
+        found = await self._engine._look_up(lambda store: read_receipts(store, session))
+        if number not in [record.number for record in found.records]:
             raise _missing()
-        stored = await self._engine._look_up(lambda store: store.session(session))
-        page = page_of(session, records, number, standing_number(stored))
-        text = json.dumps(as_object(page), ensure_ascii=False, indent=2, default=str)
+        page = found.page(number).as_json()
+        text = json.dumps(page, ensure_ascii=False, indent=2, default=str)
         return ResourceText(text=text, mime_type="application/json")
 
 

@@ -62,7 +62,7 @@ def test_why_tells_what_became_of_a_message(tmp_path: Path) -> None:
     assert "summarised" in answer
     assert "compaction 1" in answer
     assert "messages shown as a summary" in told(harness, "/why")
-    assert "There is no message 99" in told(harness, "/why 99")
+    assert "there is no message 99" in told(harness, "/why 99")
     assert "holds these words" in told(harness, "/why submarine")
     words = (tmp_path / "session-1.jsonl").read_text()
     assert "submarine" not in words, "what is looked for is not kept"
@@ -73,14 +73,13 @@ def test_receipt_and_replay_show_what_was_kept_of_the_session(tmp_path: Path) ->
     assert "No compaction" in told(harness, "/receipt")
     harness.say(PORT, *TALK, "/compact")
     receipt = told(harness, "/receipt")
-    assert "Compaction 1 of 1, manual" in receipt
-    assert "recollect receipt session-1" in receipt
-    assert "There is no compaction 7" in told(harness, "/receipt 7")
+    assert "Compaction 1 of 1  session-1" in receipt
+    assert "there is no compaction 7" in told(harness, "/receipt 7")
     assert "named by its number" in told(harness, "/receipt last")
     listed = told(harness, "/replay")
     assert PORT in listed
     shown = told(harness, "/replay 1")
-    assert "as it was sent" in shown
+    assert ": exact" in shown
     sent = harness.model.requests[0]  # type: ignore[attr-defined]
     assert f"{len(encode(dict(sent))):,} bytes" in shown
     assert f"1 user: {PORT}" in shown

@@ -32,6 +32,7 @@ from recollect.agent.events import (
 )
 from recollect.agent.loop import Agent
 from recollect.config import load_settings
+from recollect.inspect.drawn import short_tokens
 from recollect.surfaces.chat.drawing import (
     BAR_SIGNS,
     COMPACT_MARK,
@@ -53,7 +54,6 @@ from recollect.surfaces.chat.live import LiveRegion, Painter, Size, reflows
 from recollect.surfaces.chat.output import harmless
 from recollect.surfaces.chat.plain import note_of
 from recollect.surfaces.chat.screen import Screen
-from recollect.surfaces.cli.draw_paint import short_tokens
 from recollect.testing.scripted_model import Says, ScriptedModel, WireName
 from recollect.values.compaction import CompactionResult
 from recollect.values.edit import Insert, LeaveOut

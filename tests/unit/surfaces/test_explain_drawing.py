@@ -11,10 +11,11 @@ import pytest
 from rich.console import Console
 
 from recollect.config import Settings
-from recollect.surfaces.cli.draw_session import draw_session, stretches
-from recollect.surfaces.cli.explain import explain_session
-from recollect.surfaces.cli.explain_replay import replay
-from recollect.surfaces.cli.explained import Explained, MessageFate
+from recollect.inspect.drawn import draw_session
+from recollect.inspect.explained import Explained, explain_session
+from recollect.inspect.recorded import replay
+from recollect.inspect.text import stretches
+from recollect.inspect.turns import MessageFate
 from recollect.values.reason import Cause, Reason
 from recollect.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 
@@ -101,16 +102,15 @@ def test_the_bars_are_as_long_as_what_they_stand_for() -> None:
     assert bars[1] / bars[0] == pytest.approx(ratio, abs=0.02)
 
 
-def test_what_is_sent_is_never_drawn_above_the_limit() -> None:
+def test_the_window_fills_to_the_highest_turn() -> None:
     explained = explained_session(window_tokens=8_000, turns=70)
     lines = screen(explained, width=120).splitlines()
     top = next(at for at, line in enumerate(lines) if "How the window filled" in line)
-    limit = next(at for at, line in enumerate(lines) if at > top and "6k ┤" in line)
-    assert explained.window.limit_tokens == 6_000
-    assert max(point.sent_tokens for point in explained.filling) <= 6_000
-    assert not any("█" in line for line in lines[top + 1 : limit + 1])
-    assert any("█" in line for line in lines[limit + 1 : limit + 4])
-    assert any("▲" in line for line in lines)
+    came, sent, marks = lines[top + 1 : top + 4]
+    assert f"{max(point.came_tokens for point in explained.filling):,}" in came
+    assert came.rstrip().endswith("█")
+    assert "█" not in sent
+    assert "▲" in marks
 
 
 def test_colours_are_used_only_where_there_are_any() -> None:

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from recollect.config import Settings
 from recollect.errors import RecollectError
-from recollect.plain_text import window_from
-from recollect.rules.tokens import Weigher
-from recollect.surfaces.cli import explain_replay
-from recollect.surfaces.cli.explain_replay import (
+from recollect.inspect import recorded as replaying
+from recollect.inspect.recorded import (
     LAST_TURNS,
     LEAST_LAST_TURNS,
     WHOLE_REPLAY_MESSAGES,
@@ -23,7 +21,9 @@ from recollect.surfaces.cli.explain_replay import (
     fixed_parts,
     replay,
 )
-from recollect.surfaces.cli.explained import apportioned
+from recollect.inspect.tokens import apportioned
+from recollect.plain_text import window_from
+from recollect.rules.tokens import Weigher
 from recollect.values.model import Usage
 from recollect.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 
@@ -63,7 +63,7 @@ def test_a_pause_in_turns_that_are_passed_over_is_seen_and_steps_are_no_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times: list[float | None] = [1000.0 + 60 * turn for turn in range(200)]
-    monkeypatch.setattr(explain_replay, "WHOLE_REPLAY_MESSAGES", 8000)
+    monkeypatch.setattr(replaying, "WHOLE_REPLAY_MESSAGES", 8000)
     steady = replayed(recorded(times), 200)
     assert steady.skipped_turns > 50
     assert {point.moment for point in steady.points} == {None}

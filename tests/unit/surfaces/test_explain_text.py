@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from recollect.inspect.drawn import clipped, percent, short_tokens
+from recollect.inspect.tokens import EXCERPT_CHARS, excerpt_of, shown_text
 from recollect.plain_text import plain_line
-from recollect.surfaces.cli.draw_paint import clipped, percent, short_tokens
-from recollect.surfaces.cli.explained import EXCERPT_CHARS, excerpt_of, shown_text
 from recollect.values.message import CallId, Image, Text, ToolCall, ToolResult
 
 _ANY_TEXT = st.text(

@@ -16,11 +16,11 @@ from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from recollect.agent.status import said_components
+from recollect.inspect.drawn import clipped, in_runs, short_tokens
 from recollect.plain_text import plain_line
 from recollect.rules.budget import limits_of
 from recollect.rules.price import ModelPrice
 from recollect.rules.tokens import Weigher
-from recollect.surfaces.cli.draw_paint import clipped, in_runs, short_tokens
 from recollect.tools.answers import NOTE
 from recollect.values.edit import Insert, LeaveOut, Shorten
 from recollect.values.recall import TOOL_OPENING

@@ -8,7 +8,6 @@ them: one for every request. Reads only.
 from __future__ import annotations
 
 import sys
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,24 +15,22 @@ import click
 
 from recollect.errors import RecollectError
 from recollect.inspect.sessions import stored_session
+from recollect.inspect.text import MOST_LISTED, sent_line, turns_text
+from recollect.inspect.tokens import shown_text
 from recollect.plain_text import plain_line
-from recollect.surfaces.cli.explained import shown_text
 from recollect.surfaces.cli.store_options import (
     Place,
     instant,
     meant_session,
     print_json,
     session_store_options,
-    when,
     with_store,
 )
 
 if TYPE_CHECKING:
-    from recollect.engine.ledger import KeptTurn, NotRebuilt, Rebuilt
+    from recollect.engine.ledger import KeptTurn, NotRebuilt
+    from recollect.inspect.turns import SentTurn
     from recollect.ports import Store
-
-_MOST_NAMED = 5
-_MOST_LISTED = 20
 
 
 @click.command("replay")
@@ -57,13 +54,14 @@ def replay(
 
     async def work(
         store: Store, place: Place
-    ) -> tuple[str, Rebuilt | NotRebuilt | None, tuple[KeptTurn, ...]]:
-        from recollect.engine.ledger import Rebuilt, kept_turns, rebuild_request
+    ) -> tuple[str, SentTurn | NotRebuilt | None, tuple[KeptTurn, ...]]:
+        from recollect.engine.ledger import kept_turns
+        from recollect.inspect.turns import SentTurn, read_turn
 
         del place
         name = await stored_session(store, session)
-        found = None if turn is None or listed else await rebuild_request(store, name, turn)
-        kept = () if isinstance(found, Rebuilt) else await kept_turns(store, name)
+        found = None if turn is None or listed else await read_turn(store, name, turn)
+        kept = () if isinstance(found, SentTurn) else await kept_turns(store, name)
         return name, found, kept
 
     session, found, kept = with_store(url, where, work)
@@ -74,16 +72,16 @@ def replay(
 
 
 def _print(
-    session: str, found: Rebuilt | NotRebuilt, kept: tuple[KeptTurn, ...], *, as_json: bool
+    session: str, found: SentTurn | NotRebuilt, kept: tuple[KeptTurn, ...], *, as_json: bool
 ) -> None:
     from recollect.engine.ledger import NotRebuilt
     from recollect.formats.json_text import decode
 
     if isinstance(found, NotRebuilt):
-        for line in _rows(kept)[-_MOST_LISTED:] if not as_json else ():
+        for line in turns_text(kept)[-MOST_LISTED:] if not as_json else ():
             click.echo(line, err=True)
         raise RecollectError(f"session {plain_line(session)!r}: {found.reason}")
-    record = found.record
+    rebuilt, record = found.rebuilt, found.rebuilt.record
     if as_json:
         print_json(
             {
@@ -92,37 +90,18 @@ def _print(
                 "at": instant(record.at),
                 "format": record.format,
                 "model": record.model,
-                "exact": found.exact,
-                "missing": list(found.missing),
-                "redacted": list(found.redacted),
-                "bytes": len(found.body),
-                "request": decode(found.body),
-                "report": None if found.report is None else decode(found.report),
+                "exact": rebuilt.exact,
+                "missing": list(rebuilt.missing),
+                "redacted": list(rebuilt.redacted),
+                "bytes": len(rebuilt.body),
+                "request": decode(rebuilt.body),
+                "report": None if rebuilt.report is None else decode(rebuilt.report),
             }
         )
         return
-    click.echo(_request_text(found), err=True)
-    sys.stdout.buffer.write(found.body)
+    click.echo(sent_line(found), err=True)
+    sys.stdout.buffer.write(rebuilt.body)
     sys.stdout.buffer.flush()
-
-
-def _request_text(rebuilt: Rebuilt) -> str:
-    """One line: which turn it is, and whether it is what was sent."""
-    record = rebuilt.record
-    text = (
-        f"turn {record.number}, {when(record.at)}, {record.format}, {len(rebuilt.body):,} bytes: "
-    )
-    reasons = ["exact" if rebuilt.exact else "not exact"]
-    if rebuilt.redacted:
-        reasons.append(f"not as it was sent, secrets are masked: {_named(rebuilt.redacted)}")
-    if rebuilt.missing:
-        reasons.append(f"no longer kept: {_named(rebuilt.missing)}")
-    return text + "; ".join(reasons)
-
-
-def _named(things: tuple[str, ...]) -> str:
-    left = len(things) - _MOST_NAMED
-    return ", ".join(things[:_MOST_NAMED]) + (f" and {left:,} more" if left > 0 else "")
 
 
 def _list(session: str, kept: tuple[KeptTurn, ...], *, as_json: bool) -> None:
@@ -132,19 +111,8 @@ def _list(session: str, kept: tuple[KeptTurn, ...], *, as_json: bool) -> None:
             for turn in kept
         ]
         print_json({"session": session, "turns": turns})
-    elif kept:
-        for line in _rows(kept):
-            click.echo(line)
-    else:
+        return
+    for line in turns_text(kept):
+        click.echo(line)
+    if not kept:
         click.echo(f"No turn of session {plain_line(session)!r} is in the ledger.")
-
-
-def _rows(kept: tuple[KeptTurn, ...]) -> list[str]:
-    """A line for every message of the user: the turns that answer it, and its first words."""
-    rows = []
-    for _, group in groupby(kept, key=lambda turn: turn.asked_by or turn.turn):
-        turns = list(group)
-        first, last = turns[0], turns[-1]
-        span = f"{first.turn}" if first is last else f"{first.turn}-{last.turn}"
-        rows.append(f"{span:>9}  {when(first.at)}  {shown_text(first.said) or '(no longer kept)'}")
-    return rows

@@ -27,7 +27,6 @@ from recollect.surfaces.cli.store_options import (
     json_option,
     meant_space,
     print_json,
-    when,
     with_store,
 )
 
@@ -99,6 +98,7 @@ def sessions(*, workspace: Path, space: str | None, as_json: bool) -> None:
     Sessions of other agents (hooks, gateway) are listed by `recollect memory sessions`.
     """
     from recollect.inspect.sessions import sessions_of
+    from recollect.inspect.text import sessions_text
 
     found = sessions_of(space or str(workspace.resolve()))
     if as_json:
@@ -107,13 +107,8 @@ def sessions(*, workspace: Path, space: str | None, as_json: bool) -> None:
     if not found:
         folder = workspace.resolve()
         click.echo(f"recollect: no chat session yet. {_elsewhere(folder, space, '')}", err=True)
-    keys = {line.session_id: plain_line(", ".join(line.keys)) for line in found}
-    width = max(map(len, keys.values()), default=0)
-    for line in found:
-        name = f"  {plain_line(line.name)}" if line.name else ""
-        count = "1 message" if line.messages == 1 else f"{line.messages:,} messages"
-        key = keys[line.session_id]
-        click.echo(f"{line.session_id}  {key:<{width}}  {when(line.changed)}  {count}{name}")
+    for text in sessions_text(found):
+        click.echo(text)
 
 
 @click.command("name")

@@ -25,6 +25,7 @@ from recollect import config
 from recollect.agent_folders import project_space
 from recollect.errors import RecollectError
 from recollect.formats.json_text import instant as instant
+from recollect.formats.json_text import when as when
 from recollect.plain_text import plain_line
 from recollect.surfaces.chat.output import harmless
 
@@ -348,12 +349,6 @@ def plain_text(text: str) -> str:
         indent = len(line) - len(line.lstrip(" "))
         lines.append(" " * min(indent, 40) + kept if kept else "")
     return "\n".join(lines)
-
-
-def when(seconds: float | None) -> str:
-    """A point in time for people: UTC, to the minute."""
-    text = instant(seconds)
-    return "—" if text is None else text[:16].replace("T", " ")
 
 
 def moment_from(text: str, *, option: str) -> float:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -203,29 +202,15 @@ def show_live(session: str, *, url: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False, indent=2))
         return
-    click.echo(f"{report['session']}\n{report['summary']}\n")
-    for line in report["lines"]:
-        if line["outcome"] not in ("done", "nothing"):
-            click.echo(f"  {line['stage']}: {line['outcome']}: {line['said']}")
-    for (fate, _), run in groupby(report["fates"], key=_alike):
-        rows = list(run)
-        before, after = (sum(row[key] for row in rows) for key in ("tokens_before", "tokens_after"))
-        places = [row["place"] + 1 for row in rows if row["place"] is not None]
-        where = "ours" if not places else _span(places)
-        click.echo(f"  {where:>11}  {fate:<11} {before:>7} → {after:>6}  {rows[0]['said']}")
+    from recollect.inspect.text import turn_text
+    from recollect.inspect.turns import turn_from_json
+
+    turn = turn_from_json(report)
+    click.echo(f"{report['session']}\n{report['summary']}\n\n{turn_text(turn)}")
 
 
 def _listed(gateways: Sequence[RunningGateway]) -> str:
     return "the gateway at " + " or ".join(gateway.address for gateway in gateways)
-
-
-def _alike(fate: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """Fates that stand in one line: whatever their numbers."""
-    return fate["fate"], tuple(reason["cause"] for reason in fate["reasons"])
-
-
-def _span(places: list[int]) -> str:
-    return str(places[0]) if len(places) == 1 else f"{places[0]} to {places[-1]}"
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:

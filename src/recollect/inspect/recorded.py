@@ -1,8 +1,7 @@
-"""A recorded session put through a real engine, request by request.
+"""A recorded session replayed by a real engine, request by request.
 
-Owns which requests are replayed, the clock that follows the recording, and what is learned
-from the usage it holds. Decides nothing about the requests: that is the engine's. Reads no
-files and draws nothing.
+Owns which requests are replayed, the clock that follows the recording, and the usage that the
+engine learns from. The engine decides about the requests. Reads no files.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from recollect.errors import FormatError
 from recollect.formats.codec import CODECS
 from recollect.formats.json_text import encode
 from recollect.rules.tokens import Weigher
-from recollect.surfaces.cli.explained import TurnPoint
 from recollect.values.transcript import RecordedRequest, ShownItems
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from recollect.values.message import EntryKey
     from recollect.values.model import FormatName
     from recollect.values.reason import Reason
-    from recollect.values.report import Report
+    from recollect.values.report import MomentKind, Report
     from recollect.values.transcript import RecordedSession
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -47,6 +45,20 @@ _SYSTEM_KEYS: dict[FormatName, str] = {
     "openai-responses": "instructions",
     "pi": "systemPrompt",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnPoint:
+    """One request of the session as it was replayed."""
+
+    turn: int
+    came_tokens: int
+    sent_tokens: int
+    moment: MomentKind | None
+    compacted: bool
+    """The recording's own client had replaced its past by a summary since the turn before."""
+    new_edits: int
+    new_repairs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
