@@ -30,7 +30,7 @@ from recollect.engine.background import runner_of
 from recollect.engine.keeper import keep_note
 from recollect.rules import redaction
 from recollect.rules.redaction import redact
-from recollect.rules.secret_contexts import SecretMatch
+from recollect.rules.secret_table import SecretMatch
 from recollect.rules.tokens import Weigher
 from recollect.stores.sqlite.bodies import unpack_body
 from recollect.surfaces.cli import main

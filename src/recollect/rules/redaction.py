@@ -14,16 +14,25 @@ import re
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_blocks import find_in_blocks
-from recollect.rules.secret_commands import find_by_grammar
-from recollect.rules.secret_contexts import SecretMatch, find_assigned, find_in_context
-from recollect.rules.secret_formats import find_tokens
-from recollect.rules.secret_labels import find_labelled
-from recollect.rules.secret_nearby import find_nearby
-from recollect.rules.secret_triggers import triggers_in
+from recollect.rules.secret_commands import COMMANDS
+from recollect.rules.secret_formats import TOKENS, find_tokens
+from recollect.rules.secret_keywords import Reading, keywords_in
+from recollect.rules.secret_labels import LABELS, find_labelled
+from recollect.rules.secret_names import (
+    HEADERS,
+    NAMES,
+    PAIRS,
+    find_assigned,
+    find_columns,
+    find_pairs,
+)
+from recollect.rules.secret_nearby import STEMS, find_nearby
+from recollect.rules.secret_places import BLOCKS, PLACES, find_in_blocks, find_in_place
+from recollect.rules.secret_table import SecretMatch, find_by_rows
 from recollect.rules.secret_values import (
     MASK,
     MASK_OPENING,
@@ -89,9 +98,7 @@ _ENDED = re.compile(r"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;
 _MOST_ENDED_CHARS = 11
 MOST_KNOWN_SECRETS = 512
 """So many are looked for by themselves: each costs a search through the text."""
-_LEAD_CHARS = 64
 _ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
-_DOTTED_CAPITAL_I = "\u0130"  # the one character whose lower case is longer than itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,23 +248,36 @@ def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
     return tuple([found for found in _find(text, pii=pii) if found.end > found.start])
 
 
-def _find(text: str, *, pii: bool) -> Iterator[SecretMatch]:
-    lowered = text.replace(_DOTTED_CAPITAL_I, "I").lower()
-    found = triggers_in(lowered)
-    for rule, start, end in find_tokens(text, found):
-        # A run of token characters reaches over these, so what stands before them was read too.
-        lead = text[max(0, start - _LEAD_CHARS) : start]
-        yield SecretMatch(rule, start, end, start - len(lead) + len(lead.rstrip(".~+/-")), end)
-    yield from find_in_context(text, lowered, found)
-    yield from find_assigned(text, lowered, found)
+# The order matters: of two rules that find the same, the first names the mask.
+_BY_PLACE = (
+    (TOKENS, find_tokens),
+    (PLACES, find_in_place),
+    (NAMES.bits, find_assigned),
+)
+_BY_LABEL = (
+    (COMMANDS.bits, partial(find_by_rows, COMMANDS)),
+    (BLOCKS, find_in_blocks),
+    (LABELS, find_labelled),
+    (PAIRS, find_pairs),
+    (HEADERS.bits, find_columns),
+    (STEMS.bits, find_nearby),
+)
+
+
+def _find(text: str, *, pii: bool) -> list[SecretMatch]:
+    matches: list[SecretMatch] = []
+    reading = Reading(text)
+    for bits, find in _BY_PLACE:
+        if reading.found & bits:
+            matches += find(reading)
     if MASK_OPENING in text:  # a mask names its rule: that is no label
-        found = triggers_in(MASK.sub(" ", text).lower())
-    yield from find_by_grammar(text, lowered, found)
-    yield from find_in_blocks(text, lowered, found)
-    yield from find_labelled(text, lowered, found)
-    yield from find_nearby(text, lowered, found)  # last: a rule that knows more names the mask
+        reading.found = keywords_in(MASK.sub(" ", text))
+    for bits, find in _BY_LABEL:
+        if reading.found & bits:
+            matches += find(reading)
     if pii:
-        yield from find_personal_data(text)
+        matches += find_personal_data(text)
+    return matches
 
 
 def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]:

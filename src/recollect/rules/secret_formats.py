@@ -14,7 +14,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_triggers import trigger
+from recollect.rules.secret_keywords import Keywords, Reading, declare_token
+from recollect.rules.secret_table import SecretMatch
 from recollect.rules.secret_values import is_filler, is_placeholder, is_published_sample
 
 if TYPE_CHECKING:
@@ -35,12 +36,20 @@ class TokenFormat:
     name: str
     prefixes: tuple[str, ...]
     pattern: re.Pattern[str]
+    opening: str
+    """A pattern of how it begins; of the whole token where the prefix begins many a word."""
     public: bool = False
     """Its issuer lets it stand in public code, so that samples of it abound: an alphabet is one."""
 
 
 def _format(
-    name: str, prefixes: str, body: str, *, end: str = _WORD, public: bool = False
+    name: str,
+    prefixes: str,
+    body: str,
+    *,
+    end: str = _WORD,
+    public: bool = False,
+    common: bool = False,
 ) -> TokenFormat:
     """A format whose body follows one of the prefixes; `end` may not follow the token."""
     listed = tuple(prefixes.split())
@@ -49,6 +58,7 @@ def _format(
         name=name,
         prefixes=listed,
         pattern=re.compile(rf"(?:{starts})(?P<body>{body})(?![{end}])", re.ASCII),
+        opening=rf"(?:{starts}){body}" if common else starts,
         public=public,
     )
 
@@ -76,7 +86,7 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     _format("huggingface-token", "hf_ api_org_", r"[A-Za-z]{34}", end=_ALNUM + "_"),
     # Clouds
     _format("aws-access-key", "AKIA ASIA ABIA ACCA", r"[A-Z0-9]{16}", end=_ALNUM + "_"),
-    _format("aws-access-key", "A3T", r"[A-Z0-9]{17}", end=_ALNUM + "_"),
+    _format("aws-access-key", "A3T", r"[A-Z0-9]{17}", end=_ALNUM + "_", common=True),
     _format("aws-appsync-key", "da2-", r"[a-z0-9]{26}"),
     _format("aws-mws-key", "amzn.mws.", _UUID),
     _format("google-api-key", "AIzaSy", rf"[{_WORD}]{{33}}", public=True),
@@ -137,7 +147,7 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     ),
     _format("prefect-token", "pnu_ pnb_", rf"[{_ALNUM}]{{36}}"),
     _format("infracost-key", "ico-", rf"[{_ALNUM}]{{32}}"),
-    _format("octopus-key", "API-", r"[A-Z0-9]{26}"),
+    _format("octopus-key", "API-", r"[A-Z0-9]{26}", common=True),
     _format("harness-token", "pat. sat.", rf"[{_WORD}]{{22}}\.[{_HEX}]{{24}}\.[{_ALNUM}]{{20}}"),
     _format("openshift-token", "sha256~", rf"[{_WORD}]{{43}}"),
     # Messaging and mail
@@ -153,9 +163,9 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     ),
     _format("slack-token", "xapp-", r"\d-[A-Z0-9]{6,14}-\d{8,14}-[a-z0-9]{40,80}"),
     _format("sendgrid-key", "SG.", rf"[{_WORD}]{{16,32}}\.[{_WORD}]{{16,64}}"),
-    _format("mailgun-key", "key- pubkey-", rf"[{_HEX}]{{32}}"),
+    _format("mailgun-key", "key- pubkey-", rf"[{_HEX}]{{32}}", common=True),
     _format("brevo-key", "xkeysib- xsmtpsib-", rf"[{_HEX}]{{64}}-[{_ALNUM}]{{16}}"),
-    _format("twilio-key", "SK", r"(?:[0-9a-f]{32}|[0-9A-F]{32})"),
+    _format("twilio-key", "SK", r"(?:[0-9a-f]{32}|[0-9A-F]{32})", common=True),
     # Payments and shops
     _format(
         "stripe-key",
@@ -176,9 +186,9 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     _format("facebook-token", "EAA", rf"[{_ALNUM}]{{80,400}}"),
     _format("atlassian-token", "ATATT3 ATCTT3", r"[\w=-]{100,300}"),
     _format("notion-token", "ntn_", rf"\d{{11}}[{_ALNUM}]{{35}}"),
-    _format("notion-token", "secret_", rf"[{_ALNUM}]{{43}}"),
+    _format("notion-token", "secret_", rf"[{_ALNUM}]{{43}}", common=True),
     _format("linear-key", "lin_api_ lin_oauth_", rf"[{_ALNUM}]{{40,64}}"),
-    _format("airtable-token", "pat", rf"[{_ALNUM}]{{14}}\.[{_HEX}]{{64}}"),
+    _format("airtable-token", "pat", rf"[{_ALNUM}]{{14}}\.[{_HEX}]{{64}}", common=True),
     _format("postman-key", "PMAK-", rf"[{_HEX}]{{24}}-[{_HEX}]{{34}}"),
     _format("postman-key", "PMAT-", r"[A-Z0-9]{26}"),
     _format("figma-token", "figd_ figu_ figo_", rf"[{_WORD}]{{36,60}}"),
@@ -199,13 +209,18 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     _format("akamai-token", "akab-", r"[a-z0-9]{16}-[a-z0-9]{16}"),
     _format("pubnub-secret", "sec-c-", r"[A-Za-z0-9=-]{36,60}"),
     _format("age-secret-key", "AGE-SECRET-KEY-1", r"[0-9A-Z]{58}"),
-    _format("nkey-seed", "SA SC SN SO SU SX", r"[A-Z2-7]{56}"),
+    _format("nkey-seed", "SA SC SN SO SU SX", r"[A-Z2-7]{56}", common=True),
     _format(
         "1password-key",
         "A3-",
         r"[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}",
     ),
-    _format("discord-token", "M N O", rf"[{_WORD}]{{22,27}}\.[{_WORD}]{{6}}\.[{_WORD}]{{27,38}}"),
+    _format(
+        "discord-token",
+        "M N O",
+        rf"[{_WORD}]{{22,27}}\.[{_WORD}]{{6}}\.[{_WORD}]{{27,38}}",
+        common=True,
+    ),
     _format("jwt", "eyJ", rf"[{_WORD}]{{12,}}+\.eyJ[{_WORD}]{{8,}}+(?:\.[{_WORD}]*+)?"),
     _format("jwt", "eyJ", rf"[{_WORD}]{{12,}}+(?:\.[{_WORD}]*+){{4}}"),  # encrypted: five parts
     # Base64 bodies, which leave the run of token characters at the first plus or slash
@@ -220,24 +235,22 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     _format("bitbucket-token", "BBDC-", rf"[{_BASE64}]{{40,60}}"),
 )
 
-# Found by a text inside them: the literal, the run's pattern.
+# Found by what stands inside them: its pattern, and the run's.
 INFIX_FORMATS: tuple[tuple[str, TokenFormat], ...] = (
-    ("Q~", _format("azure-client-secret", "", r"[\w~.-]{3}\dQ~[\w~.-]{31,34}", end=r"\w~.-")),
+    (r"\dQ~", _format("azure-client-secret", "", r"[\w~.-]{3}\dQ~[\w~.-]{31,34}", end=r"\w~.-")),
     (
-        ".atlasv1.",
+        r"\.atlasv1\.",
         _format("terraform-token", "", rf"[{_ALNUM}]{{14}}\.atlasv1\.[{_WORD}]{{60,80}}"),
     ),
     ("_mmk", _format("maxmind-key", "", rf"[{_ALNUM}]{{6}}_[{_ALNUM}]{{29}}_mmk")),
     ("NRAL", _format("newrelic-key", "", r"(?:[a-z]{2}\d\dx*)?[0-9a-f]{32,36}(?:FFFF)?NRAL")),
-    ("-us", _format("mailchimp-key", "", rf"[{_HEX}]{{32}}-us\d{{1,2}}")),
+    (r"[0-9a-f]-us\d", _format("mailchimp-key", "", rf"[{_HEX}]{{32}}-us\d{{1,2}}")),
 )
 
-_AFTER_ONE = "1//0"
 # Found by a search of the whole text, because what precedes or follows is no token character.
 SEARCHED_FORMATS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("fly-token", "fm1", re.compile(rf"fm1[ar]_[{_BASE64}]{{80,}}+={{0,3}}", re.ASCII)),
     ("fly-token", "fm2_", re.compile(rf"fm2_[{_BASE64}]{{80,}}+={{0,3}}", re.ASCII)),
-    ("google-oauth", _AFTER_ONE, re.compile(rf"1//0[{_WORD}]{{40,120}}(?![{_WORD}])", re.ASCII)),
     (
         "slack-webhook",
         "hooks.slack.com/",
@@ -270,6 +283,7 @@ SEARCHED_FORMATS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
         re.compile(r"\.webhook\.office\.com/(?P<secret>webhookb2/[\w@/-]{60,240})", re.ASCII),
     ),
 )
+_REFRESH_TOKEN = re.compile(rf"1//0[{_WORD}]{{40,120}}(?![{_WORD}])", re.ASCII)
 NUMBERED_FORMATS: tuple[tuple[str, str, int, re.Pattern[str]], ...] = (
     (
         "facebook-token",
@@ -292,6 +306,7 @@ _PART_START = re.compile(r"[.~][.~-]*(?=\w)", re.ASCII)
 _NOT_BASE64 = re.compile(r"[._~-]")
 _FILE_ENDING = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|ico|css|html?|js|map|woff2?|pdf|mp[34])\b")
 _DIGITS = "0123456789"
+_LEAD_CHARS = 64
 _BLOB = re.compile(r"[A-Za-z0-9+/]{24}\Z")
 
 
@@ -305,31 +320,56 @@ def _by_opening() -> dict[str, tuple[TokenFormat, ...]]:
 
 
 _BY_OPENING = _by_opening()
-_OPENED = re.compile(rf"(?<![{_ALNUM}_])(?:{'|'.join(sorted(map(re.escape, _BY_OPENING)))})")
-_ESCAPES = "\\%["
+# A run may begin inside an escape: `\\n` of JSON, `%3D` of an address, a terminal's colour.
+_OPENINGS = "|".join(sorted({one.opening for one in RUN_FORMATS}, reverse=True))
+_INFIXES = "|".join(infix for infix, _ in INFIX_FORMATS)
+_HINT = re.compile(
+    rf"(?:\A(?:[nrt]|[0-9a-fA-F]{{2}}|[0-9]{{1,2}}m)?|(?<![{_ALNUM}_]))(?:{_OPENINGS})"
+    rf"|{_INFIXES}",
+    re.ASCII,
+)
+_TOKENS = declare_token(_HINT)
+_SEARCHED = Keywords((row[1].lower(), row) for row in SEARCHED_FORMATS)
+# What follows the sign in these.
+_BEHIND_SIGN = declare_token(
+    re.compile(rf"\A(?:[{_WORD}]{{27}}|AA[{_WORD}]{{33}}|0[{_WORD}]{{40,120}})(?![{_WORD}])")
+)
 
 
-_SEARCHED = trigger(parts=[literal for _, literal, _ in SEARCHED_FORMATS if literal != _AFTER_ONE])
+TOKENS = _TOKENS | _SEARCHED.bits | _BEHIND_SIGN
 
 
-def find_tokens(text: str, found: int) -> Iterator[tuple[str, int, int]]:
-    """Every token of a known format in the text: its rule's name, start and end; `found` are the
-    triggers in the text."""
-    infixes = [one for one in INFIX_FORMATS if one[0] in text]
-    for run in _RUN.finditer(text):
-        word, first = run[0], run.start()
-        if _OPENED.search(word) or (first and text[first - 1] in _ESCAPES):
-            start = _after_escape(text, first) if first else 0
-            yield from _tokens_of_run(text, start, run.end())
-        for literal, token_format in infixes:
-            if literal in word:
-                start = _before_punctuation(text, first)
-                match = token_format.pattern.match(text, start)
-                if match is not None and _is_live(text, token_format, match):
-                    yield token_format.name, start, match.end()
-    if found & _SEARCHED or _AFTER_ONE in text:
-        yield from _find_searched(text)
-    yield from _find_numbered(text)
+def find_tokens(reading: Reading) -> Iterator[SecretMatch]:
+    """Every token of a known format in the text."""
+    for name, start, end in _find(reading):
+        # A run of token characters reaches over these, so what stands before them was read too.
+        lead = reading.text[max(0, start - _LEAD_CHARS) : start]
+        first = start - len(lead) + len(lead.rstrip(".~+/-"))
+        yield SecretMatch(name, start, end, first, end)
+
+
+def _find(reading: Reading) -> Iterator[tuple[str, int, int]]:
+    text, found = reading.text, reading.found
+    if found & _TOKENS:
+        for run in _RUN.finditer(text):
+            if _HINT.search(run[0]):
+                start = _after_escape(text, run.start()) if run.start() else 0
+                yield from _tokens_of_run(text, start, run.end())
+                yield from _tokens_by_infix(text, run)
+    for _, (name, literal, pattern) in _SEARCHED.held(found):
+        yield from _find_searched(text, name, literal, pattern)
+    if found & _BEHIND_SIGN:
+        yield from _find_searched(text, "google-oauth", "1//0", _REFRESH_TOKEN)
+        for name, literal, most_digits, pattern in NUMBERED_FORMATS:
+            yield from _find_numbered(text, name, literal, most_digits, pattern)
+
+
+def _tokens_by_infix(text: str, run: re.Match[str]) -> Iterator[tuple[str, int, int]]:
+    start = _before_punctuation(text, run.start())
+    for _, token_format in INFIX_FORMATS:
+        match = token_format.pattern.match(text, start)
+        if match is not None and _is_live(text, token_format, match):
+            yield token_format.name, start, match.end()
 
 
 def _tokens_of_run(text: str, start: int, last: int) -> Iterator[tuple[str, int, int]]:
@@ -380,27 +420,29 @@ def _is_live(text: str, token_format: TokenFormat, match: re.Match[str]) -> bool
     return _BLOB.search(text, max(0, start - 25), start) is None
 
 
-def _find_searched(text: str) -> Iterator[tuple[str, int, int]]:
-    for name, literal, pattern in SEARCHED_FORMATS:
-        at = text.find(literal)
-        while at >= 0:
-            inside_word = at > 0 and literal[0].isalnum() and text[at - 1].isalnum()
-            match = None if inside_word else pattern.match(text, at)
-            if match is not None:
-                begin, end = match.span("secret" if "secret" in pattern.groupindex else 0)
-                if not is_filler(text[begin:end]):
-                    yield name, begin, end
-            at = text.find(literal, at + 1 if match is None else match.end())
+def _find_searched(
+    text: str, name: str, literal: str, pattern: re.Pattern[str]
+) -> Iterator[tuple[str, int, int]]:
+    at = text.find(literal)
+    while at >= 0:
+        inside_word = at > 0 and literal[0].isalnum() and text[at - 1].isalnum()
+        match = None if inside_word else pattern.match(text, at)
+        if match is not None:
+            begin, end = match.span("secret" if "secret" in pattern.groupindex else 0)
+            if not is_filler(text[begin:end]):
+                yield name, begin, end
+        at = text.find(literal, at + 1 if match is None else match.end())
 
 
-def _find_numbered(text: str) -> Iterator[tuple[str, int, int]]:
-    for name, literal, most_digits, pattern in NUMBERED_FORMATS:
-        at = text.find(literal)
-        while at >= 0:
-            if at and text[at - 1] in _DIGITS:
-                lead = text[max(0, at - most_digits - 1) : at]
-                begin = at - (len(lead) - len(lead.rstrip(_DIGITS)))
-                match = pattern.match(text, begin)
-                if match is not None and not is_filler(match.group()):
-                    yield name, begin, match.end()
-            at = text.find(literal, at + 1)
+def _find_numbered(
+    text: str, name: str, literal: str, most_digits: int, pattern: re.Pattern[str]
+) -> Iterator[tuple[str, int, int]]:
+    at = text.find(literal)
+    while at >= 0:
+        if at and text[at - 1] in _DIGITS:
+            lead = text[max(0, at - most_digits - 1) : at]
+            begin = at - (len(lead) - len(lead.rstrip(_DIGITS)))
+            match = pattern.match(text, begin)
+            if match is not None and not is_filler(match.group()):
+                yield name, begin, match.end()
+        at = text.find(literal, at + 1)

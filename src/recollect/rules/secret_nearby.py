@@ -13,8 +13,8 @@ import re
 import string
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_contexts import SecretMatch
-from recollect.rules.secret_triggers import one_of, trigger, with_triggers
+from recollect.rules.secret_keywords import Keywords, Reading
+from recollect.rules.secret_table import SecretMatch, keys
 from recollect.rules.secret_values import (
     is_chosen_words,
     is_name,
@@ -30,31 +30,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Stems in lower case, wherever they stand in a word or a name: first those of what people choose.
-_CHOSEN = (
-    *("pass", '"assword', "pwd", "secret", "cred", "login", "psk", "phrase", "pw", "auth"),
-    *("mot de p", "clave", "contrase", "senha", "kennwort", "wachtwoord", "heslo", "salasana"),
-    *("mdp", "sandi", "vault", "key content", "communit", "salt"),
+_CHOSEN = keys(
+    'pass|"assword|pwd|secret|cred|login|psk|phrase|pw|auth|mot de p|clave|contrase|senha|kennwort'
+    "|wachtwoord|heslo|salasana|mdp|sandi|vault|key content|communit|salt|lösenord|hasło|şifre"
+    "|mật khẩu|jelszó|парол|密码|密碼|口令|暗号|パスワード|暗証番号|비밀번호|비번|암호|패스워드"
+    "|كلمة|पासवर्ड|รหัสผ่าน|κωδικ|סיסמ|секрет|シークレット"
 )
-_GENERATED = (
-    *("token", "key", "cookie", "session", "sessid", "signature=", "sig=", "licen", "seed"),
-    *("recovery", "backup code", "otp", "bearer", "webhook", "invite", "hmac", "jwt", "unlock"),
-    *("chave", "jeton", "sleutel", "chiave", "sid=", "pin ", "pin:", "magic", "access", "code"),
-    *("wallet", "mnemonic"),
+_GENERATED = keys(
+    "token|key|cookie|session id|session_id|sessionid|session-id|sessid"
+    "|signature=|sig=|licen|seed|recovery|backup code|otp|bearer|webhook|invite|hmac|jwt|unlock"
+    "|chave|jeton|sleutel|chiave|sid=|pin |pin:|magic|access|code:|code is|wallet|mnemonic"
+    "|ключ|токен|код|schlüssel|clé|密钥|密鑰|金鑰|令牌|秘钥|キー|トークン|키|토큰|कुंजी"
 )
-_CHOSEN_BEYOND_ASCII = (
-    *("lösenord", "hasło", "şifre", "mật khẩu", "jelszó", "парол", "密码", "密碼", "口令", "暗号"),
-    *("パスワード", "暗証番号", "비밀번호", "비번", "암호", "패스워드", "كلمة", "पासवर्ड"),
-    *("รหัสผ่าน", "κωδικ", "סיסמ", "секрет", "シークレット"),
-)
-_GENERATED_BEYOND_ASCII = (
-    *("ключ", "токен", "код", "schlüssel", "clé", "密钥", "密鑰", "金鑰", "令牌", "秘钥", "キー"),
-    *("トークン", "키", "토큰", "कुंजी"),
-)
-_BEYOND_ASCII = _CHOSEN_BEYOND_ASCII + _GENERATED_BEYOND_ASCII
-_PEOPLES = frozenset(_CHOSEN + _CHOSEN_BEYOND_ASCII)
-_STEMS = with_triggers((*_CHOSEN, *_GENERATED))
-_ANY_STEM = trigger(parts=(*_CHOSEN, *_GENERATED))
-_LETTERS_BEYOND_ASCII = one_of(_BEYOND_ASCII)
+STEMS = Keywords([(stem, True) for stem in _CHOSEN] + [(stem, False) for stem in _GENERATED])
 _REACH_CHARS = 120
 _FAR_CHARS = 30
 _MOST_LINES = 2
@@ -71,9 +59,12 @@ _JOINTS = "[-_./:=$@#*+&?!~]*"
 _PLAIN_CHARS = rf"[A-Za-z]?[a-z]*+(?:{_JOINTS}[A-Z]?[a-z]+)*+{_JOINTS}"
 _PLAIN = re.compile(_PLAIN_CHARS)
 _CHUNK_REST = re.compile(_CHUNK_CHAR + "{0,600}+")
+# What no word of letters holds; a capital only if no small letter follows.
+_ODD = re.compile(r"[A-Z0-9%^\x80-\U0010ffff](?:(?<![A-Z])|(?![a-z]))")
+_ODD_CHARS = 64
 _PAST_WORDS = re.compile(
-    rf"(?:{_CHUNK_CHAR.replace('^', '', 1)}++|(?={_CHUNK_CHAR}){_PLAIN_CHARS}(?!{_CHUNK_CHAR})"
-    rf"|{_CHUNK_CHAR}{{1,7}}+(?!{_CHUNK_CHAR}))*+{_CHUNK_CHAR}{{8}}"
+    rf"(?:{_CHUNK_CHAR.replace('^', '', 1)}++|{_CHUNK_CHAR}{{1,9}}+(?!{_CHUNK_CHAR})"
+    rf"|(?={_CHUNK_CHAR}){_PLAIN_CHARS}(?!{_CHUNK_CHAR}))*+{_CHUNK_CHAR}{{10}}"
 )
 _NAMED = re.compile(r"(?:[A-Za-z_][A-Za-z_.-]{1,30}[0-9]{0,3}[=:]){1,2}")
 _INNER = re.compile(r"[A-Za-z0-9+/_~.%-]{10,}+={0,2}")
@@ -110,7 +101,8 @@ _HOLDING = words(
 )
 _MOST_GAP_WORDS = 8
 _NEAR_WORDS = 3
-_SIGNS = "!@#$%^&*+=?"
+_SIGN = re.compile(r"[!@#$%^&*+=?]")
+_DIGIT = re.compile(r"\d")
 _PART = re.compile(r"[-_.:]")
 _SHORT_PART_CHARS = 20
 _QUOTED_KEY = ('="', "='")
@@ -121,37 +113,28 @@ _QUOTED = re.compile(r"(?P<quote>[\"'])(?P<value>[A-Za-z0-9+/_=.-]{20,90})(?P=qu
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 
 
-def find_nearby(text: str, lowered: str, found: int) -> Iterator[SecretMatch]:
-    """Every value that looks generated or chosen and stands behind a word for a secret; `found`
-    are the triggers in the text."""
-    hits = _hits(lowered, found)
+def find_nearby(reading: Reading) -> Iterator[SecretMatch]:
+    """Every value that looks generated or chosen and stands behind a word for a secret."""
+    text, hits = reading.text, _hits(reading)
     for at, (start, end, chosen) in enumerate(hits):
         limit = min(len(text), end + _REACH_CHARS)
         if at + 2 < len(hits):
             limit = min(limit, hits[at + 2][0])
-        if limit > end or limit == len(text):
+        if limit <= end and limit < len(text):
+            continue
+        if chosen or _has_value(text, start, end, limit):
             yield from _behind(text, start, end, limit, chosen=chosen)
 
 
-def _hits(lowered: str, found: int) -> list[tuple[int, int, bool]]:
+def _hits(reading: Reading) -> list[tuple[int, int, bool]]:
     """Where the words stand, in order, and whether they are for what people choose."""
-    stems = [stem for stem, hint in _STEMS if found & hint] if found & _ANY_STEM else []
-    if not lowered.isascii() and _LETTERS_BEYOND_ASCII.search(lowered):
-        stems += _BEYOND_ASCII
-    hits: list[tuple[int, int, bool]] = []
-    for stem in stems:
-        chosen = stem in _PEOPLES
-        at = lowered.find(stem)
-        while at >= 0:
-            hits.append((at, at + len(stem), chosen))
-            at = lowered.find(stem, at + len(stem))
-    hits.sort()
-    return hits
+    stems = STEMS.held(reading.found)
+    return sorted(
+        [(at, at + len(stem), chosen) for stem, chosen in stems for at in reading.places(stem)]
+    )
 
 
 def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Iterator[SecretMatch]:
-    if not chosen and not _has_value(text, start, end, limit):
-        return
     after = _label_end(text, start, end, chosen=chosen)
     if after is None:
         return
@@ -183,9 +166,10 @@ def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Ite
 
 def _has_value(text: str, start: int, end: int, limit: int) -> bool:
     """Whether anything but words stands near: asked first, since it rarely does."""
-    until = _CHUNK_REST.match(text, limit).end()  # type: ignore[union-attr]
-    if _PAST_WORDS.match(text, end, until) is not None:
-        return True
+    if _ODD.search(text, end, limit + _ODD_CHARS):
+        until = _CHUNK_REST.match(text, limit).end()  # type: ignore[union-attr]
+        if _PAST_WORDS.match(text, end, until) is not None:
+            return True
     return _QUOTED.search(text, max(0, start - _FRONT_CHARS), start) is not None
 
 
@@ -319,28 +303,28 @@ def _starts_part(text: str, start: int) -> bool:
 
 
 def _is_generated(value: str, *, near: bool) -> bool:
-    if is_uuid(value) or is_name(value):
+    if len(value) < (10 if near else 16) or is_uuid(value):  # the cheap questions first
         return False
     if _HEX.fullmatch(value):
         return near and len(value) >= 20 and is_token_value(value, quoted=True)
-    if len(value) < (10 if near else 16):
-        return False
     if near and _GROUPS.fullmatch(value) and any(map(str.isdigit, value)):
-        return True
-    longest = max(_PART.split(value), key=len)
+        return not is_name(value)
     if "/" in value and (len(value) < _SHORT_PART_CHARS or (value[0] == "/" and value[-1] != "=")):
         return False
     if "/" in value and is_reference(max(value.split("/"), key=len), quoted=True):
         return False
+    longest = max(_PART.split(value), key=len)
     if len(longest) >= _SHORT_PART_CHARS and is_random(longest):
-        return is_token_value(longest, quoted=True)
-    return is_random(value) and is_token_value(value, quoted=True, least_chars=10)
+        return is_token_value(longest, quoted=True) and not is_name(value)
+    if not is_random(value) or not is_token_value(value, quoted=True, least_chars=10):
+        return False
+    return not is_name(value)
 
 
 def _is_chosen(value: str, *, near: bool) -> bool:
     """Whether it mixes small letters, capitals, digits and signs enough to be a password."""
-    signs = sum(c in _SIGNS for c in value)
-    digits = any(map(str.isdigit, value))
+    signs = len(_SIGN.findall(value))
+    digits = _DIGIT.search(value) is not None
     classes = (value != value.lower()) + (value != value.upper()) + digits
     if classes + (signs > 0) < 3 or len(value) < (8 if near else 10) or not value.isascii():
         return False

@@ -11,6 +11,7 @@ import hashlib
 import math
 import re
 from collections import Counter
+from operator import add
 
 MASK_OPENING = "[REDACTED:"
 MASK = re.compile(r"\[REDACTED:[a-z0-9-]{1,40}\]")
@@ -162,10 +163,8 @@ def is_wordy(value: str) -> bool:
         return True
     if len(value) / len(_CLASS_RUN.findall(value)) < _WORDY_RUN_CHARS:
         return False
-    pairs = [pair for word in _LETTERS.findall(value) for pair in _pairs(word.lower())]
-    if len(pairs) < _LEAST_PAIRS:
-        return True
-    return sum(pair in _COMMON_PAIRS for pair in pairs) >= _WORDY_PAIR_SHARE * len(pairs)
+    pairs, common = _count_pairs(value)
+    return pairs < _LEAST_PAIRS or common >= _WORDY_PAIR_SHARE * pairs
 
 
 def is_name(value: str) -> bool:
@@ -173,14 +172,12 @@ def is_name(value: str) -> bool:
 
     A password may look so too: only a label that is certain outweighs it.
     """
-    parts = [part for part in _JOINTS.split(_UUIDS.sub("", value)) if part]
-    named = [part for part in parts if _NAME_PART.match(part)]
-    if len(named) < len(parts) or not (len(parts) > 1 or value[-1:].isdigit()):
+    bare = _UUIDS.sub("", value) if value.count("-") > 3 else value
+    parts = [part for part in _JOINTS.split(bare) if part]
+    if not all(map(_NAME_PART.match, parts)) or not (len(parts) > 1 or value[-1:].isdigit()):
         return False
-    pairs = [pair for word in _LETTERS.findall(value) for pair in _pairs(word.lower())]
-    if len(pairs) < _LEAST_PAIRS:
-        return len(pairs) > 1
-    return sum(pair in _COMMON_PAIRS for pair in pairs) >= _WORDY_PAIR_SHARE * len(pairs)
+    pairs, common = _count_pairs(value)
+    return common >= _WORDY_PAIR_SHARE * pairs if pairs >= _LEAST_PAIRS else pairs > 1
 
 
 def is_random(value: str) -> bool:
@@ -188,18 +185,24 @@ def is_random(value: str) -> bool:
     parts = _SEPARATORS.split(value)
     if len(parts) > 1 and all(len(part) < 5 or _NUMBERED_WORD.fullmatch(part) for part in parts):
         return False  # a name: `us-east-1`, `k8s-prod-01`
-    pairs = [pair for word in _LETTERS.findall(value) for pair in _pairs(word.lower())]
-    common = sum(pair in _COMMON_PAIRS for pair in pairs)
     if value.isalpha() and (value.islower() or value.isupper()):
-        return len(pairs) >= _LEAST_LETTERS_ALONE and common < _RANDOM_PAIR_SHARE * len(pairs)
-    if 4 * sum(c.isalpha() for c in value) < len(value):
+        pairs, common = _count_pairs(value)
+        return pairs >= _LEAST_LETTERS_ALONE and common < _RANDOM_PAIR_SHARE * pairs
+    if 4 * sum(map(str.isalpha, value)) < len(value):
         return False
+    _, common = _count_pairs(value)
     often = len(value) / len(_CLASS_RUN.findall(value)) < _WORDY_RUN_CHARS
     return common < (_WORDY_SHARE if often else _WORDY_SHARE / 2) * len(value)
 
 
-def _pairs(word: str) -> list[str]:
-    return [word[at : at + 2] for at in range(len(word) - 1)]
+def _count_pairs(value: str) -> tuple[int, int]:
+    """How many pairs of letters its words hold, and how many of them are common ones."""
+    pairs = common = 0
+    for word in _LETTERS.findall(value):
+        lowered = word.lower()
+        pairs += len(word) - 1
+        common += sum(map(_COMMON_PAIRS.__contains__, map(add, lowered, lowered[1:])))
+    return pairs, common
 
 
 _JOINED_WORDS = re.compile(

@@ -1,0 +1,68 @@
+"""Rules of redaction that a text cannot start are skipped, and none that it can."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect.rules import redaction, secret_keywords
+from recollect.rules.redaction import redact
+from recollect.rules.secret_keywords import Keywords, declare, keywords_in
+
+
+def test_a_keyword_sets_its_bit_wherever_it_stands() -> None:
+    login, phrase, han = declare("login"), declare("my passphrase"), declare("密码")
+    assert keywords_in("please login now") & login
+    assert keywords_in("the LOGINS fail") & login
+    assert not keywords_in("please log in") & login
+    assert keywords_in("all my passphrases") & phrase == phrase
+    assert keywords_in("é login—“密码”") & (login | han) == login | han
+
+
+def test_a_keyword_with_a_sign_needs_the_run_to_end_there() -> None:
+    rules = Keywords([("session=", 1), (" -q", 2), ("vault login", 3)])
+    held = [rule for _, rule in rules.held(keywords_in("my_session=1"))]
+    assert held == [1]
+    assert rules.held(keywords_in("sessions a-q login vaults")) == []
+    assert [rule for _, rule in rules.held(keywords_in("vault login -q"))] == [2, 3]
+
+
+def test_runs_that_were_read_are_forgotten_before_they_fill_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(secret_keywords, "_MOST_RUNS", 50)
+    bit = declare("needle")
+    for n in range(300):
+        assert not keywords_in(f"word{n} login{n} hay") & bit
+    assert keywords_in("hay needle") & bit
+    assert len(secret_keywords._known) + len(secret_keywords._plain) <= 50
+
+
+@pytest.mark.parametrize("label", ["password", "PASSWORD", "Password"])
+@pytest.mark.parametrize("around", ["{}", "a lot of plain words\n{}\nand more", "Ünïcode {} 密码"])
+def test_a_secret_is_masked_whatever_stands_around_it(label: str, around: str) -> None:
+    text = around.format(f'{label}="xK9#mQ2$vL7p"')
+    assert "xK9#mQ2$vL7p" not in redact(text).text
+
+
+COMMANDS = (
+    *(f"{name} -u app -pq7Rk2vLx9Zt" for name in ("mysqlsh", "mysqlpump", "mysqlcheck")),
+    *(f"{name} -u app -p q7Rk2vLx9Zt" for name in ("mongoexport", "mongostat", "mongofiles")),
+    *(f"{name} -x -w q7Rk2vLx9Zt" for name in ("ldapmodrdn", "ldapcompare", "ldapexop")),
+    *(f"{name} -v3 -A q7Rk2vLx9Zt host" for name in ("snmpbulkget", "snmpgetnext", "snmptrap")),
+    "wlfreerdp /u:app /p:q7Rk2vLx9Zt",
+    "https://app.example.com/invites/q7Rk2vLx9Ztq7Rk2vLx9Zt77",
+    "docker login -u app -p q7Rk2vLx9Zt",
+    "redis-cli -a q7Rk2vLx9Zt",
+)
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_a_skipped_rule_would_have_found_nothing(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filtered = redact(text).text
+    assert "q7Rk2vLx9Zt" not in filtered
+    every = (1 << secret_keywords._declared) - 1
+    monkeypatch.setattr(secret_keywords, "keywords_in", lambda _: every)
+    monkeypatch.setattr(redaction, "keywords_in", lambda _: every)
+    assert redact(text).text == filtered
