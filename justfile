@@ -71,7 +71,6 @@ full:
     just recall
     just live
     just live-real-model
-    just facts --json
     just cost --json
     just real-model
     just real-model --gateway
@@ -109,10 +108,6 @@ hooks *ARGS:
 # What one machine serves, and what a fleet needs: docs/capacity.md with its figures and pictures; about 15 minutes
 scale *ARGS:
     recollect bench scale --write docs {{ARGS}}
-
-# What is taken for a fact, in conversations and in 10,000 messages of noise; both halves of the cases
-facts *ARGS:
-    recollect bench facts {{ARGS}}
 
 # What recall finds, what it recalls for nothing, what it costs, and that both stores rank alike
 recall:

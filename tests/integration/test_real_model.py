@@ -26,7 +26,8 @@ from tests.sizes import FULL, at_size, only_in_full
 
 from recollect.facts.extract import Extracted, extract
 from recollect.providers.openai import OpenAIChatModel
-from recollect_bench.facts.cases import Case, CaseMessage, segments_of
+from recollect.values.message import EntryKey, MessageId
+from recollect.values.segment import Segment, SegmentId
 from recollect_bench.llama_server import LlamaMissingError, LlamaServer, find_gguf
 
 ROOT = Path(__file__).parents[2]
@@ -42,9 +43,6 @@ CI_SETTINGS = {
 STARTER = """
 import sys, time
 from pathlib import Path
-from recollect_bench.facts.cases import Case, CaseMessage, segments_of
-from recollect.facts.extract import Extracted, extract
-from recollect.providers.openai import OpenAIChatModel
 from recollect_bench.llama_server import LlamaServer
 with LlamaServer(Path(sys.argv[1])) as server:
     print(server.pid, flush=True)
@@ -185,9 +183,17 @@ def test_other_weights_than_the_pinned_ones_are_refused(tmp_path: Path) -> None:
 def test_a_real_model_reads_for_facts_and_code_has_the_last_word(server: LlamaServer) -> None:
     """Its claims are junk: whatever is taken must stand in what was said."""
     said = "We decided to use PostgreSQL for the orders database. The API listens on port 8443."
-    messages = (CaseMessage(role="user", text=said),)
-    (told,) = segments_of(
-        Case(id="real", kind="plain", languages=("en",), messages=messages, facts=())
+    told = Segment(
+        id=SegmentId("0" * 32),
+        session="real",
+        key=EntryKey("real"),
+        message_id=MessageId("0" * 32),
+        role="user",
+        text=said,
+        tokens=len(said) // 4,
+        said_at=0.0,
+        source="import",
+        trust="high",
     )
 
     async def read() -> Extracted:

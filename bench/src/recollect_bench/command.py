@@ -23,7 +23,6 @@ from recollect_bench.result import BenchResult, figure_text
 
 BENCHES: Final = {
     "cost": "what a long conversation costs under prompt caching, and what is kept of it",
-    "facts": "what is extracted of what was stated plainly, and how much of noise",
     "gateway": "what the gateway adds to a request, beside bare proxies",
     "hooks": "what an agent waits for its hooks, with the daemon and without",
     "live": "what stands in the request when a user asks, through the whole product",
@@ -49,11 +48,9 @@ LIVE_STRATEGIES: Final = (
     "oracle",
 )
 EMBEDDERS: Final = ("hash", "static", "minilm", "minilm+static", "onnx", "onnx+static", "none")
-FACTS_BY: Final = ("none", "rules", "model")
-HALVES: Final = ("tune", "held-out", "both", "fresh")
+HALVES: Final = ("tune", "held-out", "fresh")
 _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "cost": frozenset({"paths", "svg", "quick", "through_gateway"}),
-    "facts": frozenset({"half", "noise", "model", "gguf", "most", "out", "misses"}),
     "gateway": frozenset({"quick", "peers"}),
     "hooks": frozenset({"quick"}),
     "live": frozenset(
@@ -63,7 +60,6 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     ),
     "recall": frozenset(
         {"sets", "embedder", "store", "compare", "paths", "misses", "svg", "quick", "no_cache"}
-        | {"facts", "model", "gguf", "keep", "most_memories", "most_messages"}
     ),
     "scale": frozenset(
         {"quick", "spaces", "passages", "seconds", "idle_seconds", "data_dir", "capacity", "write"}
@@ -75,8 +71,6 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
 _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("recall", "sets"): RECALL_SETS,
     ("live", "sets"): LIVE_SETS,
-    ("facts", "half"): ("tune", "held-out", "both"),
-    ("live", "half"): ("tune", "held-out", "fresh"),
 }
 """What each bench takes of an option that several have."""
 
@@ -169,8 +163,7 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     type=click.IntRange(min=0),
     metavar="N",
     help="recall: show N questions whose evidence was not found, and what was shown instead; none"
-    " of your own transcripts. live: and the stage that lost it. facts --half tune: show N facts"
-    " that were missed or made up.",
+    " of your own transcripts. live: and the stage that lost it.",
 )
 @click.option("--svg", metavar="FILE", help="cost, recall: draw the figures as a picture.")
 @click.option(
@@ -187,8 +180,7 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 @click.option(
     "--half",
     type=click.Choice(HALVES),
-    help="facts: which cases; both unless named. Rules are tuned on one half only. live --set"
-    " agent: which domains; tune unless named.",
+    help="live --set agent: which domains; tune unless named.",
 )
 @click.option(
     "--window",
@@ -243,65 +235,11 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     metavar="N",
     help="live: ask N questions of a set of chats, from everywhere, and as many of other chats.",
 )
-@click.option(
-    "--noise",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="facts: how many messages of noise to bury the cases in, 10,000 unless named; 0 for none.",
-)
-@click.option(
-    "--model",
-    metavar="URL",
-    help="facts, recall --facts model: also with a model: a server that speaks Chat Completions,"
-    " or `settings`.",
-)
-@click.option(
-    "--gguf",
-    metavar="FILE",
-    help="facts, recall --facts model: also with a model of these weights, by llama.cpp; needs"
-    " `pip install xllamacpp`.",
-)
-@click.option(
-    "--most",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="facts: read no more than N cases of each half with the model.",
-)
-@click.option(
-    "--out",
-    metavar="FILE",
-    help="facts: keep what the model came to, case by case; the next run goes on there.",
-)
-@click.option(
-    "--facts",
-    type=click.Choice(FACTS_BY),
-    help="recall: also after rules, or rules and a model (--gguf, --model), read the memories for"
-    " facts; none unless named.",
-)
-@click.option(
-    "--most-memories",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="recall: only the first N memories of a set.",
-)
-@click.option(
-    "--most-messages",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="recall --facts: read no more than N messages of a memory, those that questions on several"
-    " messages rest on and those near them; memories that need more are left out.",
-)
-@click.option(
-    "--keep",
-    metavar="FOLDER",
-    help="recall --facts model: keep the model's answers there, so that a run can go on.",
-)
 def bench(name: str, *, as_json: bool, **options: Any) -> None:
     """Measure one part of Recollect; figures in the documentation come from here.
 
     \b
     cost       what a long conversation costs under prompt caching, and what is kept of it
-    facts      what is extracted of what was stated plainly, and how much of noise
     gateway    what the gateway adds to a request, beside bare proxies
     hooks      what an agent waits for its hooks, with the daemon and without
     live       what stands in the request when a user asks, through the whole product

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 from recollect.errors import RecollectError
 from recollect.ports import Model
-from recollect_bench.facts.models import opened_model
+from recollect.providers.openai import OpenAIChatModel
 from recollect_bench.live.agent import (
     AgentHalf,
     agent_session,
@@ -38,7 +38,7 @@ from recollect_bench.live.run import (
     run_session,
 )
 from recollect_bench.live.sessions import LiveSession
-from recollect_bench.llama_server import find_gguf
+from recollect_bench.llama_server import LlamaMissingError, LlamaServer, find_gguf
 from recollect_bench.recall.embedders import ALSO_KNOWN_AS, opened_embedders
 
 AGENT: Final = "agent"
@@ -52,6 +52,9 @@ STRATEGIES: Final[tuple[StrategyName, ...]] = tuple(
 )
 """Run unless others are named: the gateway is the product again, by another way, and memory tools
 need a model that uses them."""
+MODEL_CALL_SECONDS: Final = 900.0
+"""A small model on two cores reads and writes some ten tokens a second."""
+MODEL_WINDOW_TOKENS: Final = 8192
 WINDOWS: Final = {
     AGENT: (16_000, 64_000),
     ASSISTANT: (16_000, 32_000),
@@ -203,8 +206,21 @@ async def _summarizing(summaries: Summaries) -> AsyncIterator[Model | None]:
     if summaries != "model":
         yield None
         return
-    async with opened_model(None, find_gguf()) as model:
-        yield model
+    try:
+        server = LlamaServer(find_gguf(), window_tokens=MODEL_WINDOW_TOKENS)
+    except LlamaMissingError as missing:
+        raise RecollectError(str(missing)) from missing
+    with server:
+        model = OpenAIChatModel(
+            model=server.gguf.stem,
+            base_url=server.base_url,
+            deadline_seconds=MODEL_CALL_SECONDS,
+            window_tokens=MODEL_WINDOW_TOKENS,
+        )
+        try:
+            yield model
+        finally:
+            await model.close()
 
 
 def _sessions(name: str, options: _Options, statements: int) -> list[LiveSession]:

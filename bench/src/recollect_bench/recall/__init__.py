@@ -20,13 +20,10 @@ from recollect_bench.recall.ask import Asker, RecallStage
 from recollect_bench.recall.draw import draw as draw
 from recollect_bench.recall.draw import plot
 from recollect_bench.recall.embedders import ALSO_KNOWN_AS, opened_embedders
-from recollect_bench.recall.fact_run import NOTES as FACTS_NOTES
-from recollect_bench.recall.fact_run import measure_facts
-from recollect_bench.recall.fact_sources import FactsBy, Part, part_to_read, reading_model
 from recollect_bench.recall.own import NO_MISSES, measure_own
 from recollect_bench.recall.result import RecallResult, SetResult, joined
 from recollect_bench.recall.run import Progress, compare_stores, measure_set
-from recollect_bench.recall.sets import QuestionSet, load_set
+from recollect_bench.recall.sets import load_set
 from recollect_bench.store_target import open_target
 from recollect_bench.svg import write_svg
 
@@ -64,12 +61,6 @@ class Options:
     misses: int
     quick: bool
     cached: bool
-    facts: FactsBy = "none"
-    model: str | None = None
-    gguf: Path | None = None
-    keep: Path | None = None
-    most_memories: int | None = None
-    most_messages: int | None = None
 
 
 def run(
@@ -84,16 +75,9 @@ def run(
     svg: str | None = None,
     quick: bool = False,
     no_cache: bool = False,
-    facts: FactsBy = "none",
-    model: str | None = None,
-    gguf: str | None = None,
-    keep: str | None = None,
-    most_memories: int | None = None,
-    most_messages: int | None = None,
     stage: RecallStage | None = None,
 ) -> RecallResult:
     """Measure recall on these sets; `stage` stands for the product's own in tests."""
-    _refuse(sets, facts=facts, by_model=bool(model or gguf), compare=compare)
     if OWN in sets and not paths:
         raise RecollectError(
             "--set own needs --paths: files or folders of your transcripts; Claude Code keeps them"
@@ -108,29 +92,11 @@ def run(
         misses=misses,
         quick=quick,
         cached=not no_cache and OWN not in sets,  # nothing of a user's stays on the disk
-        facts=facts,
-        model=model,
-        gguf=None if gguf is None else Path(gguf).expanduser(),
-        keep=None if keep is None else Path(keep).expanduser(),
-        most_memories=most_memories,
-        most_messages=most_messages,
     )
     result = asyncio.run(_run(options, stage or _product_stage(), progress))
     if svg is not None:
         write_svg(Path(svg), plot(result))
     return result
-
-
-def _refuse(sets: Sequence[str], *, facts: FactsBy, by_model: bool, compare: str | None) -> None:
-    """What cannot be measured together, told before anything is."""
-    if facts != "model" and by_model:
-        raise RecollectError("a model is asked with --facts model only")
-    if facts == "none":
-        return
-    if facts == "model" and not by_model:
-        raise RecollectError("--facts model needs --gguf FILE or --model URL")
-    if OWN in sets or compare is not None:
-        raise RecollectError("--facts works on the published sets, and on one store")
 
 
 def _product_stage() -> RecallStage:
@@ -161,16 +127,12 @@ async def _run(options: Options, stage: RecallStage, progress: Progress) -> Reca
         for name in options.sets:
             asker = Asker(stage=stage, embedders=embedders)
             progress(f"{name}: reading")
-            if options.facts != "none":
-                measured.append(await _with_facts(name, options, asker, progress))
-            elif options.compare is not None:
+            if options.compare is not None:
                 measured.append(await _compared(name, options, asker, progress))
             else:
                 measured.append(await _measured(name, options, asker, progress))
     notes: list[str] = []
-    if options.facts != "none":
-        notes += FACTS_NOTES
-    elif options.compare is not None:
+    if options.compare is not None:
         notes += COMPARED
     elif options.sets != (OWN,):
         notes += NOTES
@@ -192,7 +154,7 @@ async def _measured(name: str, options: Options, asker: Asker, progress: Progres
             )
         else:
             measured = await measure_set(
-                _loaded(name, options),
+                load_set(name, quick=options.quick),
                 asker=asker,
                 embedder=options.embedder,
                 target=target,
@@ -200,50 +162,8 @@ async def _measured(name: str, options: Options, asker: Asker, progress: Progres
                 progress=progress,
             )
     # a threshold is set for the whole set: few questions neither meet nor miss it
-    thresholds = {} if options.quick or options.most_memories else measured.thresholds
+    thresholds = {} if options.quick else measured.thresholds
     return replace(measured, thresholds=thresholds, store=_named(options.store))
-
-
-def _loaded(name: str, options: Options) -> QuestionSet:
-    """A set, or its first memories."""
-    whole = load_set(name, quick=options.quick)
-    return replace(whole, memories=whole.memories[: options.most_memories])
-
-
-def _part(name: str, options: Options) -> Part:
-    """A set and what of it is read for facts: all of it, unless that was bounded."""
-    if options.most_messages is None:
-        return Part(whole=_loaded(name, options))
-    return part_to_read(
-        load_set(name, quick=options.quick),
-        most_messages=options.most_messages,
-        most_memories=options.most_memories,
-    )
-
-
-async def _with_facts(name: str, options: Options, asker: Asker, progress: Progress) -> SetResult:
-    told: dict[str, str | int] = {"facts": options.facts}
-    for bound in ("most_memories", "most_messages"):
-        if getattr(options, bound) is not None:
-            told[bound] = getattr(options, bound)
-    async with (
-        reading_model(options.model, options.gguf, keep=options.keep) as reading,
-        open_target(options.store) as target,
-    ):
-        measured = await measure_facts(
-            _part(name, options),
-            asker=asker,
-            embedder=options.embedder,
-            target=target,
-            by=options.facts,
-            model=None if reading is None else reading.model,
-            progress=progress,
-        )
-        figures = measured.figures
-        if reading is not None:
-            figures = figures | reading.figures()
-            told["model"] = reading.model.name
-    return replace(measured, figures=figures, store=_named(options.store), told=told)
 
 
 async def _compared(name: str, options: Options, asker: Asker, progress: Progress) -> SetResult:
@@ -257,7 +177,7 @@ async def _compared(name: str, options: Options, asker: Asker, progress: Progres
             await opened.enter_async_context(open_target(second)),
         )
         figures = await compare_stores(
-            _loaded(name, options), asker=asker, targets=targets, progress=progress
+            load_set(name, quick=options.quick), asker=asker, targets=targets, progress=progress
         )
     stores = ",".join(map(_named, options.compare))
     return SetResult(name=name, embedder=options.embedder, store=stores, figures=figures)

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recollect_bench.recall.fact_page import draw_facts, is_of_facts
 from recollect_bench.recall.result import GATED, MEASURES, Miss, RecallResult, SetResult
 from recollect_bench.recall.thresholds import Threshold
 from recollect_bench.svg import svg_document, svg_text
@@ -28,9 +27,6 @@ def draw(result: RecallResult) -> None:
     """Everything the run came to."""
     console = Console()
     for set_result in result.sets:
-        if is_of_facts(set_result.figures):
-            draw_facts(set_result.name, set_result.figures)
-            continue
         title = f"recollect bench recall --set {set_result.name} --embedder {set_result.embedder}"
         console.print(Text(title, style="italic"), soft_wrap=True)
         console.print(_table(set_result))

@@ -150,8 +150,6 @@ class SetResult:
     """The figures of each baseline, by its name."""
     thresholds: dict[str, Threshold] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    told: Mapping[str, str | int] = field(default_factory=dict)
-    """What else was chosen for the run, for the object of `--json`."""
     misses: tuple[Miss, ...] = field(default=(), repr=False)
 
     def flat_baselines(self) -> dict[str, float]:
@@ -200,8 +198,7 @@ class RecallResult(BenchResult):
         if self.sets:
             first = self.sets[0]
             names = [result.name for result in self.sets]
-            run = {"sets": names, "embedder": first.embedder, "store": first.store}
-            told["run"] = run | dict(first.told)
+            told["run"] = {"sets": names, "embedder": first.embedder, "store": first.store}
         misses = [miss.as_json() for result in self.sets for miss in result.misses]
         return told | {"misses": misses} if misses else told
 
