@@ -167,18 +167,6 @@ def test_a_pattern_that_never_ends_is_refused(recollect: Recollect) -> None:
         assert "repeat" in only_line(done)
 
 
-def test_a_fact_with_a_damaged_name_is_told(recollect: Recollect, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    recollect.text("facts", "add", "Deploy only after 18:00")
-    recollect.text("facts", "export", "--markdown", notes)
-    for file in notes.glob("*.md"):
-        text = file.read_text()
-        file.write_text(text.replace("<!-- fact ", "<!-- fact %ff"))
-    done = recollect.run("facts", "import", "--markdown", notes)
-    assert b"Traceback" not in done.stderr
-    assert done.returncode in (0, 1, 2)
-
-
 # A memory whose file was cut
 
 

@@ -380,7 +380,6 @@ def commands(machine: Machine) -> None:
         ("memory", "add", SAID),
         ("import", "--all", "--yes"),
         ("import", "."),
-        ("facts", "import", "--markdown", "."),
         ("init", "--yes", "--workspace"),
         ("install", "claude-code", "--project"),
         ("install", "codex", "--project"),

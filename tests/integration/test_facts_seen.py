@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.integration.facts_seen_talk import write_recording
-from tests.integration.test_facts_cli import Facts, changed, fact, filled, segment
+from tests.integration.test_facts_cli import Facts, fact, segment
 
 from recollect.surfaces.cli import main
 from recollect.upkeep import matching
@@ -34,78 +33,6 @@ def run(facts: Facts, *arguments: str | Path, code: int = 0) -> Result:
     return done
 
 
-def stripped(folder: Path) -> None:
-    """As an editor leaves it that knows no comments."""
-    for page in (folder / "memory").rglob("*.md"):
-        page.write_text(re.sub(r" <!-- fact [^\n]* -->", "", page.read_text()))
-
-
-def mask(facts: Facts) -> None:
-    """A secret of one's own is masked in what is stored."""
-    run(facts, "redact", "--apply", "--pattern", "badge is 7788")
-
-
-class TestMissingLines:
-    def test_a_line_without_its_mark_still_stands(self, facts: Facts) -> None:
-        folder = filled(facts)
-        stripped(folder)
-        told = facts.json("import", "--markdown", folder)
-        assert (told["missing"], told["written"], told["problems"]) == ([], [], [])
-        page = folder / "memory/preferences.md"
-        page.write_text(page.read_text().replace("- tabs, never spaces", ""))
-        assert facts.json("import", "--markdown", folder)["missing"] == ["p1"]
-        said = facts.refused("import", "--markdown", folder, "--forget-missing", "--yes")
-        assert "lost the marks" in said
-        assert len(facts.statements()) == 4
-
-    def test_a_file_that_is_gone_forgets_nothing(self, facts: Facts) -> None:
-        folder = filled(facts)
-        (folder / "memory/facts.md").unlink()
-        said = facts.refused("import", "--markdown", folder, "--forget-missing", "--yes")
-        assert "memory/facts.md is not there" in said
-        assert len(facts.statements()) == 4
-
-
-class TestLinesAsTheyWereWritten:
-    @pytest.mark.parametrize("without_marks", [False, True])
-    def test_what_was_masked_since_stays_masked(self, facts: Facts, without_marks: bool) -> None:
-        facts.write([fact(CLEAR, id=FactId("m1"), trust="low", made_by="model")])
-        folder = facts.home / "notes"
-        facts.text("export", "--markdown", folder)
-        mask(facts)
-        if without_marks:
-            stripped(folder)
-        told = facts.json("import", "--markdown", folder)
-        assert (told["written"], told["problems"]) == ([], [])
-        (kept,) = facts.json("list")["facts"]
-        assert (kept["id"], kept["trust"]) == ("m1", "low")
-        assert not facts.statements("--search", "7788")
-        facts.text("export", "--markdown", folder)
-        assert "7788" not in (folder / "memory/facts.md").read_text()
-
-    def test_another_heading_changes_the_type_and_nothing_else(self, facts: Facts) -> None:
-        facts.write([fact(CLEAR, id=FactId("m1"), trust="low", made_by="model")])
-        folder = facts.home / "notes"
-        facts.text("export", "--markdown", folder)
-        mask(facts)
-        changed(folder / "memory/facts.md", "## Configuration", "## Issues")
-        (done,) = facts.json("import", "--markdown", folder)["written"]
-        new = done["fact"]
-        assert (new["type"], new["trust"], new["made_by"]) == ("issue", "low", "model")
-        assert "7788" not in new["content"]
-
-    def test_an_old_value_that_is_written_again_comes_in(self, facts: Facts) -> None:
-        facts.json("add", "The server port is 8000", "--type", "config")
-        facts.json("add", "The server port is 9000", "--type", "config")
-        folder = facts.home / "notes"
-        facts.text("export", "--markdown", folder)
-        page = folder / "memory/facts.md"
-        page.write_text(page.read_text() + "- The server port is 8000\n")
-        (done,) = facts.json("import", "--markdown", folder)["written"]
-        assert done["outcome"] == "replaced"
-        assert facts.statements() == ["The server port is 8000"]
-
-
 class TestWhatIsShown:
     def test_ids_of_files_do_not_reach_the_terminal_raw(self, facts: Facts) -> None:
         sources = fact("x", sources=(ESCAPE,)).sources
@@ -123,15 +50,6 @@ class TestWhatIsShown:
         facts.write([fact("it's port 9000.", id=FactId("c1"), subject="api billing")])
         for given in (("list",), ("why", "c1"), ("history", "c1")):
             assert "it's port 9000. [api billing]" in facts.text(*given), given
-        folder = facts.home / "notes"
-        facts.text("export", "--markdown", folder)
-        assert "nothing to do" in facts.text("import", "--markdown", folder)
-        changed(folder / "memory/facts.md", "9000. [api", "9001. [api")
-        (done,) = facts.json("import", "--markdown", folder)["written"]
-        assert (done["fact"]["content"], done["fact"]["subject"]) == (
-            "it's port 9001.",
-            "api billing",
-        )
 
     def test_an_edit_to_another_value_is_a_correction(self, facts: Facts) -> None:
         facts.write([fact("the port is 8000", id=FactId("c1"))])

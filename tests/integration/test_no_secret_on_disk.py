@@ -489,7 +489,6 @@ def test_no_kind_of_secret_that_is_imported_reaches_the_disk(
     assert kept > 0.73 * len(kinds_of(place)), kept
     told = [cli("export", home / "out", store=file)]
     told.append(cli("facts", "read", store=file, code=None))
-    told.append(cli("facts", "export", "--markdown", home / "facts", store=file))
     if place not in ("segments", "knowledge"):
         shown = CliRunner().invoke(main, ["explain", str(given / name), "--json"])
         assert shown.exit_code == 0
@@ -543,19 +542,10 @@ def test_no_kind_of_secret_in_files_notes_and_facts_reaches_the_disk(
     asyncio.run(run())
     told = [cli("memory", "index", given, store=file), cli("facts", "read", store=file, code=None)]
     told.append(cli("facts", "add", planted.joined("command", most=5), store=file))
-    folder = tmp_path / "facts"
-    told.append(cli("facts", "export", "--markdown", folder, store=file))
-    listed = planted.texts("markdown")
-    hand = folder / "memory" / "decisions.md"
-    hand.parent.mkdir(exist_ok=True)
-    first = [text for text in listed if "\n" not in text]
-    hand.write_text("# Decisions\n\n" + "".join(f"- {text}\n" for text in first))
-    told.append(cli("facts", "import", "--markdown", folder, store=file))
     told.append(cli("facts", "list", "--json", store=file))
     told.append(cli("export", home / "out", store=file))
-    told.append(cli("facts", "export", "--markdown", tmp_path / "again", store=file))
     told.append(cli("facts", "forget", "--matching", "quay", "--yes", store=file, code=None))
-    everything = [bytes_below(tmp_path, but=frozenset({given, folder})), *told]
+    everything = [bytes_below(tmp_path, but=frozenset({given})), *told]
     assert planted.found_in(b"".join([*everything, caplog.text.encode()])) == []
 
 

@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recollect.config import Settings
-from recollect.config.settings import Redaction
 from recollect.engine.facts.book import FactBook
-from recollect.engine.facts.folder import plan_folder
 from recollect.errors import RecollectError, StaleFacts
 from recollect.facts.results import FactFilter
 from recollect.facts.written import MOST_CHARS, other_value
-from recollect.formats.memory_folder import read_folder, write_folder
 from recollect.ports import Store
 from recollect.values.batch import Batch, WriteResult
-from recollect.values.fact import Fact, FactId, FactType
+from recollect.values.fact import FactType
 from recollect.wiring import open_store
 
 T = TypeVar("T")
@@ -182,32 +176,6 @@ def test_a_person_replaces_one_of_several_values(tmp_path: Path) -> None:
         assert all(one.pinned for one in current)
 
     with_book(tmp_path, work)
-
-
-ANY_FACTS = st.lists(
-    st.builds(
-        Fact,
-        id=st.text(min_size=1, max_size=8).map(FactId),
-        type=st.sampled_from(get_args(FactType)),
-        content=st.text(max_size=40),
-        at=st.integers(0, 4_000_000_000).map(float),
-        subject=st.sampled_from(("", "fly")),
-    ),
-    max_size=5,
-    unique_by=lambda one: one.id,
-)
-
-
-@given(ANY_FACTS, st.booleans())
-def test_an_unchanged_folder_asks_for_nothing(facts: list[Fact], chained: bool) -> None:
-    if chained and len(facts) > 1:
-        ordered = sorted(facts, key=lambda one: one.at)
-        links = pairwise(ordered)
-        facts = [replace(old, superseded_by=new.id, valid_to=new.at) for old, new in links]
-        facts.append(ordered[-1])
-    plan = plan_folder(read_folder(write_folder(facts)), facts, redaction=Redaction())
-    assert plan.nothing, plan
-    assert plan.unchanged <= len(facts)
 
 
 def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> None:

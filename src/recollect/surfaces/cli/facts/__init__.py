@@ -12,15 +12,13 @@ from recollect.surfaces.cli.lazy_group import LazyGroup
 SUBCOMMANDS = {
     "list": "listing:list_facts",
     "read": "reading:read",
-    "add": "folder:add",
-    "edit": "folder:edit",
+    "add": "changing:add",
+    "edit": "changing:edit",
     "pin": "reading:pin",
     "unpin": "reading:unpin",
-    "forget": "folder:forget",
+    "forget": "changing:forget",
     "history": "listing:history",
     "why": "reading:why",
-    "export": "folder:export",
-    "import": "folder:import_",
 }
 
 
