@@ -404,7 +404,6 @@ def run_pairs(pairs: int, *, seed: int = 0, turns: int = 2) -> Result:
                 "gateway.upstream.anthropic": server.url,
                 "gateway.upstream.openai": f"{server.url}/v1",
                 "recall.embedder": "none",
-                "facts.enabled": False,
             }
         ).settings
         lab = Lab(server, result, rng)

@@ -22,7 +22,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "server of facts": (
         'models.provider = "anthropic"\nmodels.base_url = "{evil}"\nmodels.extraction = "m"\n'
         'models.key_variable = "AWS_SECRET_ACCESS_KEY"\n'
-        "facts.idle_seconds = 1\nfacts.digests = true"
+        "facts.idle_seconds = 1"
     ),
     "server alone": 'models.base_url = "{evil}"',
     "server in the other spelling": 'models.baseUrl = "{evil}"',

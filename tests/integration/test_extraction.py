@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fact_reader import fact_reader
 
 from recollect import open_memory
 from recollect.config import Settings, load_settings
@@ -22,7 +23,7 @@ from recollect.rules.identity import space_secret
 from recollect.rules.tokens import Weigher
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.transfer.transcripts import ImportRules, import_transcript
-from recollect.upkeep.jobs import RunResult, day_of
+from recollect.upkeep.jobs import RunResult
 from recollect.values.fact import Fact
 from recollect.wiring import open_store
 
@@ -54,7 +55,12 @@ class Place:
 
     def engine(self, model: Any = None) -> Engine:
         return open_memory(
-            space="facts", store=self.path, clock=self.clock, settings=self.settings, model=model
+            space="facts",
+            store=self.path,
+            clock=self.clock,
+            settings=self.settings,
+            model=model,
+            extraction_model=fact_reader(),
         )
 
     @asynccontextmanager
@@ -78,6 +84,7 @@ class Place:
             await memory.settle()
 
     async def work(self, model: Model | None = None, *, most: int | None = None) -> RunResult:
+        model = fact_reader() if model is None else model
         async with self.store() as store:
             runner = runner_of(
                 store,
@@ -119,9 +126,9 @@ def test_an_idle_session_is_read_once_and_its_facts_name_their_words(tmp_path: P
                 assert fact.sources == (span.segment,)
                 (held,) = await store.segments([span.segment])
                 assert held.segment.text[span.start : span.end] in (PORT, CHOICE)
-                assert (fact.trust, fact.made_by, fact.session) == ("high", "rules", "s")
+                assert (fact.trust, fact.made_by, fact.session) == ("high", "model", "s")
                 assert fact.at == held.segment.said_at
-        assert any("facts added" in line and "rules alone" in line for line in place.told)
+        assert any("2 facts added from" in line for line in place.told)
         place.clock.time += IDLE + 1
         await place.work()
         assert await place.facts() == facts
@@ -145,7 +152,8 @@ def test_what_leaves_the_view_is_read_at_once(tmp_path: Path) -> None:
         await place.work()
         assert [one.content for one in await place.facts() if "8443" in one.content]
 
-    run(tmp_path, scenario, window_tokens=8000, **{"compaction.keep_recent_tokens": 300})
+    given = {"compaction.keep_recent_tokens": 300, "facts.window_tokens": 500}
+    run(tmp_path, scenario, window_tokens=8000, **given)
 
 
 def test_the_next_report_says_what_was_found(tmp_path: Path) -> None:
@@ -167,14 +175,22 @@ def test_the_next_report_says_what_was_found(tmp_path: Path) -> None:
     run(tmp_path, scenario, **{"jobs.in_process": True, "facts.idle_seconds": 0.05})
 
 
-def test_no_fact_is_made_where_they_are_off(tmp_path: Path) -> None:
+def test_without_a_model_nothing_waits_and_no_fact_is_made(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
-        await place.say("s", PORT)
+        await place.say("s", PORT)  # by a process that had a model
+        async with open_memory(
+            space="facts", store=place.path, clock=place.clock, settings=place.settings
+        ) as memory:
+            messages = [{"role": "user", "content": CHOICE}]
+            await memory.prepare("t", {"model": "m", "messages": messages})
+            await memory.settle()
         place.clock.time += IDLE + 1
-        await place.work()
+        async with place.store() as store:
+            await runner_of(store, place.settings, place.clock).run_due()
+            assert not [job for job in await store.jobs() if job.kind == "extract"]
         assert not await place.facts()
 
-    run(tmp_path, scenario, **{"facts.enabled": False})
+    run(tmp_path, scenario)
 
 
 def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
@@ -182,7 +198,7 @@ def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
         await place.say("monday", PORT)
         await place.say("tuesday", CHOICE)
         place.clock.time += IDLE + 1
-        model = ScriptedModel(lambda _: answer())
+        model = fact_reader()
         await place.work(model)
         assert len(model.prompts) == 1
         assert len(await place.facts()) == 1, "the other waits as a whole: nothing is read twice"
@@ -194,14 +210,14 @@ def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
     run(tmp_path, scenario, **{"jobs.day_tokens": 14_000})
 
 
-def test_a_budget_below_one_call_leaves_the_rules(tmp_path: Path) -> None:
+def test_a_budget_below_one_call_is_told(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         await place.say("s", PORT)
         place.clock.time += IDLE + 1
         model = ScriptedModel(lambda _: answer())
         await place.work(model)
         assert not model.prompts
-        assert await place.facts()
+        assert not await place.facts()
         assert any("jobs.day_tokens" in line for line in place.told)
 
     run(tmp_path, scenario, **{"jobs.day_tokens": 2_000})
@@ -210,7 +226,7 @@ def test_a_budget_below_one_call_leaves_the_rules(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "runs"), [(ModelRefused("no such model"), 1), (ModelUnavailable("away"), 5)]
 )
-def test_a_model_that_never_answers_leaves_the_rules(
+def test_a_model_that_never_answers_is_told_and_what_it_missed_is_read_later(
     tmp_path: Path, error: Exception, runs: int
 ) -> None:
     async def scenario(place: Place) -> None:
@@ -218,12 +234,15 @@ def test_a_model_that_never_answers_leaves_the_rules(
         place.clock.time += IDLE + 1
         model = ScriptedModel(lambda _: error)
         for _ in range(runs):
-            assert not await place.facts()
             await place.work(model)
             place.clock.time += 4_000
         assert len(model.prompts) == runs
-        assert await place.facts()
-        assert any("by rules alone" in line and "did not answer" in line for line in place.told)
+        assert not await place.facts()
+        assert any("did not answer" in line for line in place.told)
+        await place.say("s", PORT, CHOICE)
+        place.clock.time += IDLE + 1
+        await place.work()
+        assert len(await place.facts()) == 2
 
     run(tmp_path, scenario)
 
@@ -321,46 +340,6 @@ def test_what_is_imported_leaves_private_sessions_alone(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-def test_a_digest_is_told_to_nobody_else_and_ends_with_what_it_tells(tmp_path: Path) -> None:
-    def says(prompt: Any) -> str:
-        if "sentences" in json.dumps(dict(prompt.schema)):
-            return json.dumps({"sentences": [{"facts": [1], "text": "It listens on port 8443."}]})
-        return answer()
-
-    async def scenario(place: Place) -> None:
-        lines = [
-            "Remember that the staging API listens on port 8443.",
-            "Remember that the staging API is on version 4.2.",
-            "Remember that the staging API has a limit of 90 requests.",
-            "Remember that the staging API runs in Dublin.",
-            "Remember that the staging API lives in /srv/staging-api.",
-        ]
-        await place.say("alice", *lines)
-        place.clock.time += IDLE + 1
-        model = ScriptedModel(says)
-        await place.work(model)
-        (told,) = [one for one in await place.facts() if one.type == "digest"]
-        assert (told.session, told.trust, told.joint) == ("alice", "high", True)
-        await place.say("alice", *lines, "Remember that the staging API listens on port 9000.")
-        place.clock.time += IDLE + 1
-        await place.work()
-        assert not [one for one in await place.facts() if one.type == "digest"], "it told of 8443"
-
-    run(tmp_path, scenario, **{"facts.digests": True})
-
-
-def test_a_subject_with_few_facts_costs_nothing(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("s", PORT, CHOICE)
-        place.clock.time += IDLE + 1
-        await place.work(ScriptedModel(lambda _: answer()))
-        async with place.store() as store:
-            spent = (await store.queue(day=day_of(place.clock.time))).spent_tokens_today
-        assert 0 < spent < 14_000, "one reading, and no digest"
-
-    run(tmp_path, scenario, **{"facts.digests": True})
-
-
 def test_who_speaks_in_a_session_sees_and_changes_no_other_ones_facts(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         await place.say("bob", "I prefer tabs over spaces for indentation.")
@@ -377,19 +356,5 @@ def test_who_speaks_in_a_session_sees_and_changes_no_other_ones_facts(tmp_path: 
             bob = await memory.facts("bob")
             assert await bob.list() == (tabs,)
             assert len(await (await memory.facts()).list()) == 2, "the space as a whole"
-
-    run(tmp_path, scenario)
-
-
-def test_a_correction_that_cannot_be_matched_says_so(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("s", "The API timeout is 30 seconds.", "The login timeout is 40 seconds.")
-        place.clock.time += IDLE + 1
-        await place.work()
-        assert "correction" not in place.told[-1]
-        await place.say("t", "Sorry, I meant port 5433.")
-        place.clock.time += IDLE + 1
-        await place.work()
-        assert "1 correction stands beside" in place.told[-1], place.told
 
     run(tmp_path, scenario)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.harness.fact_reader import reader_server, reader_variables
 from tests.integration.facts_seen_talk import write_recording
 from tests.integration.test_facts_cli import Facts, fact, segment
 
@@ -87,6 +89,22 @@ class TestWhatIsShown:
 
 
 class TestReading:
+    @pytest.fixture(autouse=True)
+    def reader(self, facts: Facts, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """A model on this machine, which the settings name; `facts` sets the home first."""
+        with reader_server() as server:
+            for name, value in reader_variables(server).items():
+                monkeypatch.setenv(name, value)
+            yield
+
+    def test_without_a_model_nothing_waits(
+        self, facts: Facts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("PROVIDER", "EXTRACTION", "BASE_URL"):
+            monkeypatch.delenv(f"RECOLLECT_MODELS__{name}")
+        assert "wait" not in run(facts, "import", write_recording(facts.home / "talk.jsonl")).output
+        assert "models.extraction" in facts.refused("read")
+
     def test_what_waits_is_said_and_read(self, facts: Facts) -> None:
         recording = write_recording(facts.home / "talk.jsonl")
         waits = "1 session waits to be read: `recollect worker --once`"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.harness.fact_reader import reader_server, reader_variables
 from tests.sizes import at_size
 
 from recollect import Engine, open_memory
@@ -46,7 +47,7 @@ class Clock:
 def asked_for(prompt: Prompt) -> str:
     """What a prompt is for, by the answer that it wants."""
     wanted = json.dumps(prompt.schema or {})
-    for name, mark in (("extraction", "quote"), ("reconcile", "operation"), ("digest", "senten")):
+    for name, mark in (("extraction", "quote"), ("reconcile", "operation")):
         if mark in wanted:
             return name
     return "summary"
@@ -58,15 +59,13 @@ def answered(prompt: Prompt) -> Answer:
 
 
 def _answer(prompt: Prompt) -> str:
-    """As a model that finds a fact in every line it may quote, and never agrees with a rule."""
+    """As a model that finds a fact in every line it may quote, and never with what is known."""
     kind = asked_for(prompt)
     if kind == "extraction":
         lines = _NUMBERED.findall(prompt.text)
         return json.dumps({"facts": [_claim(int(number), words) for number, words in lines[:12]]})
     if kind == "reconcile":
         return json.dumps({"operation": "add", "number": 0})
-    if kind == "digest":
-        return json.dumps({"sentences": [{"facts": [1], "text": "It is as it was."}]})
     parts = re.findall(r"Part (\d+) says", prompt.text)
     return f"## Goal\nKeep the services running.\n\n## Progress\nRead up to part {parts[-1:]}.\n"
 
@@ -131,7 +130,7 @@ async def until_done(store: Any, clock: Clock) -> None:
     for _ in range(400):
         jobs = await store.jobs(limit=100)
         busy = [one for one in jobs if one.state == "leased" or one.run_at <= clock.time]
-        if not [one for one in busy if one.kind in ("extract", "digest") and one.state != "dead"]:
+        if not [one for one in busy if one.kind == "extract" and one.state != "dead"]:
             return
         await asyncio.sleep(0.01)
 
@@ -184,7 +183,7 @@ def test_the_doctor_says_what_was_asked_today_and_in_all(tmp_path: Path) -> None
     async def ask() -> None:
         store = await open_store(str(path), space=str(Path.cwd()), create=True)
         await store.add_model_use(
-            ModelUse(purpose="digest", calls=2, input_tokens=900, output_tokens=80),
+            ModelUse(purpose="summary", calls=2, input_tokens=900, output_tokens=80),
             day="2020-01-01",
         )
         steps: list[Step] = [Answer(text="text"), ModelUnavailable("away")]
@@ -199,7 +198,7 @@ def test_the_doctor_says_what_was_asked_today_and_in_all(tmp_path: Path) -> None
     assert set(told["today"]) == {"extraction"}
     assert told["today"]["extraction"]["calls"] == 2, "one that failed was sent, too"
     assert told["today"]["extraction"]["input_tokens"] == 2 * count_text("some words")
-    assert told["total"]["digest"] == {"calls": 2, "input_tokens": 900, "output_tokens": 80}
+    assert told["total"]["summary"] == {"calls": 2, "input_tokens": 900, "output_tokens": 80}
     drawn = CliRunner().invoke(main, ["doctor"], env={"RECOLLECT_STORE__URL": str(path)}).stdout
     assert "today: 2 calls (extraction 2)" in " ".join(drawn.split())
     nowhere = CliRunner().invoke(
@@ -300,7 +299,9 @@ def test_nothing_is_counted_where_nothing_may_be_kept(tmp_path: Path) -> None:
     assert counted == 0
 
 
-def test_a_session_that_was_read_does_not_wait(tmp_path: Path) -> None:
+def test_a_session_that_was_read_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`facts read` just after a session was spoken in: its idle job is still in the queue."""
     path = tmp_path / "read.db"
 
@@ -314,13 +315,16 @@ def test_a_session_that_was_read_does_not_wait(tmp_path: Path) -> None:
     def facts(*arguments: str) -> Any:
         return CliRunner().invoke(main, ["facts", *arguments, "--store", str(path)])
 
-    asyncio.run(say())
-    assert "1 session waits" in facts("list").output
-    first = facts("read")
-    assert "1 fact found" in first.stdout
-    assert "wait" not in first.output, first.output
-    assert json.loads(facts("read", "--json").stdout)["waiting"] == 0
-    assert "nothing to read" in facts("read").stdout
+    with reader_server() as server:
+        for name, value in reader_variables(server).items():
+            monkeypatch.setenv(name, value)
+        asyncio.run(say())
+        assert "1 session waits" in facts("list").output
+        first = facts("read")
+        assert "1 fact found" in first.stdout
+        assert "wait" not in first.output, first.output
+        assert json.loads(facts("read", "--json").stdout)["waiting"] == 0
+        assert "nothing to read" in facts("read").stdout
 
 
 MARKED = re.compile(r"<<m(\d+)>>")

@@ -21,7 +21,7 @@ from recollect.config import load_settings
 from recollect.engine.background import runner_of
 from recollect.facts.extract import extract
 from recollect.facts.provenance import is_order
-from recollect.facts.windows import EXTRACTION_SCHEMA, MOST_FACTS
+from recollect.facts.reading import EXTRACTION_SCHEMA, MOST_FACTS
 from recollect.rules.trust import is_below, is_fetcher, trust_of_role
 from recollect.search.statements import STANDING_WORD
 from recollect.testing.scripted_model import ScriptedModel
@@ -56,7 +56,12 @@ def obliging(prompt: Prompt) -> str:
     """A model that takes every instruction it sees for a fact, of any type."""
     if prompt.schema != EXTRACTION_SCHEMA:
         return "{}"
-    claims = list(claims_of(STATED, "config")) if STATED in prompt.text else []
+    claims = [
+        one
+        for text in (STATED, SAFE.removeprefix("Remember that "))
+        if text in prompt.text
+        for one in claims_of(text, "config")
+    ]
     for at in ALL:
         order = attack(at)[2]
         if order.split(".")[0] in prompt.text:
@@ -118,7 +123,6 @@ def test_no_instruction_climbs_from_deep_in_a_page_or_far_back(at: int, hidden: 
     tool, output, order = attack(at)
     page = segment(1, "tool", deep(output) if hidden == "deep" else output, tool)
     between = [segment(2 + n, "assistant", f"Step {n} is done.", None) for n in range(45)]
-    # by the rules, which take the model's "we decided" for a decision, and by a model
     told = [f"We decided this for good: {order}", ECHOES[at % len(ECHOES)].format(order)]
     said = [segment(50 + n, "assistant", text, None) for n, text in enumerate(told)]
     claims = [one for name in TYPES for one in claims_of(order, name)]
@@ -173,7 +177,6 @@ async def everything(path: Path) -> tuple[tuple[Fact, ...], tuple[StoredSegment,
             "jobs.in_process": False,
             "recall.embedder": "none",
             "recall.scope": "space",
-            "facts.digests": False,
             # a busy machine recalls late, and this is not about time
             "turn.deadline_seconds": 60.0,
             "turn.stage_deadline_seconds": 60.0,
@@ -185,7 +188,9 @@ async def everything(path: Path) -> tuple[tuple[Fact, ...], tuple[StoredSegment,
     model = ScriptedModel(obliging)
 
     def opened() -> Any:
-        return open_memory(space="p", store=path, clock=clock, settings=settings)
+        return open_memory(
+            space="p", store=path, clock=clock, settings=settings, extraction_model=model
+        )
 
     messages = list(conversation())
     async with opened() as memory:

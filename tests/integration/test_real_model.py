@@ -38,7 +38,6 @@ THREADS = at_size(1, 2)
 """Beside other tests two would wait for each other, and spin while they do."""
 CI_SETTINGS = {
     "recall.block_tokens": 200,  # room for the questions without a second compaction
-    "facts.enabled": False,  # one server answers one at a time: reading would double its minutes
 }
 STARTER = """
 import sys, time
@@ -208,7 +207,6 @@ def test_a_real_model_reads_for_facts_and_code_has_the_last_word(server: LlamaSe
     found = asyncio.run(read())
     assert found.asked
     assert found.spent_tokens > 0
-    assert "2 by rules" in found.reason, found.reason
     for draft in found.drafts:
         (span,) = draft.evidence
         assert said[span.start : span.end].strip()

@@ -241,26 +241,16 @@ class Redaction(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts(Validated):
-    """Statements extracted from what was said."""
+    """Statements that a model extracts from messages."""
 
-    enabled: bool = setting(
-        True,
-        "Extract facts when messages leave the view or the session goes idle",
-        project=ASK,
-        openclaw="memoryContext.knowledgeExtraction",
-    )
     idle_seconds: Seconds = setting(
-        600.0, "How long a session must be silent to be read", project=ASK
+        600.0,
+        "How long a session must be silent before it is read for facts",
+        project=ASK,
     )
     window_tokens: Annotated[int, Meta(ge=500)] = setting(
         12_000,
         "How much of a session a model reads in one call, never more than its window holds",
-        project=ASK,
-    )
-    digests: bool = setting(
-        False,
-        "Let the model of models.extraction write a digest of subjects that many facts are about: "
-        "a call for each, again when the facts have doubled",
         project=ASK,
     )
 
@@ -288,7 +278,7 @@ class Models(Validated):
     flush: str | None = setting(None, "Model of the flush turn; none: models.main", project=ASK)
     extraction: str | None = setting(
         None,
-        "Model that reads for facts; none: rules alone, no model is asked for facts",
+        "Model that reads messages for facts; none: no facts are extracted",
         project=ASK,
     )
     deadline_seconds: Seconds = setting(120.0, "How long one call of a model may take", project=ASK)

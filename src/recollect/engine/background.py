@@ -2,7 +2,7 @@
 
 Owns which handler stands behind which kind of job, that every call of a model counts (also one
 that failed, for it was sent), and what waits for the next report. Always holds: what reads
-sessions for facts is imported with the first such job, and in a thread: its rules are many
+sessions for facts is imported with the first such job, and in a thread, since its
 patterns, which cost more to compile than all the rest of an engine.
 """
 
@@ -23,7 +23,7 @@ from recollect.ports import Clock, Embedder, Model, Store
 from recollect.rules.tokens import model_use
 from recollect.upkeep.chores import embed, evict, expire
 from recollect.upkeep.jobs import BackgroundJobs, Handler, JobRunner, day_of
-from recollect.values.batch import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Batch, Lease
+from recollect.values.batch import EMBED_JOB, EXTRACT_JOB, Batch, Lease
 from recollect.values.model import Answer, ModelUse, Prompt, Purpose
 from recollect.values.reason import Cause, Reason
 
@@ -168,26 +168,6 @@ def handlers_of(
     """What to do for each kind of job of this space; `model` reads sessions for facts."""
     names = tuple(embedder.name for embedder in embedders)
 
-    def extraction() -> Handler:
-        from recollect.engine.facts.extraction import Extraction
-
-        return Extraction(
-            store=store,
-            settings=settings,
-            clock=clock,
-            model=model,
-            embedders=names,
-            max_attempts=settings.jobs.max_attempts,
-            told=notify,
-        ).extract
-
-    def digesting() -> Handler:
-        from recollect.engine.facts.extraction import Digesting
-
-        return Digesting(
-            store=store, settings=settings, clock=clock, model=model, embedders=names
-        ).digest
-
     handlers: dict[str, Handler] = {
         "evict": partial(
             evict,
@@ -200,9 +180,25 @@ def handlers_of(
             expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
         ),
     }
-    handlers[EXTRACT_JOB] = _made_when_needed(extraction)
     if model is not None:  # without one they wait for a worker that has it
-        handlers[DIGEST_JOB] = _made_when_needed(digesting)
+        reader = model
+
+        def extraction() -> Handler:
+            from recollect.engine.facts.extraction import Extraction
+
+            return Extraction(
+                store=store,
+                settings=settings,
+                clock=clock,
+                model=reader,
+                embedders=names,
+                max_attempts=settings.jobs.max_attempts,
+                told=notify,
+            ).extract
+
+        handlers[EXTRACT_JOB] = _made_when_needed(extraction)
+    elif settings.models.extraction is None:  # of an earlier version, or before a model was removed
+        handlers[EXTRACT_JOB] = partial(_drop, clock=clock)
     if embedders:
         handlers[EMBED_JOB] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)
     if isinstance(store, PacksItsIndex):
@@ -290,6 +286,11 @@ def in_process_jobs(
         )
 
     return BackgroundJobs(open_runner, heard=heard, trouble=part.trouble)
+
+
+async def _drop(lease: Lease, *, clock: Clock) -> Batch:
+    del lease
+    return Batch(at=clock.now())
 
 
 async def _pack(lease: Lease, *, store: PacksItsIndex, clock: Clock) -> Batch:

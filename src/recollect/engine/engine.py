@@ -119,10 +119,11 @@ class Engine:
         deployment_secret: bytes = b"",
         seal: SealSecret | None = None,
         off_the_loop: bool = False,
+        reads_facts: bool = False,
         delete_stored: Callable[[], Awaitable[Certificate]] | None = None,
     ) -> None:
-        """`off_the_loop` runs pure stages in a thread, as servers want it. `delete_stored` removes
-        all that is stored of the space.
+        """`off_the_loop` runs pure stages in a thread, as servers want it. `reads_facts` queues
+        jobs that read sessions for facts. `delete_stored` removes all that is stored of the space.
 
         Without an `archive` nothing is kept, without a `model` nothing is compacted;
         `open_memory` gives it both.
@@ -141,6 +142,7 @@ class Engine:
         self._recaller, self._model = recaller, model
         self._hooks = Hooks()
         self._off_the_loop = off_the_loop
+        self._reads_facts = reads_facts
         self._stored = None if archive is None else self._reader(archive, embedders)
         """Reads what is stored, whether or not anything new may be kept."""
         self._keeper = self._stored if self.settings.ingest.enabled else None
@@ -190,6 +192,7 @@ class Engine:
             self.settings,
             embedders=embedders,
             off_the_loop=self._off_the_loop,
+            reads_facts=self._reads_facts,
         )
 
     def _metered(self, model: Model, archive: DurableArchive | None) -> MeteredModel:

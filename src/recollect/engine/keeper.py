@@ -171,8 +171,10 @@ class SessionKeeper:
         *,
         embedders: Sequence[Embedder] = (),
         off_the_loop: bool = False,
+        reads_facts: bool = False,
     ) -> None:
         self.archive = archive
+        self._reads_facts = reads_facts
         self._settings = settings
         self._embedders = tuple(embedders)
         self._late_embedders: set[str] = set()
@@ -649,11 +651,10 @@ class SessionKeeper:
         return work() if inline else await asyncio.to_thread(work)
 
     def _extraction(self, session: str, now: float, *, left: bool) -> tuple[NewJob, ...]:
-        """The job that reads a session for facts: now, or once it is idle."""
-        facts = self._settings.facts
-        if not facts.enabled:
+        """The job that reads a session for facts: now, or once it is idle; none without a model."""
+        if not self._reads_facts:
             return ()
-        run_at = now if left else now + facts.idle_seconds
+        run_at = now if left else now + self._settings.facts.idle_seconds
         return (extract_job(session, run_at=run_at, left=left),)
 
     def _chores(self, now: float) -> tuple[NewJob, ...]:

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from recollect.facts.subjects import name_subject
+from recollect.facts.history import name_property
+from recollect.facts.reading import Line, Piece, ReadingWindow
 from recollect.facts.support import (
     BEFORE_CHARS,
     Support,
@@ -30,7 +31,6 @@ from recollect.facts.support import (
     states_nothing,
     supported,
 )
-from recollect.facts.windows import Line, Piece, ReadingWindow
 from recollect.rules.text import statement_spans
 from recollect.rules.trust import TRUST_ORDER, is_below, lowest
 from recollect.values.fact import EXTRACTED_TYPES, EvidenceSpan, FactDraft, FactType
@@ -241,9 +241,8 @@ def _in_its_own_words(claim: Claim, ground: _SentenceSpan, support: Support) -> 
 
 def _draft(claim: Claim, content: str, grounds: Sequence[_SentenceSpan]) -> FactDraft:
     segments = [context.piece.segment for context in grounds]
-    named = name_subject(content, claim.type)
-    told = content_words(content)
-    subject = claim.subject.casefold() if content_words(claim.subject) <= told else ""
+    named = name_property(content)
+    subject = claim.subject.casefold() if _names_it(claim.subject, content) else ""
     attribute = claim.attribute.casefold() if subject else ""
     context = " ".join(" ".join(ground.text for ground in grounds).split())
     if context.casefold().strip(" .。") == content.casefold().strip(" .。"):
@@ -260,3 +259,9 @@ def _draft(claim: Claim, content: str, grounds: Sequence[_SentenceSpan]) -> Fact
         subject=named.subject or subject,
         attribute=named.attribute if named.subject else attribute,
     )
+
+
+def _names_it(subject: str, content: str) -> bool:
+    """Whether the statement itself speaks of what the model says that it is about."""
+    words = content_words(subject)
+    return bool(words) and words <= content_words(content)

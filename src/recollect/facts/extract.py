@@ -1,12 +1,11 @@
-"""Extract: the facts that a session states, by rules and, where there is one, by a model.
+"""Extract: the facts that a session states, as a model reads them and code checks them.
 
-Owns what may become a fact. Rules come first; a model's drafts are added where they pass `support`
-and do not say again what a rule found. Must never take a fact from a recalled block, a summary, a
-note, noise or thinking (`readable`), nor let one rest on what was read before alone. What always
-holds: every draft names the span it rests on; its trust is that of the least trusted whose words
-it repeats; what tools brought in gives statements of how things are, and never a preference, a
-decision or an order. What is refused is told without its words. A ModelError before the first
-answer is the caller's; behind it, what was found is kept.
+Owns what may become a fact: a model's claim that passes `support`. Must never take a fact from a
+recalled block, a summary, a note, noise or thinking (`readable`), nor let one rest on what was read
+before alone. What always holds: every draft names the span it rests on; its trust is that of the
+least trusted whose words it repeats; what tools brought in gives statements of how things are, and
+never a preference, a decision or an order. What is refused is reported without its words. A
+ModelError before the first answer is the caller's; after it, what was found is kept.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from typing import Final
 from recollect.errors import ModelError
 from recollect.facts.claims import draft_claim, read_claims
 from recollect.facts.provenance import Admitted, Proposed, admit
-from recollect.facts.readable import readable, why_unread
-from recollect.facts.statements import find_statements
-from recollect.facts.windows import (
+from recollect.facts.reading import (
     MOST_FACTS,
     WINDOW_TOKENS,
     Line,
@@ -29,6 +26,7 @@ from recollect.facts.windows import (
     extraction_prompt,
     fitting_tokens,
     lines_of,
+    readable,
     windows,
 )
 from recollect.ports import Model
@@ -41,7 +39,7 @@ OVERLAP_TOKENS: Final = 300
 """What stands before a window: about the last two or three messages."""
 MOST_CALLS: Final = 8
 """How often a model is asked for one page at the most: some 19,000 tokens of `WINDOW_TOKENS`, more
-than anybody says in one message. What is larger was pasted, and is left to the rules."""
+than anybody says in one message. What is larger was pasted, and is not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +83,6 @@ class _DraftCollector:
 
     texts: dict[SegmentId, str] = field(default_factory=dict, repr=False)
     """What is readable of each new segment."""
-    proposed: list[Proposed] = field(default_factory=list, repr=False)
-    """What the rules found and nobody has judged yet."""
     drafts: list[FactDraft] = field(default_factory=list, repr=False)
     refused: list[RefusedDraft] = field(default_factory=list)
     spent_tokens: int = 0
@@ -103,7 +99,7 @@ async def extract(
     new: Sequence[Segment],
     before: Sequence[Segment],
     *,
-    model: Model | None,
+    model: Model,
     max_output_tokens: int,
     now: float,
     window_tokens: int = WINDOW_TOKENS,
@@ -113,67 +109,33 @@ async def extract(
 ) -> Extracted:
     """The facts that `new` states; `before` is there for understanding.
 
-    The rules read `new`, however much it is. The model is asked once a window of at most
-    `window_tokens`, less where its own window is smaller (`fitting_tokens`), and `max_calls` times
-    at the most. Where it fails behind its first answer, what was found is kept and `left_out` says
-    so. Times of what is said after `now` are `now`, so that a clock that ran ahead decides nothing.
+    The model is asked once per window of at most `window_tokens`, less if its own window is smaller
+    (`fitting_tokens`), and `max_calls` times at the most. If it fails after its first answer, what
+    was found is kept and `left_out` reports it. Times after `now` become `now`, so that a clock
+    that ran ahead decides nothing.
 
-    `earlier_low` are segments in front of `before`, in order, that only tell whose words are
-    repeated: the tools', and the user's where they are at hand. `unseen_low` says that there are
-    tools' words even further back: then nothing that the model says lays anything down.
+    `earlier_low` are segments in front of `before`, in order, that only show whose words are
+    repeated. `unseen_low` says that tools may have spoken even further back.
     """
     known = {segment.id: segment for segment in (*earlier_low, *before, *new)}
     page = _Page(new=new, before=before, around=tuple(known.values()), unseen_low=unseen_low)
     collector = _DraftCollector()
-    # a page of large outputs takes seconds to read: nobody else may wait for it
-    await asyncio.to_thread(_by_rules, page, collector)
-    by_rules = len(collector.drafts)
-    asked, left_out = False, ""
-    if model is not None:
-        tokens = fitting_tokens(window_tokens, model.window_tokens, max_output_tokens)
-        cut = await asyncio.to_thread(
-            _windows, page, collector, tokens, max_output_tokens, max(max_calls, 0)
-        )
-        asked = bool(cut.windows)
-        left_out = await _by_model(cut, page, collector, model)
+    tokens = fitting_tokens(window_tokens, model.window_tokens, max_output_tokens)
+    # a page of large outputs takes seconds to read: no other request may wait for it
+    cut = await asyncio.to_thread(
+        _windows, page, collector, tokens, max_output_tokens, max(max_calls, 0)
+    )
+    left_out = await _by_model(cut, page, collector, model)
     trouble = "; ".join(filter(None, [*dict.fromkeys(collector.troubles), left_out]))
     return Extracted(
         drafts=tuple(_not_ahead(draft, now) for draft in collector.drafts),
         refused=tuple(collector.refused),
         spent_tokens=collector.spent_tokens,
-        asked=asked,
-        reason=_reason(collector, by_rules, model, trouble),
+        asked=bool(cut.windows),
+        reason=_reason(collector, trouble),
         trouble=trouble,
         left_out=left_out,
     )
-
-
-def _by_rules(page: _Page, collector: _DraftCollector) -> None:
-    talk = (*page.before, *page.new)
-    for segment in page.new:
-        collector.texts[segment.id] = readable(segment)
-        _read_by_rules(segment, talk, collector)
-    for admitted in admit(collector.proposed, page.around, unseen_low=page.unseen_low):
-        collector.take(admitted)
-    collector.proposed.clear()
-
-
-def _read_by_rules(segment: Segment, around: Sequence[Segment], collector: _DraftCollector) -> None:
-    if why_unread(segment) is not None or segment.role == "tool":
-        return
-    place = next((at for at, other in enumerate(around) if other.id == segment.id), len(around))
-    result = find_statements(segment, around[:place])
-    collector.refused.extend(result.refused)
-    text = collector.texts[segment.id]
-    for draft in result.drafts:
-        spans = tuple(
-            text[evidence_span.start : evidence_span.end] for evidence_span in draft.evidence
-        )
-        if all(span.strip() for span in spans):
-            collector.proposed.append(Proposed(draft=draft, spans=spans))
-        else:
-            reason = "it rests on what may not be read"
-            collector.refused.append(RefusedDraft(reason=reason, segment=segment.id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +149,8 @@ class _Cut:
 def _windows(
     page: _Page, collector: _DraftCollector, tokens: int, max_output_tokens: int, max_calls: int
 ) -> _Cut:
-    """Where no sentence of a window could support anything there is nothing to ask."""
+    """If no sentence of a window could support anything there is nothing to ask."""
+    collector.texts.update((segment.id, readable(segment)) for segment in page.new)
     stretches = windows(
         page.new,
         tokens=tokens,
@@ -214,7 +177,7 @@ async def _by_model(cut: _Cut, page: _Page, collector: _DraftCollector, model: M
         except ModelError as error:
             if not at:
                 raise
-            return f"{_left_out(at, cut.of)}: it failed ({str(error) or type(error).__name__})"
+            return f"{_left_out(at, cut.of)}, then it failed ({str(error) or type(error).__name__})"
         await asyncio.to_thread(_take_answer, answer, window, page, collector)
     if len(cut.windows) < cut.of:
         return f"{_left_out(len(cut.windows), cut.of)}: it is asked no more often for one page"
@@ -222,7 +185,7 @@ async def _by_model(cut: _Cut, page: _Page, collector: _DraftCollector, model: M
 
 
 def _left_out(read: int, of: int) -> str:
-    return f"the model read {read} of {of} windows, the rest was left to the rules"
+    return f"the model read {read} of {of} windows"
 
 
 def _take_answer(answer: Answer, window: _Window, page: _Page, collector: _DraftCollector) -> None:
@@ -248,11 +211,11 @@ def _take_answer(answer: Answer, window: _Window, page: _Page, collector: _Draft
 
 
 def _known(draft: FactDraft, drafts: Sequence[FactDraft]) -> bool:
-    """Whether a draft before it rests on the same words, or says the same of the same message."""
+    """Whether a draft before it says the same of the same message."""
     text = draft.content.casefold()
     for fact_draft in drafts:
         overlapping = any(_overlap(a, b) for a in fact_draft.evidence for b in draft.evidence)
-        if overlapping and (fact_draft.made_by == "rules" or fact_draft.content.casefold() == text):
+        if overlapping and fact_draft.content.casefold() == text:
             return True
     return False
 
@@ -265,12 +228,8 @@ def _not_ahead(draft: FactDraft, now: float) -> FactDraft:
     return draft if draft.at <= now else replace(draft, at=now)
 
 
-def _reason(collector: _DraftCollector, by_rules: int, model: Model | None, trouble: str) -> str:
+def _reason(collector: _DraftCollector, trouble: str) -> str:
     if not any(text and not text.isspace() for text in collector.texts.values()):
         return "nothing that is read for facts"
-    counts = f"{by_rules} by rules"
-    counts += (
-        ", no model" if model is None else f", {len(collector.drafts) - by_rules} by the model"
-    )
-    counts += f", {len(collector.refused)} refused"
+    counts = f"{len(collector.drafts)} found, {len(collector.refused)} refused"
     return "; ".join(filter(None, [counts, trouble]))

@@ -1,30 +1,124 @@
-"""What held at a moment, and what one fact was before: questions to facts and their history.
+"""Versions of a statement: which facts state the same property, what held when, what replaced it.
 
-Must never hide a gap: where a version was forgotten, the chain goes on behind it and says so.
-Always holds: pure; the answers do not depend on the order of the facts given. Facts from
-OpenClaw's files name what superseded them but not when; they held until that was said.
+Owns the name of a property, who may replace whom, and chains of versions. Must never hide a gap: if
+a version was forgotten, the chain continues after it and shows the gap. Pure; no answer depends on
+the order of the facts given. Facts from OpenClaw's files name what superseded them but not when;
+they held until that was said.
+
+Trust: a speaker may replace what is trusted as much or less. The assistant may also replace what
+the user said of the world (it changed the port), never what the user prefers or decided. Tools, and
+what they fetched, replace nothing of higher trust. Only a person replaces what is pinned.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import nlargest
-from typing import Final, TypeAlias
+from typing import Final
 
-from recollect.facts.sameness import Named, may_replace
-from recollect.facts.subjects import name_subject
+from recollect.rules.trust import is_below
 from recollect.search.tokenize import tokenize
 from recollect.values.fact import Change, Fact, FactDraft, FactId, fact_id
-from recollect.values.segment import SegmentId
+from recollect.values.segment import SegmentId, Trust
 
 FIRST_SOURCES: Final = 4
 LAST_SOURCES: Final = 12
 """How many of the messages that say the same a fact names: enough to show where it came from and
 that it still holds, and an end for what a program says every minute."""
 
+_STATED: Final = re.compile(
+    r"(?P<left>.{1,300}?(?:\s|(?<=[\u3400-\u9fff])|[=:：]))"
+    r"(?P<value>`[^`\n]{1,80}`|[^\s,;，；。`]{1,120})"
+    r"(?:\s?(?:%|percent|[kmgt]i?b|ms|s|sec(?:ond)?s?|min(?:ute)?s?|h|hours?|days?|weeks?|times|utc"
+    r"|秒|分钟|小时|天|点|次))?",
+    re.IGNORECASE | re.DOTALL,
+)
+_EXACT: Final = re.compile(r"\d|\w[/@_]\w|://|^[~/`]|\w\.\w|\w-\w+-\w")
+"""A number, a path, a host, an identifier."""
+_NAMED: Final = re.compile(r"(?:\b(?:is|are|be|called|named)\s+|[=:：是为]\s?)$", re.IGNORECASE)
+_ONLY_ONE: Final = re.compile(
+    r"\b(?:favou?rite|preferred|default|current|main|primary)\b.*\b(?:is|are)\s+$",
+    re.IGNORECASE | re.DOTALL,
+)
+_INDEFINITE: Final = re.compile(
+    r"(?:an?|one|another|some|this|that|it|there|i|he|she|they)\b", re.IGNORECASE
+)
+_ADVERBS: Final = re.compile(r"\b(?:from now on|now|again|please|instead)\b", re.IGNORECASE)
+_ARTICLES: Final = re.compile(r"\b(?:the|our|my|of)\b|的", re.IGNORECASE)
+_LINKS: Final = re.compile(
+    r"\b(?:is|are|was|be|been|will|should|called|named|set|changed?|moved?|increased|reduced|bumped"
+    r"|listens?|runs?|uses?|lives?|to|at|on|in|from)\b|[=:：]"
+    r"|(?:现在)?(?:改成|改为|改到|换成|换到|升级到|升到|设为|设置为|变成|是|为)",
+    re.IGNORECASE,
+)
+_SIGNS: Final = re.compile(r"[^\W_]+|[./_-](?=\w)")
+_FILLERS: Final = re.compile(r"\b(?:a|an|the|please|now|that|currently|just)\b|[的了吧]")
 
-def new_fact(draft: FactDraft, about: Named, *, now: float) -> Fact:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """What a statement gives a value, and the value; all empty if code cannot tell."""
+
+    subject: str = field(default="", repr=False)
+    attribute: str = ""
+    value: str = field(default="", repr=False)
+
+
+def name_property(content: str) -> Property:
+    """Name what a statement gives a value: "the staging API listens on port 8443".
+
+    Only a statement that ends in an exact value is named, or one that says what something is
+    called. Two statements of one name are about the same thing; a missed name costs nothing, since
+    both statements are kept.
+    """
+    text = _ADVERBS.sub(" ", content).strip(" \t\n.!。！")
+    match = _STATED.fullmatch(text)
+    if match is None or _INDEFINITE.match(match["left"]):
+        return Property()
+    left, value = match["left"], match["value"]
+    is_name = value[:1].isupper() and _NAMED.search(left) is not None
+    if not (_EXACT.search(value) or is_name or _ONLY_ONE.search(left)) or not _LINKS.search(left):
+        return Property()
+    words = _SIGNS.findall(_LINKS.sub(" ", _ARTICLES.sub(" ", left)).casefold())
+    if not words:
+        return Property()
+    return Property(
+        subject=" ".join(sorted(set(words))), attribute="value", value=value.casefold().strip("`")
+    )
+
+
+def same_property(one: Fact | FactDraft, other: Fact | FactDraft) -> bool:
+    """Whether two statements are about the same property of the same thing, by its name."""
+    pair = (one.subject, one.attribute)
+    if all(pair) and pair == (other.subject, other.attribute):
+        return True
+    named = name_property(one.content).subject
+    return bool(named) and named == name_property(other.content).subject
+
+
+def same_words(text: str, other: str) -> bool:
+    """Whether two statements are the same but for articles, case and punctuation."""
+    return _plain(text) == _plain(other)
+
+
+def _plain(text: str) -> list[str]:
+    return _SIGNS.findall(_FILLERS.sub(" ", text.casefold()))
+
+
+def may_replace(old: Fact, *, by: Trust) -> bool:
+    """Whether what is said with this trust may take the place of a fact."""
+    if old.pinned:
+        return False
+    return not is_below(by, old.trust) or (by == "medium" and not is_users_word(old))
+
+
+def is_users_word(old: Fact) -> bool:
+    """Whether only the user may change it: the user's own preference or decision."""
+    return old.trust == "high" and old.type in ("preference", "decision")
+
+
+def new_fact(draft: FactDraft, *, now: float) -> Fact:
     """The fact that a statement becomes, following nothing yet."""
     return Fact(
         id=fact_id(draft.evidence, draft.content),
@@ -36,8 +130,8 @@ def new_fact(draft: FactDraft, about: Named, *, now: float) -> Fact:
         trust=draft.trust,
         words=tuple(tokenize(draft.content)),
         recorded_at=now,
-        subject=about.subject,
-        attribute=about.attribute,
+        subject=draft.subject,
+        attribute=draft.attribute,
         evidence=draft.evidence,
         made_by=draft.made_by,
         session=draft.session,
@@ -48,7 +142,7 @@ def new_fact(draft: FactDraft, about: Named, *, now: float) -> Fact:
 def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact, ...]:
     """The new fact in its place among the versions, then the versions that it closes."""
     closed = tuple(
-        replace(old, valid_to=new.at, superseded_by=new.id)
+        closed_by(old, new)
         for old in versions
         if held_at(old, new.at) and may_replace(old, by=new.trust)
     )
@@ -65,28 +159,20 @@ def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact,
     return (new, *closed)
 
 
-def remaining_fact(old: Fact, content: str, *, at: float, now: float) -> Fact:
-    """What still holds of a fact of several values when one of them was replaced at this time.
-
-    It was said by whoever said the whole, in the same messages; whatever ended that ends it, too.
-    """
-    named = name_subject(content, old.type)
+def closed_by(old: Fact, new: Fact) -> Fact:
+    """A fact as it is kept once another one has replaced it: both go by one name."""
+    named = old if old.subject else new
     return replace(
         old,
-        id=fact_id(old.evidence, content if old.evidence else f"{old.id}\0{content}"),
-        content=content,
-        at=at,
-        recorded_at=now,
-        words=tuple(tokenize(content)),
+        valid_to=new.at,
+        superseded_by=new.id,
         subject=named.subject,
         attribute=named.attribute,
-        foreign=None,
-        change=None,
     )
 
 
 def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
-    """A known fact with the statement as one more source; nothing where it may not gain one.
+    """A known fact with the statement as one more source; nothing if it may not gain one.
 
     A fact's trust is that of its least trusted source, so that a less trusted one would lower it.
     A joint fact needs all its sources, and one that people wrote needs none: neither gains any.
@@ -103,7 +189,7 @@ def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
 
 
 def held_at(old: Fact, moment: float) -> bool:
-    """Whether a fact held at this time; one that ended nobody knows when did not."""
+    """Whether a fact held at this time; one that ended at an unknown time did not."""
     if old.at > moment:
         return False
     if old.valid_to is not None:
@@ -128,22 +214,13 @@ def _once(ids: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-MOST_CORRECTABLE: Final = 100
-"""So many facts of a session, the last ones, can a correction be about that does not name what it
-corrects (`reconciling.following`); what shares words with it is found by them."""
-_NAMED_WHEN_MADE: Final = frozenset({"rules", "model"})
-"""What is made by these and has no name is what code cannot name (`reconciling.chain`)."""
-
-_Name: TypeAlias = tuple[str, str]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """One version in a chain."""
 
     fact: Fact = field(repr=False)
     until: float | None
-    """Until when it held; None while it holds, and where nobody knows."""
+    """Until when it held; None while it holds, and if that is unknown."""
     followed_by_gap: bool = False
     """What replaced it was forgotten or is not here: the next version is not its follower."""
 
@@ -155,13 +232,8 @@ def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:
     return tuple(sorted(holding, key=_order))
 
 
-def chain(facts: Sequence[Fact], id: FactId) -> tuple[Fact, ...]:  # noqa: A002
-    """All versions of what a fact states, oldest first; empty where the fact is not here."""
-    return tuple(version.fact for version in versions(facts, id))
-
-
 def versions(facts: Sequence[Fact], id: FactId) -> tuple[Version, ...]:  # noqa: A002
-    """The chain with each version's end, and where a version between two is missing."""
+    """All versions of what a fact states, oldest first; empty if the fact is not here."""
     known = {fact.id: fact for fact in facts}
     if id not in known:
         return ()
@@ -174,82 +246,6 @@ def versions(facts: Sequence[Fact], id: FactId) -> tuple[Version, ...]:  # noqa:
         )
         for fact in found_facts
     )
-
-
-class Versions:
-    """Every version of every fact in reach, to be asked what a statement may follow.
-
-    Facts of files that carry no name are named once, when they come in: that takes time where they
-    are many, so build it in a thread and keep it for a job. Digests are no versions of anything.
-    """
-
-    def __init__(self, facts: Iterable[Fact] = ()) -> None:
-        self._facts: dict[FactId, Fact] = {}
-        self._places: dict[FactId, int] = {}
-        self._names: dict[FactId, _Name] = {}
-        self._by_name: dict[_Name, dict[FactId, None]] = {}
-        self._by_session: dict[str, dict[FactId, None]] = {}
-        self.add(facts)
-
-    def add(self, facts: Iterable[Fact]) -> None:
-        """Take in facts; one that is known already stands for its older self."""
-        for fact in facts:
-            if fact.type == "digest":
-                continue
-            old = self._facts.get(fact.id)
-            if old is None or _statement(old) != _statement(fact):
-                self._names[fact.id] = self._renamed(fact)
-            if old is not None and old.session is not None and old.session != fact.session:
-                del self._by_session[old.session][fact.id]
-            if fact.session is not None:
-                self._by_session.setdefault(fact.session, {})[fact.id] = None
-            self._places.setdefault(fact.id, len(self._places))
-            self._facts[fact.id] = fact
-
-    def of(self, draft: FactDraft) -> tuple[Fact, ...]:
-        """What a statement may follow: the versions that it joins, current and closed.
-
-        That is what `reconcile` needs as history. A correction may leave out what it corrects,
-        and then follows something that was said of late in its own session: it gets that too.
-        """
-        about = name_subject(draft.content, draft.type)
-        names = {(about.subject, about.attribute)} if about.told else set[_Name]()
-        fact_ids: set[FactId] = set()
-        if draft.session is not None and (draft.corrects or draft.replaces):
-            fact_ids.update(self._correctable(draft.session, draft.at))
-            names.update(self._names[id_] for id_ in fact_ids)
-        for name in names:
-            if all(name):
-                fact_ids.update(self._by_name.get(name, ()))
-        return tuple(self._facts[id_] for id_ in sorted(fact_ids, key=self._places.__getitem__))
-
-    def _correctable(self, session: str, moment: float) -> list[FactId]:
-        here = (self._facts[id_] for id_ in self._by_session.get(session, ()))
-        then = (fact for fact in here if held_at(fact, moment))
-        return [fact.id for fact in nlargest(MOST_CORRECTABLE, then, key=_order)]
-
-    def _renamed(self, fact: Fact) -> _Name:
-        if (old := self._names.get(fact.id)) is not None:
-            del self._by_name[old][fact.id]
-        name = _name(fact)
-        self._by_name.setdefault(name, {})[fact.id] = None
-        return name
-
-
-def history_of(draft: FactDraft, facts: Iterable[Fact]) -> tuple[Fact, ...]:
-    """What one statement may follow; for more than one, keep the `Versions`."""
-    return Versions(facts).of(draft)
-
-
-def _name(fact: Fact) -> _Name:
-    if (fact.subject and fact.attribute) or fact.made_by in _NAMED_WHEN_MADE:
-        return (fact.subject, fact.attribute)
-    subject = name_subject(fact.content, fact.type)
-    return (subject.subject, subject.attribute)
-
-
-def _statement(fact: Fact) -> tuple[str, ...]:
-    return (fact.subject, fact.attribute, fact.content, fact.type)
 
 
 def _order(fact: Fact) -> tuple[float, bool, float, str]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final
 from unicodedata import normalize
 
-from recollect.facts.wording import Refusal, doubt, folded
 from recollect.rules.redaction import redact
 from recollect.rules.secret_values import MASK_OPENING
 from recollect.rules.text import statement_spans
@@ -132,9 +131,6 @@ _CONJECTURES: Final = re.compile(
     r"|[在还還也]考[虑慮]|考[虑慮](?:用|换|換|要不要|是否)|假如|假设|假設|万一|不确定|不確定|好像|似乎|不如",
     re.IGNORECASE | re.VERBOSE,
 )
-_SUPPORTS_NOTHING: Final = frozenset(
-    {Refusal.SECRET, Refusal.SARCASM, Refusal.STORY, Refusal.TEMPORARY}
-)
 _QUESTION_ENDS: Final = ("?", "？", "吗", "嗎", "呢")
 
 
@@ -218,10 +214,7 @@ def states_nothing(sentence: str) -> str:
         return "it says too little"
     if _asks(sentence):
         return "it rests on a question"
-    if _CONJECTURES.search(sentence):
-        return "it rests on a conjecture"
-    why = doubt(folded(sentence))  # a model may understand what the rules had better leave
-    return f"it rests on {why}" if why in _SUPPORTS_NOTHING else ""
+    return "it rests on a conjecture" if _CONJECTURES.search(sentence) else ""
 
 
 def _asks(sentence: str) -> bool:

@@ -13,24 +13,15 @@ from typing import Final
 
 from recollect.config.settings import Redaction
 from recollect.errors import RecollectError
-from recollect.facts.statements import find_statements
-from recollect.facts.subjects import name_subject
+from recollect.facts.history import name_property
 from recollect.rules.redaction import redact
 from recollect.rules.text import clean_text
 from recollect.values.fact import Fact, FactDraft, FactId, FactType, MadeBy
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import Segment, SegmentId, Trust
+from recollect.values.segment import Trust
 
 MOST_CHARS: Final = 2_000
 """Facts are short: a block gives all of them together 30% of at most some thousand tokens."""
 _ID_BYTES: Final = 12
-_VALUES: Final = re.compile(
-    r"[\w./:@-]*\d[\w./:@-]*(?<![.:-])"  # anything with a digit in it
-    r"|\w+(?:[_/@:-]+\w+)+|\w+\.\w+"  # paths, hosts, names_of_code
-    r"|\b[a-z]+[A-Z]\w*"
-)
-"""Numbers and identifiers: where these differ, something else is said."""
-
 _TELLS_TYPE: Final[tuple[tuple[FactType, re.Pattern[str]], ...]] = (
     (
         "preference",
@@ -101,15 +92,15 @@ class WrittenStatement:
     trust: Trust = "high"
 
 
-def stored_words(text: str, settings: Redaction, *, limit: int | None) -> tuple[str, int]:
+def stored_words(text: str, settings: Redaction) -> tuple[str, int]:
     """A text as it may be written, and how many secrets were masked in it."""
     said = clean_text(text).strip()
     if not said:
         raise RecollectError("there is nothing in that statement; say what is to be known")
-    if limit is not None and len(said) > limit:
+    if len(said) > MOST_CHARS:
         raise RecollectError(
-            f"a fact is a short statement, of at most {limit:,} characters; shorten it, or keep "
-            "it as a note with `recollect memory add`"
+            f"a fact has at most {MOST_CHARS:,} characters; shorten the statement, or keep it as a "
+            "note with `recollect memory add`"
         )
     if not settings.enabled:
         return said, 0
@@ -118,21 +109,17 @@ def stored_words(text: str, settings: Redaction, *, limit: int | None) -> tuple[
 
 
 def draft_of(statement: WrittenStatement) -> FactDraft:
-    """The statement as a draft, with what the rules can tell about it."""
-    draft = _by_rules(statement)
-    type_ = statement.type or _type_of(statement.content, draft)
-    named = name_subject(statement.content, type_)
+    """The statement as a draft, with its type and what it is about, as far as its words tell."""
+    named = name_property(statement.content)
     return FactDraft(
-        type=type_,
+        type=statement.type or _type_of(statement.content),
         content=statement.content,
         at=statement.at,
         evidence=(),
         trust=statement.trust,
         made_by=statement.made_by,
         subject=statement.subject or named.subject,
-        attribute=named.attribute,
-        replaces="" if draft is None else draft.replaces,
-        corrects=draft is not None and draft.corrects,
+        attribute=named.subject if statement.subject else named.attribute,
     )
 
 
@@ -145,53 +132,10 @@ def with_own_id(fact: Fact) -> Fact:
     return replace(fact, id=FactId(hashed.hexdigest()))
 
 
-def same_words(text: str, other: str) -> bool:
-    """Whether two statements are the same but for case, white space and a full stop."""
-    return _plain(text) == _plain(other)
-
-
-def other_value(before: str, now: str) -> bool:
-    """Whether two wordings name different numbers, identifiers or values; other words alone are the
-    same said better."""
-    if set(_VALUES.findall(before)) != set(_VALUES.findall(now)):
-        return True
-    subject, other = name_subject(before, "config"), name_subject(now, "config")
-    return bool(subject.value and other.value) and subject.value != other.value
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".。!！")
-
-
-def _type_of(content: str, draft: FactDraft | None) -> FactType:
-    """A rule or a decision that says that it is one; else by the first word that tells; else a
-    property with a value is a setting, and anything else the writer's wish."""
+def _type_of(content: str) -> FactType:
+    """The type of the first pattern that matches; else a property with a value is a setting, and
+    anything else the writer's wish."""
     told = next((type_ for type_, tells in _TELLS_TYPE if tells.search(content)), None)
-    if draft is not None and draft.type in ("decision", "preference") and told != "decision":
-        return draft.type
     if told is not None:
         return told
-    if draft is not None:
-        return draft.type
-    named = name_subject(content, "config")
-    wish = named.attribute in ("", "preference", "rule") or named.subject.startswith("user")
-    return "preference" if wish else "config"
-
-
-def _by_rules(statement: WrittenStatement) -> FactDraft | None:
-    """What the rules make of it, as if the user had said it; None where that is not one thing."""
-    statements = find_statements(
-        Segment(
-            id=SegmentId("0" * 32),
-            session="",
-            key=EntryKey(""),
-            message_id=MessageId(""),
-            role="user",
-            text=statement.content,
-            tokens=1,
-            said_at=statement.at,
-            source="note",
-            trust="high",
-        )
-    )
-    return statements.drafts[0] if len(statements.drafts) == 1 else None
+    return "config" if name_property(content).subject else "preference"

@@ -237,7 +237,7 @@ class ImportRules:
             redaction=settings.redaction,
             weigher=Weigher(settings.tokens.counter),
             now=now,
-            facts=settings.facts.enabled,
+            facts=settings.models.extraction is not None,
         )
 
     def reading(self, sessions: Iterable[str]) -> tuple[NewJob, ...]:

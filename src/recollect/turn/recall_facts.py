@@ -58,7 +58,7 @@ class FoundFacts:
     """Facts share words with the message, but none answers it well enough to be shown."""
     said: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
     """For each of `facts` the texts that say it, each of them; where it takes all of them, they are
-    one text apart by a form feed. Empty where only the fact itself says it, as a digest."""
+    one text apart by a form feed. Empty where only the fact itself says it."""
 
     def beside(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
         """Those whose words these passages do not hold in full."""
@@ -96,7 +96,7 @@ async def recall_facts(
         )
         if fact_name(ranked_fact.fact.id) not in request.quoted
         and _in_time(ranked_fact.fact, request)
-        and not _of_others(ranked_fact.fact, request)
+        and ranked_fact.fact.type != "digest"
     ]
     listed = [ranked_fact for ranked_fact in ranked if ranked_fact.fact.type in types]
     if closed and not listed:
@@ -242,16 +242,6 @@ async def _ranked(
     return tuple(ranked_fact for ranked_fact in ranked if lost.intersection(ranked_fact.fact.words))
 
 
-def _of_others(fact: Fact, request: RecallRequest) -> bool:
-    """A digest of the whole space may tell what other sessions said."""
-    return (
-        request.scope == "session"
-        and fact.type == "digest"
-        and fact.session is None
-        and fact.made_by == "model"
-    )
-
-
 def _in_time(fact: Fact, request: RecallRequest) -> bool:
     after, before = request.said_after, request.said_before
     return (after is None or fact.at > after) and (before is None or fact.at < before)
@@ -303,7 +293,7 @@ def _in_view(
 async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> bool:
     """Whether passages that a block in the view quotes hold the words it rests on: one of its
     messages is enough, unless it takes all of them."""
-    if not fact.evidence or fact.type == "digest":
+    if not fact.evidence:
         return False
     seen = [await _is_quoted(span, request, archive) for span in fact.evidence]
     return all(seen) if fact.joint else any(seen)
@@ -345,7 +335,7 @@ def _recalled_fact(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegmen
 
 
 def _evidence_texts(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
-    if fact.type == "digest" or fact.change is not None:
+    if fact.change is not None:
         return ()  # beside what it replaced, which may be found as well, it says what holds
     if any(span.segment not in segments for span in fact.evidence):
         return ()

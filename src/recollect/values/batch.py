@@ -92,7 +92,7 @@ def extract_key(session: str, *, left: bool) -> str:
 
 
 DIGEST_JOB: Final = "digest"
-"""The kind of the jobs that write a digest of a subject."""
+"""The kind of jobs that earlier versions wrote digests by; their payloads name a subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,9 +30,9 @@ FactType: TypeAlias = Literal[
     "preference",
     "digest",
 ]
-"""OpenClaw's six, what the user prefers, and the digest of what is known of one subject."""
+"""OpenClaw's six, what the user prefers, and the digests that earlier versions wrote of facts."""
 MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]
-"""Who made a statement a fact: code that knows explicit phrases, a model, a person, a file."""
+"""Who made a statement a fact: the rules of earlier versions, a model, a person, a file."""
 Change: TypeAlias = Literal["update", "supersede"]
 """How a fact followed the one before: it says the same in more detail, or something else."""
 
@@ -45,7 +45,7 @@ EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
     "architecture",
     "preference",
 )
-"""What is extracted; digests are made of facts."""
+"""What is extracted, and what people may write."""
 
 
 def type_named(name: str) -> str:
@@ -85,7 +85,7 @@ class Fact:
     recorded_at: float | None = None
     """When it was written here; None where an import does not say."""
     subject: str = field(default="", repr=False)
-    """What it is about, as `facts/subjects.py` normalises it; empty where code cannot tell."""
+    """What it is about, by its words (`facts/history.py`) or a model; empty: neither can tell."""
     attribute: str = field(default="", repr=False)
     """Which property of the subject it states: a later one of both replaces it."""
     evidence: tuple[EvidenceSpan, ...] = ()
@@ -144,10 +144,6 @@ class FactDraft:
     session: str | None = None
     subject: str = field(default="", repr=False)
     attribute: str = field(default="", repr=False)
-    replaces: str = field(default="", repr=False)
-    """The value that it says no longer holds: "9000, not 8000" replaces "8000"."""
-    corrects: bool = False
-    """It was said as a correction or a reversal of something known: "sorry, it is …"."""
     lineage: tuple[SegmentId, ...] = ()
     """Less trusted segments whose words it repeats: its trust is theirs, and it goes with them."""
 

@@ -118,7 +118,7 @@ class Overflow:
 
 
 StopReason: TypeAlias = Literal["stop", "length", "tool-calls", "refusal", "other"]
-Purpose: TypeAlias = Literal["summary", "extraction", "reconcile", "digest"]
+Purpose: TypeAlias = Literal["summary", "extraction", "reconcile"]
 """What a prompt is for: a summary of what was cut, reading for facts, deciding, a digest."""
 
 

@@ -76,8 +76,8 @@ def open_memory(
     `embedders` are your own, in place of those of the settings; so is `model`, which summarises
     when the window fills: an object with `async def ask(prompt)`, or such a function. Without one
     nothing is compacted, only trimmed. `extraction_model` reads for facts beside the turns, as the
-    one that `models.extraction` names does; without either only rules read, whatever `model` is:
-    give the same model twice to have both done by it. A host that compacts between its turns by
+    one that `models.extraction` names does; without either no facts are extracted, whatever `model`
+    is: give the same model twice to have both done by it. A host that compacts between its turns by
     itself says `compact_in_background=False`. One that holds a database open for many spaces gives
     `open_space`: the store is had from it, and nothing waits in a spool while it is away.
     """
@@ -143,6 +143,7 @@ def open_memory(
         deployment_secret=deployment_secret(),
         seal=partial(seal_secret, space),
         off_the_loop=off_the_loop,
+        reads_facts=reader is not None or chosen.models.extraction is not None,
         delete_stored=None if open_space is not None else partial(_delete, chosen, space, url),
     )
 

@@ -99,7 +99,7 @@ def test_a_wide_screen_shows_the_source_in_full(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_json_has_every_key_and_the_notices() -> None:
-    Path("mine.toml").write_text('facts.enabled = false\npruning.ttl = "90s"\n')
+    Path("mine.toml").write_text('facts.idle_seconds = 60\npruning.ttl = "90s"\n')
     result = run("--json", "--config", "mine.toml")
     shown = json.loads(result.stdout)
     assert set(shown["settings"]) == set(known_keys())

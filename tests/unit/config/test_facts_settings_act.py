@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fact_reader import fact_reader
 
 from recollect import open_memory
 from recollect.config import active_keys, build
 from recollect.engine.background import runner_of
-from recollect.facts.subjects import name_subject
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.batch import Batch
-from recollect.values.fact import Fact, FactId
-from recollect.values.model import Prompt
+from recollect.values.fact import Fact
 from recollect.wiring import open_store
 
 FACTS_GROUPS = ("facts.",)
@@ -49,7 +47,6 @@ def read_after(
     *texts: str,
     seconds: float = 601.0,
     model: ScriptedModel | None = None,
-    known: tuple[Fact, ...] = (),
 ) -> tuple[Fact, ...]:
     """The facts of a session that said this, and was silent for so long."""
     file = tmp / f"{len(list(tmp.iterdir()))}.db"
@@ -57,27 +54,22 @@ def read_after(
     chosen = build({"jobs.in_process": False, "recall.embedder": "none", **settings})
 
     async def run() -> tuple[Fact, ...]:
-        async with open_memory(store=file, settings=chosen, clock=clock) as memory:
+        reader = model or fact_reader()
+        opened = open_memory(store=file, settings=chosen, clock=clock, extraction_model=reader)
+        async with opened as memory:
             for text in texts:
                 messages = [{"role": "user", "content": text}]
                 await memory.prepare("s", {"model": "m", "messages": messages})
             await memory.settle()
         store = await open_store(str(file), space="default")
         try:
-            await store.write(Batch(at=NOW, facts=known))
             clock.seconds += seconds
-            await runner_of(store, chosen, clock, model=model).run_due()
+            await runner_of(store, chosen, clock, model=reader).run_due()
             return await store.facts()
         finally:
             await store.close()
 
     return asyncio.run(run())
-
-
-@acts("facts.enabled")
-def _(tmp: Path) -> None:
-    assert len(read_after(tmp, {}, PORT)) == 1
-    assert read_after(tmp, {"facts.enabled": False}, PORT) == ()
 
 
 @acts("facts.idle_seconds")
@@ -97,37 +89,6 @@ def _(tmp: Path) -> None:
 
     assert calls(6000) == 1
     assert calls(500) > 2
-
-
-@acts("facts.digests")
-def _(tmp: Path) -> None:
-    known = tuple(
-        Fact(
-            id=FactId(f"f{n}"),
-            type="config",
-            content=f"the staging api has limit {n}0",
-            subject=name_subject(PORT, "config").subject,
-            attribute=f"limit {n}",
-            at=NOW - n,
-            words=("stage", "staging", "api", "limit"),
-            session="s",
-        )
-        for n in range(5)
-    )
-
-    def digests(**settings: Any) -> list[str]:
-        def said(prompt: Prompt) -> str:
-            wanted = json.dumps(dict(prompt.schema or {}))
-            if "sentences" in wanted:
-                told = {"facts": [1], "text": "The staging api has limit 40."}
-                return json.dumps({"sentences": [told]})
-            return json.dumps({"facts": []})
-
-        facts = read_after(tmp, settings, PORT, model=ScriptedModel(said), known=known)
-        return [one.content for one in facts if one.type == "digest"]
-
-    assert digests() == []
-    assert len(digests(**{"facts.digests": True})) == 1
 
 
 @pytest.mark.parametrize("key", sorted(ACTS))

@@ -308,7 +308,6 @@ def _(tmp: Path) -> None:
         async def run() -> None:
             settings = {
                 "jobs.in_process": in_process,
-                "facts.enabled": False,  # their job waits until the session is idle
                 "ledger.retention_days": None,  # and this one for the day that turns expire
             }
             memory = open_memory(store=file, settings=settings)

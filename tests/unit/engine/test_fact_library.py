@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fact_reader import fact_reader
 
 from recollect import Engine, open_blocking_memory, open_memory
 from recollect.blocking import BlockingFactBook
@@ -24,7 +25,7 @@ from recollect.wiring.models import forget_cached
 
 PORT = "Remember that the staging API listens on port 8443."
 ASKING = "Which port does the staging API listen on?"
-RULES = ("statements", "extract", "subjects", "reconcile", "digest")
+READS = ("extract", "reading", "claims", "reconcile")
 FILLER = "The weather report for the harbour says that the wind turns north in the afternoon. " * 12
 PLAIN: dict[str, Any] = {"recall.embedder": "none"}
 SMALL = {
@@ -33,6 +34,10 @@ SMALL = {
     "facts.idle_seconds": 0.05,
     "recall.standing_tokens": 0,
 }
+
+
+def reading_memory(folder: Path) -> Engine:
+    return open_memory(store=folder / "m.db", settings=SMALL, extraction_model=fact_reader())
 
 
 def public(kind: type) -> dict[str, Callable[..., Any]]:
@@ -138,14 +143,13 @@ async def once_extracted(talk: Talk, text: str) -> Fact:
 
 def test_what_was_said_is_known_and_comes_back_when_the_window_has_lost_it(tmp_path: Path) -> None:
     async def work() -> None:
-        async with open_memory(store=tmp_path / "m.db", settings=SMALL) as memory:
+        async with reading_memory(tmp_path) as memory:
             talk = Talk(memory)
             await talk.say("Good morning, we look after the harbour today.")  # a task is kept
             shown = await talk.say(PORT)
             assert BLOCK_OPENING not in str(shown.request)
             fact = await once_extracted(talk, "8443")
-            assert (fact.trust, fact.made_by, fact.session) == ("high", "rules", "s")
-            assert [one.id for one in await (await memory.facts()).list()] == [fact.id]
+            assert (fact.trust, fact.made_by, fact.session) == ("high", "model", "s")
             (source,) = (await (await memory.facts()).why(fact.id)).sources
             assert source.stored is not None
             said = source.stored.segment
@@ -173,7 +177,7 @@ def test_what_was_said_is_known_and_comes_back_when_the_window_has_lost_it(tmp_p
 
 def test_what_was_forgotten_is_not_recalled_nor_extracted_again(tmp_path: Path) -> None:
     async def work() -> None:
-        async with open_memory(store=tmp_path / "m.db", settings=SMALL) as memory:
+        async with reading_memory(tmp_path) as memory:
             talk = Talk(memory)
             await talk.say(PORT)
             fact = await once_extracted(talk, "8443")
@@ -185,7 +189,7 @@ def test_what_was_forgotten_is_not_recalled_nor_extracted_again(tmp_path: Path) 
             await again.say(FILLER)
             await memory.settle()
             await asyncio.sleep(0.3)
-            assert await book.list() == ()
+            assert await book.list(FactFilter(search="8443")) == ()
             other = Talk(memory, "t")
             asked = await other.say(ASKING)
             assert "8443" not in str(asked.request)
@@ -193,14 +197,14 @@ def test_what_was_forgotten_is_not_recalled_nor_extracted_again(tmp_path: Path) 
     asyncio.run(work())
 
 
-def test_an_engine_that_reads_no_facts_does_not_pay_for_the_rules(tmp_path: Path) -> None:
+def test_an_engine_that_reads_no_facts_does_not_load_what_does(tmp_path: Path) -> None:
     """The patterns of extraction cost more to compile than the rest of an engine to import."""
-    rules = [f"recollect.facts.{one}" for one in RULES]
-    assert all(map(find_spec, rules)), "what is looked for has other names now"
+    reads = [f"recollect.facts.{one}" for one in READS]
+    assert all(map(find_spec, reads)), "what is looked for has other names now"
     program = (
         "import sys, recollect\n"
         "recollect.open_blocking_memory(store=sys.argv[1])\n"
-        f"print([one for one in {rules} if one in sys.modules])\n"
+        f"print([one for one in {reads} if one in sys.modules])\n"
     )
     asked = [sys.executable, "-c", program, str(tmp_path / "m.db")]
     done = subprocess.run(asked, capture_output=True, text=True, check=True)

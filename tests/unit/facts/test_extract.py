@@ -12,8 +12,13 @@ from tests.unit.facts.fact_segments import answered, claim, segment, talk
 
 from recollect.errors import ModelUnavailable
 from recollect.facts.extract import Extracted, extract
-from recollect.facts.readable import readable
-from recollect.facts.windows import EXTRACTION_SCHEMA, extraction_prompt, lines_of, windows
+from recollect.facts.reading import (
+    EXTRACTION_SCHEMA,
+    extraction_prompt,
+    lines_of,
+    readable,
+    windows,
+)
 from recollect.providers.openai import is_closed
 from recollect.rules.tokens import count_text
 from recollect.testing.scripted_model import ScriptedModel
@@ -22,7 +27,6 @@ from recollect.values.model import Answer
 from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.values.segment import Segment
 
-# Said plainly, in words that no rule knows.
 GATEWAY = "Well, orders travel from the gateway of the shop into the ledger by way of some queue."
 CLAIM = claim(
     "orders travel from the gateway of the shop into the ledger by way of some queue",
@@ -65,19 +69,9 @@ def test_a_models_fact_names_the_words_it_rests_on() -> None:
     assert len(model.prompts) == 1
 
 
-def test_without_a_model_the_rules_alone_are_asked() -> None:
-    said = talk(("user", "Remember that the staging API listens on port 8443."))
-    found = asyncio.run(extract(said, (), model=None, max_output_tokens=600, now=1e9))
-    assert [draft.made_by for draft in found.drafts] == ["rules"]
-    assert "8443" in found.drafts[0].content
-    assert (found.asked, found.spent_tokens) == (False, 0)
-
-
-def test_what_a_rule_found_is_not_found_again_by_the_model() -> None:
-    text = "Remember that the staging API listens on port 8443."
-    wanted = claim("the staging API listens on port 8443", "The staging API listens on port 8443.")
-    found, _ = run(talk(("user", text)), answered([wanted]))
-    assert [draft.made_by for draft in found.drafts] == ["rules"]
+def test_what_was_found_is_not_found_again() -> None:
+    found, _ = run(talk(("assistant", GATEWAY)), answered([CLAIM, CLAIM]))
+    assert len(found.drafts) == 1
     assert "found already" in reasons(found)
 
 
@@ -134,9 +128,6 @@ def test_question_and_answer_make_one_fact_of_two_messages() -> None:
     wanted = claim("8443, behind the proxy", "The staging gateway listens on port 8443.")
     found, _ = run(new, answered([wanted]), before=before)
     drafts = by_model(found)
-    if not drafts:  # a rule may know the answer by itself
-        assert found.drafts
-        return
     assert drafts[0].joint
     assert drafts[0].trust == "medium"
     assert {one.segment for one in drafts[0].evidence} == {before[0].id, new[0].id}

@@ -13,7 +13,7 @@ from tests.unit.facts.fact_segments import answered, claim, segment
 from recollect.errors import ModelUnavailable
 from recollect.facts.claims import Claim, draft_claim
 from recollect.facts.extract import MOST_CALLS, OVERLAP_TOKENS, Extracted, extract
-from recollect.facts.windows import (
+from recollect.facts.reading import (
     COUNT_MARGIN,
     PROMPT_TOKENS,
     Piece,
@@ -67,7 +67,7 @@ def test_a_model_that_fails_later_leaves_what_it_found_and_that_is_told() -> Non
     assert [draft.content for draft in found.drafts if draft.made_by == "model"] == [STATED]
     assert found.spent_tokens > 0
     assert "the model read 2 of " in found.reason
-    assert "the rest was left to the rules: it failed (away)" in found.left_out
+    assert "then it failed (away)" in found.left_out
     with pytest.raises(ModelUnavailable):
         read(ScriptedModel([ModelUnavailable("away")]))
 

@@ -131,7 +131,7 @@ def proposed(said: Segment, type_name: FactType) -> Proposed:
         at=1.0,
         evidence=(EvidenceSpan(segment=said.id, start=0, end=len(said.text)),),
         trust=said.trust,
-        made_by="rules",
+        made_by="model",
     )
     return Proposed(draft=draft, spans=(said.text,))
 

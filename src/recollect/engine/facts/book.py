@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar, get_args
 
 from recollect.config import Settings
-from recollect.engine.facts.extraction import stale_digests
 from recollect.errors import RecollectError, StaleFacts, StoreError
-from recollect.facts.history import as_of, versions
-from recollect.facts.reconcile import Reconciled, reconcile
+from recollect.facts.history import as_of, closed_by, name_property, same_words, versions
+from recollect.facts.reconcile import Reconciled, other_value, settle
 from recollect.facts.results import (
     TRUSTS,
     FactFilter,
@@ -26,17 +25,13 @@ from recollect.facts.results import (
     FactWhy,
     FactWritten,
 )
-from recollect.facts.subjects import name_subject
 from recollect.facts.written import (
-    MOST_CHARS,
     WrittenStatement,
     draft_of,
-    other_value,
-    same_words,
     stored_words,
     with_own_id,
 )
-from recollect.ports import Archive, Clock, Model, Spool, Store
+from recollect.ports import Archive, Clock, Spool, Store
 from recollect.rules.trust import lowest
 from recollect.search.tokenize import tokenize
 from recollect.upkeep.forget import Cascade
@@ -190,7 +185,7 @@ def before(history: FactHistory) -> tuple[Fact, ...]:
 
 
 WRITER_CANDIDATES: Final = 50
-"""Facts that a person's statement is held against; extraction, which asks a model, takes fewer."""
+"""Facts that a person's statement is held against; extraction takes fewer."""
 _ATTEMPTS: Final = 5
 
 Done = TypeVar("Done")
@@ -212,7 +207,6 @@ class FactWriter:
 
     store: Archive
     clock: Clock
-    model: Model | None = None
     embedders: tuple[str, ...] = ()
     session: str | None = None
     """Who speaks in a session reaches its facts and those of no session; None: all of them."""
@@ -230,17 +224,14 @@ class FactWriter:
         if draft.made_by == "user":  # only extraction must leave alone what is pinned
             pinned = {fact.id for fact in known if fact.pinned}
             known = [replace(fact, pinned=False) for fact in known]
-        history: tuple[Fact, ...] = ()
-        if any(fact.at > draft.at for fact in known):
-            every = await self.store.facts(superseded=True)
-            history = tuple(fact for fact in every if not fact.current and self._reaches(fact))
-        done = await reconcile(
-            draft, known, model=self.model, now=self.clock.now(), history=history
-        )
+        if draft.subject:  # closed versions too: what is said late belongs to the past
+            chain = await self.store.facts(superseded=True, subjects={draft.subject})
+            known = [*(fact for fact in chain if not fact.current and self._reaches(fact)), *known]
+        done = settle(draft, known, now=self.clock.now())
         if done.operation == "none":
-            same = (fact for fact in known if fact.subject and _name(fact) == _name(draft))
+            same = (fact for fact in known if fact.current and _name(fact) == _name(draft))
             return FactWritten(outcome="known", fact=next(same, None), reason=done.reason)
-        return await self._taken(done, {fact.id for fact in (*known, *history)}, pinned, revision)
+        return await self._taken(done, {fact.id for fact in known}, pinned, revision)
 
     async def edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
         """Write a version in a person's words, and close the one before.
@@ -253,7 +244,7 @@ class FactWriter:
         if old.content == content and type in (None, old.type) and old.trust == "high":
             return FactWritten(outcome="known", fact=old, reason="it says so already")
         new = self._version(old, content, type or old.type)
-        closed = replace(old, superseded_by=new.id, valid_to=new.at, pinned=False)
+        closed = replace(closed_by(old, new), pinned=False)
         await self._write([new, closed], revision)
         return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
 
@@ -268,7 +259,7 @@ class FactWriter:
             old, type=type, at=max(now, old.at), recorded_at=now, foreign=None, change="update"
         )
         new = with_own_id(changed)
-        closed = replace(old, superseded_by=new.id, valid_to=new.at, pinned=False)
+        closed = replace(closed_by(old, new), pinned=False)
         await self._write([new, closed], revision)
         return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
 
@@ -283,13 +274,11 @@ class FactWriter:
         return FactPinned(fact=changed, changed=True)
 
     async def _candidates(self, draft: FactDraft) -> list[Fact]:
-        """Current facts that share words with it; digests only for a digest."""
+        """Current facts that share words with it."""
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
         query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self.session)
-        candidates = await self.store.fact_candidates(query)
-        is_digest = draft.type == "digest"
-        facts = [candidate.fact for candidate in candidates.facts if self._reaches(candidate.fact)]
-        return [fact for fact in facts if (fact.type == "digest") == is_digest]
+        found = [candidate.fact for candidate in (await self.store.fact_candidates(query)).facts]
+        return [fact for fact in found if self._reaches(fact) and fact.type != "digest"]
 
     def _reaches(self, fact: Fact) -> bool:
         return self.session is None or fact.session in (None, self.session)
@@ -304,11 +293,7 @@ class FactWriter:
         closes_pinned = any(fact.id in pinned for fact in done.written if fact.id != fresh.id)
         own = replace(with_own_id(fresh), pinned=closes_pinned and fresh.current)
         changed = [
-            replace(fact, superseded_by=own.id)
-            if fact.superseded_by == fresh.id
-            else replace(fact, pinned=own.pinned)
-            if fact.id not in known  # what still holds of a fact of several values
-            else fact
+            replace(fact, superseded_by=own.id) if fact.superseded_by == fresh.id else fact
             for fact in done.written
             if fact.id != fresh.id
         ]
@@ -324,7 +309,7 @@ class FactWriter:
     def _version(self, old: Fact, content: str, type: FactType) -> Fact:  # noqa: A002
         """What a person makes of a fact: their own words, which rest on no message."""
         now = self.clock.now()
-        named = name_subject(content, type)
+        named = old if old.subject else name_property(content)
         return with_own_id(
             replace(
                 old,
@@ -334,8 +319,8 @@ class FactWriter:
                 at=max(now, old.at),  # never before what it replaces, whatever other clocks say
                 recorded_at=now,
                 words=tuple(tokenize(content)),
-                subject=named.subject or old.subject,
-                attribute=named.attribute or old.attribute,
+                subject=named.subject,
+                attribute=named.attribute,
                 sources=(),
                 evidence=(),
                 joint=False,
@@ -360,9 +345,6 @@ class FactWriter:
 
     async def _write(self, facts: Sequence[Fact], revision: int) -> None:
         now = self.clock.now()
-        if any(not fact.current for fact in facts):  # digests that tell what was closed end with it
-            known = [fact for fact in await self.store.facts() if self._reaches(fact)]
-            facts = (*facts, *stale_digests(facts, known, now=now))
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders)
         await self.store.write(
             Batch(at=now, facts=tuple(facts), jobs=jobs, facts_revision=revision)
@@ -382,7 +364,6 @@ class FactBook:
         settings: Settings,
         clock: Clock,
         *,
-        model: Model | None = None,
         embedders: Sequence[str] = (),
         spools: Sequence[Spool] = (),
         cascades: Sequence[Cascade] = (),
@@ -390,11 +371,10 @@ class FactBook:
         session: str | None = None,
         read_only: bool = False,
     ) -> None:
-        """Without a `model` only the same property of the same subject is replaced; `embedders`
-        are whose vectors new facts are to get. `spools` and `cascades` are what forgetting reaches
-        beside the store; `forgotten` is called when it did. For who speaks in a `session` there are
-        its facts and those of no session; without one all of the space's. `read_only`: nothing may
-        be kept, so whatever would change a fact raises StoreError."""
+        """`embedders` are whose vectors new facts are to get. `spools` and `cascades` are what
+        forgetting reaches beside the store; `forgotten` is called when it did. For who speaks in a
+        `session` there are its facts and those of no session; without one all of the space's.
+        `read_only`: whatever would change a fact raises StoreError."""
         self._read_only = read_only
         self._session = None if settings.recall.scope == "space" else session
         self._spools = tuple(spools)
@@ -404,7 +384,7 @@ class FactBook:
         self._settings = settings
         self._clock = clock
         self._writer = FactWriter(
-            store=store, clock=clock, model=model, embedders=tuple(embedders), session=self._session
+            store=store, clock=clock, embedders=tuple(embedders), session=self._session
         )
 
     async def list(self, asked: FactFilter | None = None) -> tuple[Fact, ...]:
@@ -443,8 +423,8 @@ class FactBook:
         message that says it: the fact goes with it, and is trusted no more than it is.
         """
         self._check_writable()
-        content, masked = self._stored(text, type)
-        about = self._stored(subject, type)[0] if subject.strip() else ""
+        content, masked = self._stored(text)
+        about = self._stored(subject)[0] if subject.strip() else ""
         now = self._clock.now()
         evidence: tuple[EvidenceSpan, ...] = ()
         if source is not None:
@@ -485,7 +465,7 @@ class FactBook:
         fact = await self.find(id)
         if type is not None and type != fact.type and text == fact.content:
             return await decided(lambda: self._writer.retype(fact.id, type))
-        content, masked = self._stored(text, type or fact.type)
+        content, masked = self._stored(text)
         written = await decided(lambda: self._writer.edit(fact.id, content, type))
         return replace(written, masked=masked)
 
@@ -547,6 +527,5 @@ class FactBook:
         self._forgotten()
         return certificate
 
-    def _stored(self, text: str, type: FactType | None) -> tuple[str, int]:  # noqa: A002
-        limit = None if type == "digest" else MOST_CHARS
-        return stored_words(text, self._settings.redaction, limit=limit)
+    def _stored(self, text: str) -> tuple[str, int]:
+        return stored_words(text, self._settings.redaction)

@@ -206,15 +206,13 @@ def _facts(loaded: config.LoadedSettings) -> str:
     """Who reads for facts; nobody is asked for it here."""
     from recollect.wiring.models import choose_model
 
-    if not loaded.settings.facts.enabled:
-        return "off (facts.enabled)"
     try:
         model = choose_model(loaded.settings, "extraction")
     except (SettingsError, MissingExtra, ModelRefused) as problem:
         return str(problem)
     if model is None:
-        return "by rules alone: models.extraction names no model"
-    return f"by rules and {model.name}, within jobs.day_tokens"
+        return "no model is named (models.extraction): only facts that are written by hand"
+    return f"{model.name}, within jobs.day_tokens"
 
 
 def _model_use(loaded: config.LoadedSettings, *, as_json: bool) -> Any:

@@ -296,8 +296,12 @@ async def _read(store: Store, place: Place, session: str | None, progress: Shown
     from recollect.values.batch import Batch, extract_job
     from recollect.wiring.models import choose_model
 
-    if not place.settings.facts.enabled:
-        raise RecollectError("facts.enabled is off: switch it on to have sessions read")
+    reader = choose_model(place.settings, "extraction")
+    if reader is None:
+        raise RecollectError(
+            "no model reads for facts: set models.provider and models.extraction, or write facts "
+            "with `recollect facts add`"
+        )
     names = await _sessions(store, place, session)
     now = time.time()
     jobs = tuple(extract_job(name, run_at=now, left=True) for name in names)
@@ -309,12 +313,10 @@ async def _read(store: Store, place: Place, session: str | None, progress: Shown
         counts.add(note)
         progress.show("reading messages for facts", counts.messages, total)
 
-    reader = choose_model(place.settings, "extraction")
     try:
         result = await _runner(store, place, reader, count).run_due()
     finally:
-        if reader is not None:
-            await reader.close()
+        await reader.close()
     return Read(
         sessions=len(names), found=counts, result=result, waiting=await sessions_waiting(store)
     )
@@ -335,8 +337,8 @@ async def _sessions(store: Store, place: Place, session: str | None) -> list[str
     return found
 
 
-def _runner(store: Store, place: Place, reader: Model | None, notify: Notify) -> JobRunner:
-    """A worker that does nothing else: embedding and digests are left to `recollect worker`."""
+def _runner(store: Store, place: Place, reader: Model, notify: Notify) -> JobRunner:
+    """A worker that does nothing else: embedding is left to `recollect worker`."""
     from recollect.boundary import SystemClock
     from recollect.engine.background import metered
     from recollect.engine.facts.extraction import Extraction
@@ -349,7 +351,7 @@ def _runner(store: Store, place: Place, reader: Model | None, notify: Notify) ->
         store=store,
         settings=settings,
         clock=clock,
-        model=None if reader is None else metered(reader, store, clock),
+        model=metered(reader, store, clock),
         embedders=tuple(embedder.name for embedder in choose_embedders(settings).used),
         max_attempts=settings.jobs.max_attempts,
         at_once=True,

@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.facts.fact_segments import segment, talk
 
-from recollect.facts.readable import readable, why_unread
-from recollect.facts.windows import TOOL_HEAD_CHARS, TOOL_TAIL_CHARS, windows
+from recollect.facts.reading import (
+    TOOL_HEAD_CHARS,
+    TOOL_TAIL_CHARS,
+    readable,
+    why_unread,
+    windows,
+)
 from recollect.rules.text import THINKING_CLOSING, THINKING_OPENING
 from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.values.segment import Segment

@@ -1,9 +1,9 @@
-"""The words that a model is asked in for the facts of a stretch of conversation.
+"""What a model reads for facts: the readable part of messages, cut into windows, and the prompt.
 
-Owns the prompt, the schema of its answer and how lines are shown. A line is a sentence: its number,
-its role and its words without a line end, so that nothing said can forge another line. What was
-said is material between tags that it cannot close. Must never hold anything but what it is given.
-Pure.
+Owns what may be read, the prompt, the schema of its answer and how lines are shown. Recalled
+blocks, summaries, notes, noise, thinking, code and quotations are never read. A line is a sentence:
+its number, its role and its words without a line end, so that no message can forge another line or
+close the tags around the conversation. Pure.
 
 It is written for models of one to two billion parameters, after what one of them answered: the task
 stands behind the material because a small model does what it read last; the answer begins with
@@ -21,14 +21,100 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Final
 
-from recollect.facts.readable import readable
 from recollect.facts.support import states_nothing
-from recollect.rules.text import statement_spans
+from recollect.rules.noise import reminder_spans, strip_channel_prefix
+from recollect.rules.text import statement_spans, thinking_spans
 from recollect.rules.tokens import count_text
 from recollect.search.passages import split_passages
 from recollect.values.fact import EXTRACTED_TYPES
 from recollect.values.model import Prompt
 from recollect.values.segment import Segment, SegmentId
+
+_INJECTED: Final = re.compile(
+    r"\b(?:ignore|disregard|forget|override)\b.{0,20}\b(?:all|any|your|the|previous|prior|earlier"
+    r"|above)\b.{0,20}\b(?:instructions?|prompts?|rules|messages|context)\b|\bsystem prompt\b"
+    r"|\byou are now\b|\b(?:note|instructions?|message) (?:to|for) (?:the |any |all )?(?:ai|llm"
+    r"|assistant|agent|model)s?\b|(?:忽略|无视|無視|忘记|忘記).{0,10}(?:之前|以上|先前|前面|所有"
+    r"|此前).{0,10}(?:指令|指示|提示|规则|規則|要求)|系统提示|系統提示",
+    re.IGNORECASE,
+)
+_LONG_QUOTE_CHARS: Final = 60
+"""A user's words between quotation marks of at least this length are a document's, not theirs;
+shorter ones are names and terms."""
+
+_RECALLED_BLOCK: Final = re.compile(
+    r"<\s{0,4}recalled-context\b.*?(?:<\s{0,4}/\s{0,4}recalled-context\s{0,4}>|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+_FENCED: Final = re.compile(r"^[ \t]{0,8}(```|~~~).*?(?:^[ \t]{0,8}\1[^\n]*$|\Z)", re.M | re.S)
+_QUOTED_LINE: Final = re.compile(r"^[ \t]{0,8}>[^\n]*$", re.MULTILINE)
+_LONG_QUOTE: Final = re.compile(
+    rf"“[^“”]{{{_LONG_QUOTE_CHARS},20000}}”|「[^「」]{{{_LONG_QUOTE_CHARS},20000}}」"
+    rf'|(?<![\w"])"[^"\n]{{{_LONG_QUOTE_CHARS},5000}}"(?!\w)'
+)
+_NO_STATEMENTS: Final = frozenset({"note", "file"})
+
+
+def why_unread(segment: Segment) -> str | None:
+    """Why a segment is passed over as a whole; None where it is read."""
+    if segment.noise is not None:
+        return f"noise: {segment.noise}"
+    if segment.role == "system":
+        return "system"
+    if segment.role == "user" and segment.trust == "medium":
+        return "a summary"  # `rules.trust`: the model's words under the user's role
+    if segment.source in _NO_STATEMENTS:
+        return "a note"
+    return None
+
+
+def readable(segment: Segment) -> str:
+    """The segment's text with white space for everything that may not be read."""
+    text = segment.text
+    if why_unread(segment) is not None:
+        return " " * len(text)
+    return _without(text, sorted(_hidden(segment)))
+
+
+def _without(text: str, hidden: list[tuple[int, int]]) -> str:
+    """The text with white space for these spans, which come in order and may overlap."""
+    if not hidden:
+        return text
+    kept: list[str] = []
+    at = 0
+    for start, end in hidden:
+        if end > at:
+            kept += (text[at:start], " " * (end - max(at, start)))
+            at = end
+    return "".join([*kept, text[at:]])
+
+
+def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
+    text = segment.text
+    if "recalled-context" in text.lower():
+        yield from (match.span() for match in _RECALLED_BLOCK.finditer(text))
+    if segment.role == "tool":
+        return
+    if segment.role == "assistant":
+        yield from thinking_spans(text)
+        yield from _calls(text, segment.tool)
+    else:
+        yield 0, len(text) - len(strip_channel_prefix(text))
+        yield from reminder_spans(text)
+        yield from (match.span() for match in _LONG_QUOTE.finditer(text))
+        if injected := _INJECTED.search(text):  # from there on it is not the user who speaks
+            yield text.rfind("\n", 0, injected.start()) + 1, len(text)
+    yield from (match.span() for match in _FENCED.finditer(text))
+    yield from (match.span() for match in _QUOTED_LINE.finditer(text))
+
+
+def _calls(text: str, tool: str | None) -> Iterator[tuple[int, int]]:
+    """From the first call on: what follows it in a message are further calls."""
+    if tool:
+        called = re.search(rf"^{re.escape(tool)}\(", text, re.MULTILINE)
+        if called is not None:
+            yield called.start(), len(text)
+
 
 WINDOW_TOKENS: Final = 2400
 """What is read at once: a small model loses the middle of more, and a window of 4,096 tokens, the
