@@ -30,7 +30,7 @@ from recollect.values.recall import Recalled
 from recollect.values.segment import SegmentId, StoredMessage, Trust
 from recollect.values.upkeep import Certificate, ForgetOrder, SessionSummary, Stats
 
-if TYPE_CHECKING:  # they bring the rules of extraction along, which most processes never need
+if TYPE_CHECKING:  # most processes never need facts
     from recollect.engine.facts.book import FactBook
     from recollect.facts.results import FactFilter, FactHistory, FactPinned, FactWhy, FactWritten
     from recollect.upkeep.forget import Cascade

@@ -604,7 +604,7 @@ class Engine:
         if self._stored is None:
             raise StoreError("nothing is kept here, facts neither: set ingest.enabled = true")
         archive = self._stored.archive
-        book = await asyncio.to_thread(_fact_book)  # rules of two languages take their time to load
+        book = await asyncio.to_thread(_fact_book)  # its imports take their time
         spool = await archive.spool()
         return book(
             await archive.store(),

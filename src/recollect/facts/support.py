@@ -28,7 +28,7 @@ from recollect.search.tokenize import STOP_WORDS, is_unspaced_pair, tokenize
 LEAST_WORD_CHARS: Final = 4
 """A shorter quotation stands in too many places to say where it came from."""
 BEFORE_CHARS: Final = 600
-"""As far back a sentence is looked for: twice as much as is kept of one (rules/sentences.py)."""
+"""As far back a sentence is looked for: twice as much as is kept of one."""
 _BLOCK_CHARS: Final = 1_000
 _SAME: Final = str.maketrans("“”„‘’，；：！？（）", '"""\'\',;:!?()', " \t\r\n\u00a0\u3000\u200b*`")
 """Signs that are the same in a quotation, and those that are passed over."""

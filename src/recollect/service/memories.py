@@ -88,7 +88,7 @@ class TenantMemories:
         # request would, and write it again from a spool, is twice the work where there is too much.
         patience = max(settings.store.write_seconds, settings.serve.max_deadline_seconds)
         store = replace(settings.store, write_seconds=patience)
-        # Facts take seconds of processor to find: in this process every request would wait for it.
+        # Jobs may take seconds of processor: in this process every request would wait for them.
         jobs = replace(settings.jobs, in_process=settings.jobs.in_process and settings.serve.jobs)
         self._settings = replace(settings.across_sessions(), store=store, jobs=jobs)
         self._url = url

@@ -177,8 +177,8 @@ def forget(
 ) -> None:
     """Forget facts for good and print a certificate.
 
-    Digests of the same subject go along. The messages stay, and nothing is extracted from them
-    again in the same words; --sources forgets them, too, wherever they were said.
+    The messages stay, and nothing is extracted from them again in the same words; --sources forgets
+    them, too, wherever they were said.
     """
 
     async def work(store: Store, place: Place) -> Certificate | None:

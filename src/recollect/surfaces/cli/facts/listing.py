@@ -184,7 +184,7 @@ def fact_line(fact: Fact) -> Text:
 def made(fact: Fact) -> str:
     """How it became a fact."""
     return {
-        "rules": "found by rules",
+        "rules": "found by rules of an earlier version",
         "model": "found by a model",
         "user": "written by hand",
         "import": "imported",
@@ -487,8 +487,7 @@ def _draw(facts: Sequence[Fact], ids: Mapping[FactId, str]) -> None:
         line.append(f"{when(fact.at)[:_DATE_CHARS]:{_DATE_CHARS}}  ", style="dim")
         line.append(f"{fact.type.replace('_', ' '):{kinds}}  ")
         line.append(f"{speaker(fact):{said}}  ", style=SPEAKER_STYLES[fact.trust])
-        by_rules = "yellow" if fact.made_by == "rules" else "dim"
-        line.append(f"{MAKERS[fact.made_by]:{how}}  ", style=by_rules)
+        line.append(f"{MAKERS[fact.made_by]:{how}}  ", style="dim")
         _print_row(out, line, _with_end(fact))
 
 

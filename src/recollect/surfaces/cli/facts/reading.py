@@ -1,7 +1,7 @@
 """`recollect facts read|why|pin|unpin`: read what waits, and look at what a fact rests on.
 
-`read` does the same work as the worker's, by rules or with the model of the settings, within the
-same budget; what could not be read stays waiting and is reported. `why` names file and line of
+`read` does the same work as the worker's, with the model of `models.extraction` and within the same
+budget; what could not be read stays waiting and is reported. `why` names file and line of
 each message: an imported one knows them, one of our agent is looked for in its session's
 transcript, and no other file is opened.
 """

@@ -130,7 +130,7 @@ def jobs(
 ) -> None:
     """List the jobs of a space; pause, resume and revive them.
 
-    KIND is extract, digest, embed, evict, expire or pack; without it all kinds are meant.
+    KIND is extract, embed, evict, expire or pack; without it all kinds are meant.
     """
 
     async def work(store: Store, place: Place) -> _Listed:
