@@ -97,8 +97,10 @@ class Talk:
 def opened(store: Path | str, model: Any, **settings: Any) -> Engine:
     """A memory with a window that fills soon; `a__b` is the setting `a.b`.
 
-    `background`, `clock`, `workspace` and `window_tokens` are those of `open_memory`.
+    `background`, `clock`, `workspace` and `window_tokens` are those of `open_memory`, `reader` is
+    its `extraction_model`.
     """
+    reader = settings.pop("reader", None)
     background = settings.pop("background", False)
     clock = settings.pop("clock", None)
     workspace = settings.pop("workspace", None)
@@ -108,6 +110,7 @@ def opened(store: Path | str, model: Any, **settings: Any) -> Engine:
     return open_memory(
         store=store,
         model=model,
+        extraction_model=reader,
         window_tokens=window,
         compact_in_background=background,
         clock=clock,

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.disk import bytes_of
+from tests.harness.fact_reader import fact_reader, reader_server, reader_variables
 from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe, shown, sound
 from tests.store_contract import examples
 
@@ -201,7 +202,7 @@ def told(memory: Memory, *arguments: str | Path, code: int = 0) -> str:
 
 async def comes_again(memory: Memory, said: Talk, late: Batch) -> None:
     """The client sends it all again, and a late worker writes what it made of it."""
-    async with opened(memory.url, scribe(), **PATIENT) as engine:
+    async with opened(memory.url, scribe(), reader=fact_reader(), **PATIENT) as engine:
         await engine.prepare(SESSION, said.body("go on"))
         await engine.prepare("another", said.body("go on"))
         await engine.observe("another", {"role": "assistant", "content": "ok"})
@@ -236,7 +237,9 @@ async def late_batch(memory: Memory) -> Batch:
         await store.close()
 
 
-def test_a_statement_is_forgotten_wherever_memory_took_it(memory: Memory) -> None:
+def test_a_statement_is_forgotten_wherever_memory_took_it(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = asyncio.run(plant(memory))
     late = asyncio.run(late_batch(memory))
     assert asyncio.run(everywhere(memory)) == {
@@ -267,7 +270,10 @@ def test_a_statement_is_forgotten_wherever_memory_took_it(memory: Memory) -> Non
     assert "no longer kept" in told(memory, "replay", SESSION, "--turn", "2")
     asyncio.run(comes_again(memory, said, late))
     gone()
-    told(memory, "worker", "--once")
+    with reader_server() as server:
+        for name, value in reader_variables(server).items():
+            monkeypatch.setenv(name, value)
+        told(memory, "facts", "read")
     assert asyncio.run(read_for_facts(memory, "another")), "the rest of it was read for facts"
     assert asyncio.run(everywhere(memory)) == set()
     assert memory.holding(MARKER) == set()

@@ -501,7 +501,7 @@ def test_no_kind_of_secret_that_is_imported_reaches_the_disk(
 def test_no_kind_of_secret_in_files_notes_and_facts_reaches_the_disk(
     home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Memory files; notes and facts people write; facts that rules and a quoting model find."""
+    """Memory files; notes and facts people write; facts that a quoting model finds."""
     caplog.set_level("DEBUG")
     planted, file, given = Planted(), home / "m.db", tmp_path / "given"
     (given / "memory").mkdir(parents=True)
@@ -516,7 +516,9 @@ def test_no_kind_of_secret_in_files_notes_and_facts_reaches_the_disk(
         return json.dumps({"facts": found[-60:]})
 
     async def run() -> None:
-        async with opened(file, None, workspace=given, window_tokens=200_000) as memory:
+        async with opened(
+            file, None, workspace=given, window_tokens=200_000, reader=scribe(quotes)
+        ) as memory:
             for text in stated:
                 talk.ask(text).answer("Noted.")
             await memory.prepare(SESSION, talk.body("what is used?"))

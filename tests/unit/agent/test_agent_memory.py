@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.fact_reader import reader_server, reader_variables
 from tests.unit.agent.agent_harness import QUIET, AgentHarness, collected, ended, of
 
 from recollect.agent.commands import (
@@ -29,7 +30,6 @@ from recollect.agent.opening import open_agent
 from recollect.surfaces.cli import main
 from recollect.testing.scripted_model import Says, ScriptedModel
 from recollect.values.fact import Fact, FactId
-from recollect.values.model import Prompt
 
 PORT = "The staging API listens on port 8443"
 REMEMBER = f"Remember that {PORT[0].lower()}{PORT[1:]}."
@@ -52,11 +52,9 @@ def id_in(text: str) -> str:
     return found[0]
 
 
-def finds_nothing() -> ScriptedModel:
-    """Says the same to everything, and reads no facts out of anything: the rules do."""
-    return ScriptedModel(
-        lambda asked: '{"facts": []}' if isinstance(asked, Prompt) else Says(text="Noted.")
-    )
+def says_the_same() -> ScriptedModel:
+    """A model that says the same to everything."""
+    return ScriptedModel(lambda _: Says(text="Noted."))
 
 
 async def once_known(agent: Agent, word: str) -> str:
@@ -180,7 +178,7 @@ def test_what_was_said_is_forgotten_by_the_command_that_is_named(
     settings = {**QUIET, "facts.idle_seconds": 0.05}
 
     async def work() -> str:
-        async with open_agent(workspace, model=finds_nothing(), settings=settings) as agent:
+        async with open_agent(workspace, model=says_the_same(), settings=settings) as agent:
             await collected(agent, REMEMBER)
             found = await once_known(agent, "8443")
             why = told(await collected(agent, f"/memory why {id_in(found)}"))
@@ -188,7 +186,10 @@ def test_what_was_said_is_forgotten_by_the_command_that_is_named(
             assert "this session" in why
             return told(await collected(agent, f"/memory forget {id_in(found)}"))
 
-    answer = asyncio.run(work())
+    with reader_server() as server:
+        for name, value in reader_variables(server).items():
+            monkeypatch.setenv(name, value)
+        answer = asyncio.run(work())
     assert "1 message stays" in answer
     (command,) = re.findall(r"recollect (memory forget .*)", answer)
     assert "8443" in "".join(one.read_text() for one in tmp_path.rglob("*.jsonl"))
