@@ -64,8 +64,8 @@ _LONG_LISTS: Final = """
 SELECT about FROM piece WHERE length(about) % 16 = 4 UNION ALL
 SELECT about FROM compaction WHERE length(about) % 16 = 4
 """
-_CHUNK_BYTES: Final = 64 * 16
-"""The ids of 64 messages."""
+_CHUNK_BYTES: Final = 32 * 16
+"""The ids of 32 messages: a chunk of 64 would need a page of its own."""
 _HASH_BYTES: Final = 16
 _COUNT_BYTES: Final = 4
 """Tells a list with chunks from one without, whose length is a multiple of 16."""
