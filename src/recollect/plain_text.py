@@ -36,9 +36,9 @@ def plain_line(text: str) -> str:
     return " ".join("".join(kept).split())
 
 
-def number_of(count: int, noun: str) -> str:
+def number_of(count: int, noun: str, plural: str = "") -> str:
     """A number of things: 1 session, 2,000 sessions."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def window_from(text: str) -> int:

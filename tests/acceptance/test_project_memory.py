@@ -130,7 +130,7 @@ def test_a_folder_without_a_memory_reads_the_default_one_and_says_so(
     assert "--space default" in told
 
 
-CHAT_COMMANDS = ("branch", "compact", "context", "name", "sessions", "status", "why")
+CHAT_COMMANDS = ("branch", "compact", "name", "sessions", "status", "why")
 
 
 @pytest.mark.parametrize("command", CHAT_COMMANDS)

@@ -151,8 +151,13 @@ def test_every_command_and_every_memory_tool(tmp_path: Path) -> None:
         # What the person asks
         says("/help", *(f"/{name}" for name in get_args(CommandName)))
         says("/status", "last request: [0-9,]+ tokens, [0-9]+% of the window", "tool schemas")
-        sent = says("/context list", "last request", "history: raw")
-        says("/context detail", "memory_forget: raw [0-9]+", "AGENTS.md: raw")
+        sent = says(
+            "/status detail",
+            "last request",
+            "history: raw",
+            "memory_forget: raw [0-9]+",
+            "AGENTS.md: raw",
+        )
         says("/why", "Nothing failed")
         says("/why note 3", "user .*note 3.*: kept")
         shown = says("/memory add The stone is 3 cm thick.", "Noted")
@@ -164,13 +169,13 @@ def test_every_command_and_every_memory_tool(tmp_path: Path) -> None:
         says(f"/memory forget {fact}", "[Ff]orgotten")
         says("/compact the oven", "Compacted: [0-9]+ messages")
         says("/status", "next request", "1 compactions standing", "summary: [0-9]+ tokens")
-        after = says("/context list", "summary of compaction 1")
+        after = says("/status detail", "summary of compaction 1")
         assert _counted(after) < _counted(sent)
         says("/receipt", "in the summary|in summary")
         says("/undo", "is undone")
-        assert _counted(says("/context list", "history: raw")) > _counted(after)
+        assert _counted(says("/status detail", "history: raw")) > _counted(after)
         says("/replay", "note 12")
-        says("/replay 2", "as it was sent", "assistant: memory_store")
+        says("/replay 2", ": exact", "assistant: memory_store")
         says("/model", "model scripted")
         says("/model other", "other answers from now on")
         says("/name Bread", "called Bread")

@@ -55,7 +55,7 @@ class Folder:
         return [json.loads(line) for line in out.getvalue().splitlines()]
 
     def run(self, command: str, *arguments: str) -> Result:
-        asks = command in ("status", "context", "why", "compact")
+        asks = command in ("status", "why", "compact")
         model = ["--provider", self.server.url, "--window", "16k"] if asks else []
         place = ["--space" if command == "export" else "--workspace", str(self.path)]
         return CliRunner().invoke(main, [command, *arguments, *place, *model])
@@ -82,7 +82,7 @@ def test_looking_answers_as_the_chat_does_and_leaves_nothing_behind(folder: Fold
     folder.chat(*TALK[:2])
     before = folder.transcript().read_bytes()
     status = folder.json("status")
-    context = folder.json("context", "detail")
+    context = folder.json("status", "--detail")
     why = folder.run("why", "bread")
     assert folder.transcript().read_bytes() == before
     told = next(event["data"] for event in folder.chat("/status") if event["type"] == "told")
@@ -91,7 +91,7 @@ def test_looking_answers_as_the_chat_does_and_leaves_nothing_behind(folder: Fold
         assert found["spending"] == told["spending"]
         assert (found["messages"], found["model"]) == (4, "scripted")
     assert "16,000 tokens" in folder.run("status").output
-    assert "tool schemas: raw" in folder.run("context", "list").output
+    assert "tool schemas: raw" in folder.run("status", "--detail").output
     assert "Question 1" in why.output
     assert "kept" in why.output
 

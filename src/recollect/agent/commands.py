@@ -37,7 +37,6 @@ CommandName: TypeAlias = Literal[
     "compact",
     "undo",
     "status",
-    "context",
     "why",
     "receipt",
     "replay",
@@ -56,8 +55,7 @@ CommandName: TypeAlias = Literal[
 COMMANDS: Final[Mapping[CommandName, tuple[str, str]]] = {
     "compact": ("/compact [INSTRUCTIONS]", "replace the past by a summary, now"),
     "undo": ("/undo", "take the last compaction back"),
-    "status": ("/status", "share of the window, tokens by kind, compactions, cost, cache"),
-    "context": ("/context list|detail", "each component of the request, raw and injected"),
+    "status": ("/status [detail]", "share of the window, tokens by kind, compactions, cost, cache"),
     "why": ("/why [NUMBER|WORDS]", "what became of a message of the request, and why"),
     "receipt": ("/receipt [NUMBER]", "what a compaction kept, what can be recalled, what is lost"),
     "replay": ("/replay [TURN]", "what was sent at a turn; without one, the turns"),
@@ -84,8 +82,8 @@ _LINE = re.compile(r"/(\s*)([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 _CLOSE: Final = 0.75
 """How much a word must be like a command's name to be taken for a mistyped one."""
 _TAKES: Final[Mapping[CommandName, tuple[str, ...]]] = {
-    **dict.fromkeys(("undo", "status", "sessions", "new", "reset", "help"), ("",)),
-    "context": ("", "list", "detail"),
+    **dict.fromkeys(("undo", "sessions", "new", "reset", "help"), ("",)),
+    "status": ("", "detail"),
 }
 """All that may stand behind a command, of those that take no words of the user's."""
 _AS_MESSAGE: Final = "A message that begins with a slash is sent with a space before it."

@@ -57,7 +57,6 @@ from recollect.agent.events import (
     UpkeepBegan,
 )
 from recollect.agent.prompt import OWN_WORDS
-from recollect.agent.status import ContextStatus, context_text, status_text
 from recollect.agent.steps import Step, TurnSteps
 from recollect.agent.tools.confine import ShellRule, ToolScope
 from recollect.agent.tools.files import edit_tool, read_tool, write_tool
@@ -69,6 +68,7 @@ from recollect.config.settings import Reset
 from recollect.engine.engine import Engine
 from recollect.errors import RecollectError, TranscriptError
 from recollect.inspect.sessions import SessionLine, listed_sessions, session_meant
+from recollect.inspect.status import ContextStatus, status_text
 from recollect.ports import ChatModel, Clock
 from recollect.session.browse import export_session
 from recollect.session.files import outputs_folder
@@ -606,10 +606,9 @@ class Agent:
         name, argument = command.name, command.argument
         session = self.conversation.session_id
         scope = self._memory_scope()
-        if name in ("status", "context"):
+        if name == "status":
             status = await self.status()
-            detail = argument == "detail"
-            text = status_text(status) if name == "status" else context_text(status, detail=detail)
+            text = status_text(status, detail=argument == "detail")
             return Told(text=text, data=status.to_dict())
         if name == "why":
             return await self._why(argument)

@@ -18,6 +18,7 @@ from datetime import datetime, tzinfo
 from typing import Any, TypeVar
 
 from recollect.agent.conversation import (
+    SPENT,
     Conversation,
     SidePurpose,
     first_kept_entry,
@@ -41,16 +42,8 @@ from recollect.agent.events import (
 from recollect.agent.flush import FlushOrder, SilentFilter, flush
 from recollect.agent.prompt import is_answered, system_prompt
 from recollect.agent.request import Shape, request_body
-from recollect.agent.status import (
-    ContextStatus,
-    RequestMade,
-    WhichRequest,
-    reported_tokens,
-    request_context,
-    spending_of,
-)
 from recollect.agent.tools.confine import ToolScope
-from recollect.agent.tools.outcome import Tool
+from recollect.agent.tools.outcome import Tool, wire_tool
 from recollect.engine.engine import Engine
 from recollect.engine.session import Context, Observation
 from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable, RecollectError
@@ -63,6 +56,13 @@ from recollect.formats.translate import (
     broken_off,
     to_pi,
     to_wire,
+)
+from recollect.inspect.status import (
+    ContextStatus,
+    WhichRequest,
+    reported_tokens,
+    request_context,
+    spending_of,
 )
 from recollect.ports import ChatModel, Clock
 from recollect.rules.price import read_prices
@@ -100,6 +100,15 @@ class SentRequest:
     request: Mapping[str, Any] = field(repr=False)
     wire_messages: int
     """How much of the history it stands for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMade:
+    """A request's report, and what the request was made of."""
+
+    report: Report
+    shape: Shape
+    workspace: LoadedWorkspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -501,9 +510,19 @@ class TurnSteps:
             messages=len(conversation.shown()),
             compactions=conversation.compactions,
             seconds=max(0.0, self.clock.now() - (conversation.began or self.clock.now())),
-            spending=spending_of(conversation.transcript.entries, prices),
+            spending=spending_of(conversation.transcript.entries, prices, beside_as=SPENT),
             reported_tokens=None if last is None else reported_tokens(last.reply),
-            request=request_context(made, which, self.engine._weigher),
+            request=request_context(
+                made.report,
+                which,
+                self.engine._weigher,
+                tools=[
+                    (tool.name, wire_tool(tool, made.shape.speaker.format))
+                    for tool in made.shape.tools
+                ],
+                workspace=made.workspace,
+                spelled=not made.shape.leading,  # Chat's system prompt is a message
+            ),
         )
 
     def _body(self) -> tuple[dict[str, Any], WireHistory, tuple[PiShown, ...]]:

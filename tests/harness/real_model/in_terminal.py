@@ -1,6 +1,6 @@
 """`recollect chat` in a terminal for many turns, with a real model behind it.
 
-Every turn is typed, then `/status` and `/context detail`; a relay between the chat and llama.cpp
+Every turn is typed, then `/status detail`; a relay between the chat and llama.cpp
 keeps what was really sent. What the two commands print is read off the screen and compared with
 that request: counted anew by an engine that never saw the conversation, and with what the model's
 server itself counted.
@@ -146,7 +146,7 @@ def converse_in_terminal(
                     talk.failures.append(f"turn {talk.turns}: {shown[-300:]}")
                 if compacting and talk.turns % COMPACTED_EVERY == COMPACTED_EVERY - 2:
                     screen.say("/compact")
-                status, context = screen.say("/status"), screen.say("/context detail")
+                status = context = screen.say("/status detail")
                 expected = _compare(talk, hop, status, context, expected)
                 tell(f"turn {talk.turns}/{turns}: {_first(status)}")
             for typed, expected_words in WALK.items():
@@ -238,7 +238,7 @@ def _compare(
         # a block of memory's is for its turn: the next one may have another
         expected["without what is said"] = counted - told["recalled blocks"]
     else:
-        wrong.append(f"/context is not understood: {context[:200]}")
+        wrong.append(f"/status is not understood: {context[:200]}")
     talk.differences += [f"turn {talk.turns}: {one}" for one in wrong]
     return expected
 

@@ -146,7 +146,7 @@ def test_idling_ends_a_session_and_never_is_never() -> None:
 
 def test_commands_are_told_from_messages() -> None:
     assert read_command("/compact keep the ids") == Command(name="compact", argument="keep the ids")
-    assert read_command("/context list ") == Command(name="context", argument="list")
+    assert read_command("/status detail ") == Command(name="status", argument="detail")
     assert read_command("/compact a\nb") == Command(name="compact", argument="a\nb")
     for text in ("/etc/hosts is wrong", "/unknown", "compact", "see /compact", "/", " /status"):
         assert isinstance(read_command(text), NoCommand)
@@ -162,9 +162,8 @@ def test_commands_are_told_from_messages() -> None:
         ("/ status", "Did you mean /status?"),
         ("/exitt", "Did you mean /exit?"),
         ("/exit now please", "/exit is for a terminal, alone on its line."),
-        ("/status foo", "It is /status, and no more."),
+        ("/status foo", "It is /status [detail], and no more."),
         ("/new foo", "It is /new, and no more."),
-        ("/context foo", "It is /context list|detail, and no more."),
     ],
 )
 def test_a_mistyped_command_is_asked_about(text: str, answer: str) -> None:

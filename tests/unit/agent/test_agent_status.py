@@ -1,4 +1,4 @@
-"""`/status` and `/context` agree with the request that the model's server got, in every turn."""
+"""`/status` agrees with the request that the model's server got, in every turn."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.unit.agent.agent_harness import AgentHarness, collected, notes, of
 
 from recollect.agent.events import Compacted, Told
 from recollect.agent.loop import Agent
-from recollect.agent.status import ComponentKind, ContextStatus
 from recollect.config import Settings
 from recollect.engine.engine import Engine
 from recollect.formats.json_text import encode
 from recollect.formats.summaries import PI_OPENING
+from recollect.inspect.status import ComponentKind, ContextStatus
 from recollect.rules.tokens import MESSAGE_TOKENS, count_text
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 from recollect.values.model import Usage
@@ -111,7 +111,7 @@ def test_every_turn_agrees_with_the_recorded_request(tmp_path: Path, wire: WireN
                 events += await collected(agent, "/compact the gates")
             status = await agent.status()
             told = [
-                of(await collected(agent, line), Told)[0] for line in ("/status", "/context list")
+                of(await collected(agent, line), Told)[0] for line in ("/status", "/status detail")
             ]
             assert [one.data for one in told] == [status.to_dict(), status.to_dict()]
             assert f"{status.request.tokens:,} tokens" in told[0].text

@@ -294,19 +294,19 @@ def test_new_begins_another_transcript_and_keeps_the_old(tmp_path: Path) -> None
     assert "remember me" not in (tmp_path / "session-2.jsonl").read_text()
 
 
-def test_status_and_context_tell_sizes(tmp_path: Path) -> None:
+def test_status_tells_sizes(tmp_path: Path) -> None:
     harness = AgentHarness(
         tmp_path, ScriptedModel(["hello"]), settings={"workspace.max_chars": 1000}
     )
     (harness.root / "AGENTS.md").write_text("rule\n" * 1000)
-    events = harness.say("hi", "/status", "/context list", "/context detail")
-    status, listed, detail = (one.text for one in of(events, Told))
+    events = harness.say("hi", "/status", "/status detail")
+    status, detail = (one.text for one in of(events, Told))
     assert "session-1" in status
     assert "2 messages" in status
-    assert "AGENTS.md: raw 954, injected" in listed
-    assert "1 shortened" in listed
+    assert "AGENTS.md: raw 954, injected" in detail
+    assert "1 shortened" in detail
     assert "bash: raw" in detail
-    assert "bash: raw" not in listed
+    assert "bash: raw" not in status
 
 
 def test_a_command_needs_no_model(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from recollect.agent.status import said_components
 from recollect.inspect.drawn import clipped, in_runs, short_tokens
+from recollect.inspect.status import said_components
 from recollect.plain_text import plain_line
 from recollect.rules.budget import limits_of
 from recollect.rules.price import ModelPrice
@@ -27,8 +27,8 @@ from recollect.values.recall import TOOL_OPENING
 
 if TYPE_CHECKING:
     from recollect.agent.events import CallEnded
-    from recollect.agent.status import ContextComponent, ContextStatus
     from recollect.config import Settings
+    from recollect.inspect.status import ContextComponent, ContextStatus
     from recollect.values.compaction import CompactionResult
     from recollect.values.model import Usage
     from recollect.values.report import Report

@@ -61,8 +61,8 @@ from recollect.surfaces.chat.live import (
 from recollect.surfaces.chat.output import Sink, harmless, shown_model
 
 if TYPE_CHECKING:
-    from recollect.agent.status import ContextStatus
     from recollect.config import Settings
+    from recollect.inspect.status import ContextStatus
     from recollect.surfaces.chat.opening import PersonQuestion, QuestionKind
 
 _SECONDS_TOLD = 2.0

@@ -58,7 +58,7 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _ANSWERS: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "context": ("list", "detail"),
+    "status": ("detail",),
     "memory": ("show", "search", "why", "add", "forget"),
 }
 

@@ -1,8 +1,8 @@
 """The chat's commands on a session, for a shell: the same nouns and verbs, and the same code.
 
-`sessions`, `name` and `branch` read and write transcripts alone; `status`, `context`, `why` and
-`compact` open the agent, as a chat would, and end it again. Nothing else is written: looking at a
-session leaves no line in it. A session that a chat has open is asked there.
+`sessions`, `name` and `branch` read and write transcripts alone. `status`, `why` and `compact` open
+the agent, as a chat would, and end it again. Looking at a session writes nothing into it. If a chat
+has the session open, ask there.
 """
 
 from __future__ import annotations
@@ -229,24 +229,14 @@ def _in_use(line: SessionLine) -> RecollectError:
 
 
 @click.command("status")
+@click.option("--detail", is_flag=True, help="Show each file, tool and block of the request.")
 @agent_options
-def status(**given: Any) -> None:
+def status(*, detail: bool, **given: Any) -> None:
     """Show a chat session's share of the window, tokens by kind, compactions, cost and cache share.
 
     For sessions of other agents: `recollect replay` and `recollect explain`.
     """
-    _answer("status", "", given)
-
-
-@click.command("context")
-@click.argument("how", type=click.Choice(["list", "detail"]), default="list")
-@agent_options
-def context(*, how: str, **given: Any) -> None:
-    """Show each component of a chat session's next request, raw and injected.
-
-    For sessions of other agents: `recollect replay` and `recollect explain`.
-    """
-    _answer("context", how, given)
+    _answer("status", "detail" if detail else "", given)
 
 
 @click.command("why")

@@ -1,24 +1,20 @@
-"""What stands in the model's window, as a value and as text: `/status` and `/context`.
+"""What is in the model's window, and what a session cost: the chat's `/status`.
 
-Worked out of the report of one request: the one that went out last while nothing changed since,
-else the next one as the engine would send it now. Always holds: the components' tokens add up to
-what the product's counter says of that request, and every token belongs to one component; so both
-commands agree with what was sent, right after a compaction, too. Text is made of the value, and
-shows nothing that was said.
+Computed from the report of one request: the last one that was sent if nothing changed since, else
+the next one as the engine would send it now. Always holds: the components' tokens add up to the
+counter's total for that request. The text shows no content of messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from recollect.agent.conversation import SPENT
-from recollect.agent.request import Shape
-from recollect.agent.tools.outcome import wire_tool
 from recollect.formats.json_text import encode
 from recollect.formats.pi_session import PiEntry
 from recollect.formats.summaries import PI_CLOSING, PI_OPENING
+from recollect.plain_text import number_of
 from recollect.rules.price import PriceList, model_price
 from recollect.rules.tokens import Weigher
 from recollect.session.workspace import LoadedWorkspace, WorkspaceFile
@@ -134,7 +130,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextStatus:
-    """The session as it stands: what `/status` and `/context` are made of."""
+    """The session as it stands: what `/status` shows."""
 
     session_id: str
     name: str = ""
@@ -170,23 +166,24 @@ class ContextStatus:
 # What a request holds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestMade:
-    """A request's report, and what the request was made of."""
+def request_context(
+    report: Report,
+    which: WhichRequest,
+    weigher: Weigher,
+    *,
+    tools: Sequence[tuple[str, Mapping[str, Any]]],
+    workspace: LoadedWorkspace,
+    spelled: bool,
+) -> RequestContext:
+    """Each component of the request with its size.
 
-    report: Report
-    shape: Shape
-    workspace: LoadedWorkspace
-
-
-def request_context(made: RequestMade, which: WhichRequest, weigher: Weigher) -> RequestContext:
-    """Each component of the request with its size."""
-    report, shape, workspace = made.report, made.shape, made.workspace
-    is_row = shape.leading > 0  # Chat's system prompt is a message, the others' a field
+    `tools` are the schemas as sent, by name; `spelled` says that the system prompt is a JSON field,
+    not a message.
+    """
     system_rows = [row for row in report.view.rows if row.role == "system"]
-    tools = _tools(shape, weigher)
-    whole_system = sum(row.tokens for row in system_rows) + report.fixed_tokens - tools.tokens
-    files = _files(workspace.files, weigher, spelled=not is_row, most=whole_system)
+    schemas = _tools(tools, weigher)
+    whole_system = sum(row.tokens for row in system_rows) + report.fixed_tokens - schemas.tokens
+    files = _files(workspace.files, weigher, spelled=spelled, most=whole_system)
     system = ContextComponent(
         kind="system",
         raw_tokens=whole_system - files.tokens,
@@ -200,7 +197,7 @@ def request_context(made: RequestMade, which: WhichRequest, weigher: Weigher) ->
         limit_tokens=report.limit_tokens,
         tokens=report.tokens_after,
         counted_tokens=report.fixed_tokens + report.view.tokens,
-        components=(system, tools, files, *said_components(report, weigher)),
+        components=(system, schemas, files, *said_components(report, weigher)),
         messages=len(report.view.rows) - len(system_rows),
         notes=workspace.notes,
     )
@@ -215,14 +212,10 @@ def said_components(
     return *own, _history(report, own, system)
 
 
-def _tools(shape: Shape, weigher: Weigher) -> ContextComponent:
-    wires = [wire_tool(tool, shape.speaker.format) for tool in shape.tools]
+def _tools(tools: Sequence[tuple[str, Mapping[str, Any]]], weigher: Weigher) -> ContextComponent:
+    wires = [dict(wire) for _, wire in tools]
     tokens = weigher.text(encode(wires).decode()) if wires else 0
-    each = [weigher.text(encode(wire).decode()) for wire in wires]
-    items = tuple(
-        ContextItem(name=tool.name, raw_tokens=size, tokens=size)
-        for tool, size in zip(shape.tools, each, strict=True)
-    )
+    items = tuple(_item(name, weigher.text(encode(dict(wire)).decode())) for name, wire in tools)
     return ContextComponent(kind="tools", raw_tokens=tokens, tokens=tokens, items=items)
 
 
@@ -280,7 +273,7 @@ def _own_texts(row: Composed) -> Iterable[str]:
 def _block_name(block: Insert) -> str:
     if block.stage == "stand":
         return "standing block"
-    return f"block of turn {block.turn}, {_many(len(block.recalled), 'passage')}"
+    return f"block of turn {block.turn}, {number_of(len(block.recalled), 'passage')}"
 
 
 def _item(name: str, tokens: int) -> ContextItem:
@@ -308,7 +301,7 @@ def _history(
         if found:
             items.append(
                 ContextItem(
-                    name=f"{_many(len(found), 'message')} {name}",
+                    name=f"{number_of(len(found), 'message')} {name}",
                     raw_tokens=sum(fate.tokens_before for fate in found),
                     tokens=sizes.get(kind, 0),
                     truncated=any(fate.key in cut_down for fate in found),
@@ -336,14 +329,17 @@ _FATES: Mapping[FateKind, str] = {
 # What it cost
 
 
-def spending_of(entries: Iterable[PiEntry], own_prices: PriceList) -> Spending:
-    """The sum over the entries of a transcript, each at the price of the model that was asked."""
+def spending_of(entries: Iterable[PiEntry], own_prices: PriceList, *, beside_as: str) -> Spending:
+    """The sum over a transcript, each entry at its model's price.
+
+    `beside_as` is the custom type of entries for summaries and note-taking turns.
+    """
     replies = Usage(input_tokens=0)
     beside = Usage(input_tokens=0)
     said = asked = 0
     cost, unpriced = 0.0, dict[str, None]()
     for entry in entries:
-        spent = _spent_beside(entry)
+        spent = _spent_beside(entry, beside_as)
         told = entry.message if spent is None else spent
         usage = None if told is None else _usage_of(told)
         if told is None or usage is None:
@@ -371,9 +367,9 @@ def spending_of(entries: Iterable[PiEntry], own_prices: PriceList) -> Spending:
     )
 
 
-def _spent_beside(entry: PiEntry) -> Mapping[str, Any] | None:
+def _spent_beside(entry: PiEntry, beside_as: str) -> Mapping[str, Any] | None:
     """What an entry tells of a summary or a flush turn, spelled as a reply is."""
-    if entry.kind != "custom" or entry.text("customType") != SPENT:
+    if entry.kind != "custom" or entry.text("customType") != beside_as:
         return None
     data = entry.value.get("data")
     return {**data, "role": "assistant"} if isinstance(data, Mapping) else None
@@ -409,8 +405,8 @@ def reported_tokens(message: Mapping[str, Any] | None) -> int | None:
 # Text
 
 
-def status_text(status: ContextStatus) -> str:
-    """What `/status` answers."""
+def status_text(status: ContextStatus, *, detail: bool = False) -> str:
+    """What `/status` answers; in detail each component with its files, tools and blocks."""
     request, spent = status.request, status.spending
     named = f" ({status.name})" if status.name else ""
     lines = [
@@ -428,7 +424,7 @@ def status_text(status: ContextStatus) -> str:
         if one.tokens
     )
     lines.append(_spending_text(spent))
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_details(request) if detail else ())])
 
 
 def _spending_text(spent: Spending) -> str:
@@ -436,9 +432,11 @@ def _spending_text(spent: Spending) -> str:
         return "cost: nothing was reported yet"
     used = f"{spent.input_tokens:,} tokens in, {spent.output_tokens:,} out"
     cached = "" if spent.cache_share is None else f", {spent.cache_share:.0%} from the cache"
-    took = f"{_many(spent.replies, 'reply', 'replies')}: {used}{cached}"
+    took = f"{number_of(spent.replies, 'reply', 'replies')}: {used}{cached}"
     if spent.side_requests:
-        beside = _many(spent.side_requests, "summary or flush turn", "summaries and flush turns")
+        beside = number_of(
+            spent.side_requests, "summary or note-taking turn", "summaries and note-taking turns"
+        )
         took += f"; {beside}: {spent.side_input_tokens:,} in, {spent.side_output_tokens:,} out"
     if spent.cost is None:
         why = f"the price of {', '.join(spent.unpriced)} is not known; models.prices can name it"
@@ -446,25 +444,21 @@ def _spending_text(spent: Spending) -> str:
     return f"cost: ${spent.cost:.4f} for {took}"
 
 
-def context_text(status: ContextStatus, *, detail: bool) -> str:
-    """What `/context list` and `/context detail` answer."""
-    request = status.request
+def _details(request: RequestContext) -> Iterator[str]:
     sizes = f"{request.counted_tokens:,} tokens by the counter, {request.tokens:,} calibrated"
-    messages = _many(request.messages, "message")
-    lines = [f"{_which(request)}: {sizes}, of {request.window_tokens:,}; {messages}"]
+    messages = number_of(request.messages, "message")
+    yield f"{_which(request)}: {sizes}, of {request.window_tokens:,}; {messages}"
     for one in request.components:
         raw = f"raw {one.raw_tokens:,}, injected {one.tokens:,} tokens"
-        lines.append(f"{one.name}: {raw}{_truncation(one)}")
-        shown = one.items if detail or one.kind in ("files", "summary", "history") else ()
-        lines.extend(f"  {_item_text(item)}" for item in shown)
-    lines.extend(request.notes)
-    return "\n".join(lines)
+        yield f"{one.name}: {raw}{_truncation(one)}"
+        yield from (f"  {_item_text(item)}" for item in one.items)
+    yield from request.notes
 
 
 def _truncation(one: ContextComponent) -> str:
     if one.kind == "files" and one.items:
         shortened = f", {one.truncated} shortened" if one.truncated else ""
-        return f" ({_many(len(one.items), 'file')}{shortened})"
+        return f" ({number_of(len(one.items), 'file')}{shortened})"
     if one.kind == "history":
         return f" ({one.truncated} not shown whole)" if one.truncated else ""
     return f" ({len(one.items)})" if one.items else ""
@@ -485,7 +479,3 @@ def duration_text(seconds: float) -> str:
     if hours >= 24:
         return f"{hours // 24} d {hours % 24} h"
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds) % 60} s"
-
-
-def _many(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
