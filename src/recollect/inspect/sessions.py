@@ -140,7 +140,8 @@ def session_meant(
     if not found:
         raise RecollectError(f"no session is called {named!r} here; {listing} lists them")
     if len(found) > 1:
-        ids = ", ".join(plain_line(line.session_id) for line in found[:_MOST_NAMED])
+        names = sorted(plain_line(line.session_id) for line in found)
+        ids = ", ".join(names[:_MOST_NAMED])
         more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
         raise RecollectError(f"several sessions are called {named!r}: {ids}{more}; give more of it")
     return found[0]
