@@ -433,7 +433,6 @@ def test_a_session_is_meant_by_the_beginning_of_its_name(recollect: Recollect) -
         ("memory", "search", "crane", "--session", "5d1c"),
         ("memory", "forget", "--session", "5d1c", "--yes"),
         ("facts", "list", "--session", "5d1c"),
-        ("facts", "read", "--session", "5d1c"),
         ("receipt", "5d1c"),
         ("replay", "5d1c", "--list"),
         ("undo", "5d1c"),

@@ -103,7 +103,7 @@ def test_memory_sees_facts_files_and_the_archive(tmp_path: Path) -> None:
 
 def test_a_session_is_named_listed_and_branched(tmp_path: Path) -> None:
     harness = talking(tmp_path)
-    assert "called Harbour talk" in told(harness, "one", "two", "/name Harbour\x1b talk")
+    assert "called Harbour talk" in told(harness, "one", "two", "/name Harbour\x07 talk")
     assert "Harbour talk" in told(harness, "/sessions")
     assert "(Harbour talk)" in told(harness, "/status")
     assert "2 two" in told(harness, "/branch")
