@@ -58,7 +58,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     ),
     "service for everybody": 'serve.host = "0.0.0.0"\nserve.jobs = true',
     "no limit of cost": 'jobs.day_tokens = "none"\nmodels.deadline_seconds = 86400',
-    "a turn that waits": "turn.deadline_seconds = 86400\nturn.stage_deadline_seconds = 86400",
+    "a turn that waits": "turn.deadline_seconds = 86400\nrecall.deadline_seconds = 86400",
     "another preset": 'preset = "openclaw"',
 }
 """Lines of recollect.toml."""

@@ -314,15 +314,16 @@ def test_a_due_compaction_that_fails_is_heard_and_told_by_observe(
 
 
 def test_a_session_that_ends_in_trouble_is_no_compaction_that_works(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
+    monkeypatch.setattr("recollect.compaction.trigger.FAILURES", 1)
 
     async def model(prompt: Prompt) -> str:
         raise ModelUnavailable("the model is away")
 
     async def run() -> None:
-        settings = {"jobs.in_process": False, "compaction.breaker_failures": 1}
+        settings = {"jobs.in_process": False}
         async with open_memory(store=tmp_path / "m.db", settings=settings, model=model) as memory:
             for name in ("one", "two"):
                 history: list[dict[str, Any]] = []
@@ -339,9 +340,10 @@ def test_a_session_that_ends_in_trouble_is_no_compaction_that_works(
 
 
 def test_a_failed_compaction_is_told_once_and_its_pause_in_every_report(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
+    monkeypatch.setattr("recollect.compaction.trigger.FAILURES", 1)
     calls = 0
 
     async def model(prompt: Prompt) -> str:
@@ -353,7 +355,7 @@ def test_a_failed_compaction_is_told_once_and_its_pause_in_every_report(
         """How many replies told a failed compaction, and how many reports a pause."""
         failed = paused = 0
         settings = {"window_tokens": 4_000, "jobs.in_process": False}
-        settings |= {"compaction.breaker_failures": 1, "compaction.background": False}
+        settings |= {"compaction.background": False}
         async with open_memory(store=tmp_path / "m.db", settings=settings, model=model) as memory:
             for number in range(count):
                 history += turn_of(number, "crane winch cargo " * 60)["messages"]

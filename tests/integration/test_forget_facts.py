@@ -45,7 +45,6 @@ PATIENT = {
     "store__read_seconds": 30.0,
     "store__write_seconds": 30.0,
     "turn__deadline_seconds": 60.0,
-    "turn__stage_deadline_seconds": 30.0,
 }
 """A busy machine must not keep a turn out of the ledger."""
 BEFORE = "We decided that the crane listens on port 8000."

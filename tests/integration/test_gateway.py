@@ -890,21 +890,23 @@ def test_a_provider_that_holds_the_replys_ceiling_against_the_window_is_served()
         assert records(running, 1)[0]["overflows"] == 1
 
 
-def test_a_provider_that_stays_silent_is_given_up() -> None:
+def test_a_provider_that_stays_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.gateway.upstream.SILENCE_SECONDS", 0.3)
     says = Says(text="late", hang_after_events=0)
     with (
         ModelServer(lambda _: says) as server,
-        gateway(server, **{"gateway.silence_seconds": 0.3}) as running,
+        gateway(server) as running,
     ):
         reply = ask(running.url, PATHS["openai-chat"], body_of("openai-chat", ["hello"]))
         assert (reply.status, "cannot be reached" in reply.body.decode()) == (502, True)
 
 
-def test_no_more_requests_at_once_than_allowed() -> None:
+def test_no_more_requests_at_once_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recollect.gateway.server.MOST_REQUESTS", 1)
     slow = Says(text="slow", delay_seconds=1.5)
     with (
         ModelServer(lambda _: slow) as server,
-        gateway(server, **{"gateway.max_requests": 1}) as running,
+        gateway(server) as running,
     ):
         first = threading.Thread(
             target=ask, args=(running.url, PATHS["anthropic"], body_of("anthropic", ["hello"]))
@@ -950,7 +952,7 @@ def test_the_clients_own_model_summarises_when_the_user_says_so(
 
     changes = {
         "gateway.summaries": "client",
-        "gateway.summary_day_tokens": day_tokens,
+        "jobs.day_tokens": day_tokens,
         "window_tokens": 16_000,
     }
     with ModelServer(answer) as server, gateway(server, **changes) as running:
@@ -977,7 +979,7 @@ def test_what_summaries_took_today_outlives_a_restart_and_holds_for_others() -> 
             return Says(text=f"## Goal\nThe modules are looked at; {len(asked_for)} SUMMARY-MARK.")
 
         changes = {"gateway.summaries": "client", "window_tokens": 16_000}
-        changes["gateway.summary_day_tokens"] = day_tokens
+        changes["jobs.day_tokens"] = day_tokens
         with ModelServer(answer) as server, gateway(server, **changes) as running:
             body = body_of("anthropic", history(40))
             headers = {"x_api_key": KEY, "x_recollect_session": session}

@@ -237,9 +237,12 @@ def _dechunked(stream: bytes) -> bytes:
     return b"".join(parts)
 
 
-def test_bodies_that_no_client_sends_are_answered_in_time() -> None:
+def test_bodies_that_no_client_sends_are_answered_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Larger than allowed without saying so, never complete, too deep, or not what it says."""
-    limits = {"gateway.max_body_bytes": 50_000, "gateway.silence_seconds": 1.0}
+    monkeypatch.setattr("recollect.gateway.server.SILENCE_SECONDS", 1.0)
+    limits = {"gateway.max_body_bytes": 50_000}
     says = Fails(status=200, body={})
     with ModelServer(lambda _: says) as server, gateway(server, **limits) as running:
         assert _raw(running, b"transfer-encoding: chunked", _chunks(b"x" * 90_000)) == 413

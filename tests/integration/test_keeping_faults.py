@@ -268,7 +268,7 @@ def test_a_long_history_seen_for_the_first_time_still_fits(tmp_path: Path) -> No
         count = at_size(ci=401, full=1_201)
         lines = [f"number {n}: " + "cargo and winch over the quay " * 40 for n in range(count)]
         patient = {"store.write_seconds": 30.0, "turn.deadline_seconds": 60.0}
-        settings = {"window_tokens": 50 * count, "turn.stage_deadline_seconds": 50.0, **patient}
+        settings = {"window_tokens": 50 * count, **patient}
         async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
             context = await memory.prepare("s", request(*lines))
             before, after = context.report.tokens_before, context.report.tokens_after

@@ -179,7 +179,6 @@ async def everything(path: Path) -> tuple[tuple[Fact, ...], tuple[StoredSegment,
             "recall.scope": "space",
             # a busy machine recalls late, and this is not about time
             "turn.deadline_seconds": 60.0,
-            "turn.stage_deadline_seconds": 60.0,
             "store.read_seconds": 60.0,
             "store.write_seconds": 60.0,
         },

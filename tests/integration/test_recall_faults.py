@@ -81,7 +81,7 @@ def hash_of(word: str) -> int:
 
 def settings() -> Settings:
     deadlines = dict.fromkeys(
-        ("turn.stage_deadline_seconds", "store.read_seconds", "store.write_seconds"),
+        ("turn.deadline_seconds", "store.read_seconds", "store.write_seconds"),
         PATIENCE_SECONDS / 2,
     )
     return build({"window_tokens": 6_000, **deadlines})

@@ -39,7 +39,6 @@ SETTINGS = {
     "store.read_seconds": 30.0,
     "store.write_seconds": 30.0,
     "turn.deadline_seconds": 60.0,
-    "turn.stage_deadline_seconds": 30.0,
 }
 OPEN_EYES = {**SETTINGS, "redaction.enabled": False}
 TOLD = f"Deploy the harbour crane with the token {TOKEN}, badge {STAFF}, on Friday."

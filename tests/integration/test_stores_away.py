@@ -332,7 +332,7 @@ def test_only_opening_may_take_longer_in_a_first_turn(tmp_path: Path) -> None:
         return await SQLiteStore.open(tmp_path / "m.db", space="default")
 
     async def run() -> None:
-        deadlines = {"turn.stage_deadline_seconds": 0.4, "turn.deadline_seconds": 1.0}
+        deadlines = {"turn.deadline_seconds": 1.0}
         settings = build({"store.open_seconds": 4.0, **deadlines})
         archive = DurableArchive(opened, None, settings.store)
         async with Engine(settings, archive=archive, recaller=Hanging()) as memory:

@@ -46,7 +46,6 @@ class _StatesWindow(Protocol):
 class _Models(NamedTuple):
     main: ChatModel
     summary: ChatModel
-    flush: ChatModel
 
 
 @asynccontextmanager
@@ -116,7 +115,6 @@ async def open_agent(
             key=key,
             clock=clock,
             tz=tz,
-            flush_model=models.flush,
             max_output_tokens=chosen.models.max_output_tokens,
             read_only=read_only,
             allow_outside=allow_outside,
@@ -169,18 +167,17 @@ class _TranscriptFolder:
 def _models(settings: Settings, given: ChatModel | None, opened: AsyncExitStack) -> _Models:
     """The models of the settings, closed with the rest; one that was given does everything."""
     if given is not None:
-        return _Models(given, given, given)
+        return _Models(given, given)
     main = choose_model(settings, "main")
     if main is None:
         raise SettingsError(
             "there is no model to talk to: set models.provider and models.main, or give `model=`"
         )
     summary = choose_model(settings, "summary") or main
-    flush = choose_model(settings, "flush") or main
-    by_name = {model.name: model for model in (flush, summary, main)}  # one connection for each
+    by_name = {model.name: model for model in (summary, main)}  # one connection for each
     for model in by_name.values():
         opened.push_async_callback(model.close)
-    return _Models(main, by_name[summary.name], by_name[flush.name])
+    return _Models(main, by_name[summary.name])
 
 
 def _named_model(settings: Settings, opened: AsyncExitStack, name: str) -> ChatModel:

@@ -42,9 +42,10 @@ LEAST_WINDOW_TOKENS = 1_024
 """A smaller limit is none of a window's: of the output, or of what was left."""
 MOST_READ_PIECES = 24
 """Ours: with merging about 33 calls, the most that anyone would wait and pay for."""
+SUMMARY_TOKENS = 4_000
+"""The longest summary, names and pinned quotes aside."""
 SUMMARY_SHARE = 10
-"""A summary is never over this part of the window (`compaction.summary_tokens`), names and pinned
-quotes aside."""
+"""Nor is it over this part of the window."""
 TURN_SHARE = 0.5
 """The beginning of a split turn gets half the room of a summary (pi)."""
 

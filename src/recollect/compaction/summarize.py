@@ -29,7 +29,14 @@ from recollect.compaction.ask import (
     update_prompt,
 )
 from recollect.compaction.carry import append_carried, carry, strip_carried
-from recollect.compaction.chunks import PieceWriter, ReadPiece, Sizes, fit_tokens, share
+from recollect.compaction.chunks import (
+    SUMMARY_TOKENS,
+    PieceWriter,
+    ReadPiece,
+    Sizes,
+    fit_tokens,
+    share,
+)
 from recollect.compaction.receipt import AuditResult, audit
 from recollect.config.settings import Compaction
 from recollect.formats.summaries import part_pinned
@@ -270,7 +277,7 @@ async def summarize(
         scribe=PieceWriter(rules, count_tokens),
         count_tokens=count_tokens,
         window_tokens=window_tokens,
-        most_summary_tokens=min(settings.summary_tokens, most_summary_tokens or window_tokens),
+        most_summary_tokens=min(SUMMARY_TOKENS, most_summary_tokens or window_tokens),
         one_pass=settings.mode == "default",
         focus=instructions,
     )

@@ -3,7 +3,7 @@
 One function says whether a flush or a compaction is due, from one set of limits, so that the two
 never disagree about the reserve. A count that is not fresh triggers nothing, and "never flushed"
 is None, which no count of compactions equals. The breaker is pure: the engine keeps its value with
-the session and hands in the time. An open breaker allows one try after `breaker_seconds`; only a
+the session and hands in the time. An open breaker allows one try after `PAUSE_SECONDS`; only a
 real reduction closes it for good.
 """
 
@@ -17,6 +17,10 @@ from recollect.values.compaction import CompactionResult, Due
 from recollect.values.history import Breaker
 from recollect.values.reason import Cause, Reason
 
+FAILURES = 3
+"""So many compactions in a row that failed open the breaker."""
+PAUSE_SECONDS = 600.0
+"""For so long an open breaker lets no compaction be tried."""
 REFILLS = 3
 """So many rapid refills in a row open the breaker."""
 RAPID_TURNS = 2
@@ -80,7 +84,6 @@ def trigger(
 def breaker_after(
     breaker: Breaker,
     result: CompactionResult,
-    settings: Compaction,
     *,
     now: float,
     turn: int,
@@ -93,9 +96,9 @@ def breaker_after(
     the breaker is open was turned away by it and does not keep it open any longer.
     """
     if result.convergence == "failed":
-        if breaker_is_open(breaker, settings, now=now):
+        if breaker_is_open(breaker, now=now):
             return breaker
-        return _opened_if_due(replace(breaker, failures=breaker.failures + 1), settings, now)
+        return _opened_if_due(replace(breaker, failures=breaker.failures + 1), now)
     freed_tokens = result.tokens_before - result.tokens_after if result.compacted else 0
     real = freed_tokens >= window_tokens * LEAST_FREED_SHARE
     last_turn = turn if result.compacted else breaker.last_turn
@@ -105,14 +108,14 @@ def breaker_after(
     if result.trigger == "manual":
         return replace(breaker, last_turn=last_turn)
     counted = replace(breaker, failures=0, refills=breaker.refills + 1, last_turn=last_turn)
-    return _opened_if_due(counted, settings, now)
+    return _opened_if_due(counted, now)
 
 
-def breaker_is_open(breaker: Breaker, settings: Compaction, *, now: float) -> bool:
+def breaker_is_open(breaker: Breaker, *, now: float) -> bool:
     """Whether no compaction may be tried now; a clock that was set back never keeps it open."""
     if breaker.opened_at is None:
         return False
-    return 0 <= now - breaker.opened_at < settings.breaker_seconds
+    return 0 <= now - breaker.opened_at < PAUSE_SECONDS
 
 
 def _refilled_rapidly(breaker: Breaker, result: CompactionResult, turn: int) -> bool:
@@ -121,9 +124,9 @@ def _refilled_rapidly(breaker: Breaker, result: CompactionResult, turn: int) -> 
     return turn - breaker.last_turn <= RAPID_TURNS
 
 
-def _opened_if_due(counted: Breaker, settings: Compaction, now: float) -> Breaker:
+def _opened_if_due(counted: Breaker, now: float) -> Breaker:
     """Open it at its limits; a try that did not prove itself opens it again at once."""
     trying = counted.opened_at is not None
-    if trying or counted.failures >= settings.breaker_failures or counted.refills >= REFILLS:
+    if trying or counted.failures >= FAILURES or counted.refills >= REFILLS:
         return replace(counted, opened_at=now)
     return counted

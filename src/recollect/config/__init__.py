@@ -31,7 +31,6 @@ from recollect.config.settings import LedgerSettings as LedgerSettings
 from recollect.config.settings import Models as Models
 from recollect.config.settings import PrunedTools as PrunedTools
 from recollect.config.settings import Pruning as Pruning
-from recollect.config.settings import Query as Query
 from recollect.config.settings import Recall as Recall
 from recollect.config.settings import Redaction as Redaction
 from recollect.config.settings import Remote as Remote

@@ -158,12 +158,6 @@ class Recall(Validated):
         "The block's size for a turn that asks nothing; a question may take the hard cap",
         project=ANY,
     )
-    blocks_tokens: Positive | None = setting(
-        None,
-        "What all blocks of a view may take together before older ones go; none: two and a half "
-        "hard caps, never over a quarter of the window",
-        project=ANY,
-    )
     standing_tokens: Count = setting(
         1200,
         "What the user laid down in messages that left the view stands at its head in so many "
@@ -210,7 +204,7 @@ class Recall(Validated):
     )
     deadline_seconds: Seconds | None = setting(
         None,
-        "How long recall may take; none: turn.stage_deadline_seconds",
+        "How long recall may take; none: a second",
         project=ASK,
         openclaw="memory.qmd.limits.timeoutMs",
     )
@@ -275,7 +269,6 @@ class Models(Validated):
     )
     main: str | None = setting(None, "Model of our own agent's conversations", project=ASK)
     summary: str | None = setting(None, "Model that summarises; none: models.main", project=ASK)
-    flush: str | None = setting(None, "Model of the flush turn; none: models.main", project=ASK)
     extraction: str | None = setting(
         None,
         "Model that reads messages for facts; none: no facts are extracted",
@@ -406,12 +399,6 @@ class Jobs(Validated):
     day_tokens: Positive | None = setting(
         1_000_000, "Tokens that the jobs of a space may spend a day; none: no limit", project=ASK
     )
-    lease_seconds: Seconds = setting(
-        60.0, "How long a job is lent to a worker that went silent", project=ASK
-    )
-    max_attempts: Positive = setting(
-        5, "How often a job is tried before it is set aside", project=ASK
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -512,9 +499,6 @@ class Compaction(Validated):
         "Compact while nobody waits, once a reply has filled the window; off: only when due",
         project=ASK,
     )
-    summary_tokens: Positive = setting(
-        4000, "Longest summary, never over a tenth of the window", project=ANY
-    )
     audit: bool = setting(
         True,
         "Check a summary for its sections, identifiers and the newest question, and ask once "
@@ -527,10 +511,6 @@ class Compaction(Validated):
         project=ANY,
     )
     deadline_seconds: Seconds = setting(180.0, "How long a whole compaction may take", project=ASK)
-    breaker_failures: Positive = setting(
-        3, "So many compactions that failed or changed too little, and it pauses", project=ASK
-    )
-    breaker_seconds: Seconds = setting(600.0, "For how long it pauses then", project=ASK)
     flush: Flush = field(default_factory=Flush)
 
 
@@ -665,16 +645,6 @@ class Trim(Validated):
     protect_first_user: bool = setting(
         True, "The first user message, which often is the task, is never left out", project=ANY
     )
-    min_query_chars: Count = setting(
-        3, "Queries shorter than this do not choose by relevance", project=ANY
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query(Validated):
-    """What memory is asked."""
-
-    user_messages: Positive = setting(3, "Last user messages that make the query", project=ANY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -701,7 +671,11 @@ class Turn(Validated):
         "What a whole turn may wait for, beside store.open_seconds in a session's first",
         project=ASK,
     )
-    stage_deadline_seconds: Seconds = setting(5.0, "What one stage of it may wait for", project=ASK)
+
+    @property
+    def stage_deadline_seconds(self) -> float:
+        """What one stage of it may wait for: 5 of 6 seconds."""
+        return self.deadline_seconds * 5 / 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -761,22 +735,8 @@ class GatewaySettings(Validated):
         '"client": when the window fills, ask the client\'s own model, with its key, for a summary',
         project=ASK,
     )
-    summary_day_tokens: Positive = setting(
-        1_000_000,
-        "Tokens a day that such summaries of a user may take; over it, trimming only",
-        project=ASK,
-    )
     max_body_bytes: Positive = setting(
         64_000_000, "Larger requests are refused with 413", project=ASK
-    )
-    max_requests: Positive = setting(
-        256, "Requests at once; more are refused with 429", project=ASK
-    )
-    connect_seconds: Seconds = setting(
-        10.0, "How long connecting to a provider may take", project=ASK
-    )
-    silence_seconds: Seconds = setting(
-        600.0, "How long a provider may stay silent before the gateway gives up on it", project=ASK
     )
     upstream: GatewayUpstreams = field(default_factory=GatewayUpstreams)
 
@@ -794,9 +754,6 @@ class ServeSettings(Validated):
     max_body_bytes: Positive = setting(
         16_000_000, "Larger requests are refused with 413", project=ASK
     )
-    max_requests: Positive = setting(
-        1_024, "Requests at once; more are refused with 503", project=ASK
-    )
     concurrency: Positive = setting(
         16,
         "Requests worked on at once, and connections to the database; the others wait",
@@ -805,33 +762,12 @@ class ServeSettings(Validated):
     tenant_concurrency: Positive | None = setting(
         None, "Requests of a tenant worked on at once; none: half of all", project=ASK
     )
-    tenant_waiting: Positive = setting(
-        64,
-        "Requests of a tenant that may wait for their turn; more are refused with 429",
-        project=ASK,
-    )
     deadline_seconds: Seconds = setting(
         30.0, "How long a request may take that names no deadline; then 504", project=ASK
-    )
-    max_deadline_seconds: Seconds = setting(
-        120.0, "The longest deadline that a request can name as X-Request-Timeout", project=ASK
     )
     drain_seconds: Seconds = setting(
         5.0,
         "After SIGTERM: how long it goes on while /readyz says no, so that nobody is cut off",
-        project=ASK,
-    )
-    key_cache_seconds: Seconds = setting(
-        5.0,
-        "How long a node goes by what it read of a key: so late a revocation reaches it",
-        project=ASK,
-    )
-    idempotency_hours: Positive = setting(
-        24, "How long the answer to an Idempotency-Key is kept", project=ASK
-    )
-    open_spaces: Positive = setting(
-        512,
-        "Memories open at once on a node; beyond it those unused for longest are closed",
         project=ASK,
     )
     jobs: bool = setting(
@@ -940,7 +876,6 @@ class Settings(Validated):
     tokens: Tokens = field(default_factory=Tokens)
     pruning: Pruning = field(default_factory=Pruning)
     trim: Trim = field(default_factory=Trim)
-    query: Query = field(default_factory=Query)
     recall: Recall = field(default_factory=Recall)
     compaction: Compaction = field(default_factory=Compaction)
     redaction: Redaction = field(default_factory=Redaction)

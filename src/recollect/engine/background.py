@@ -192,7 +192,6 @@ def handlers_of(
                 clock=clock,
                 model=reader,
                 embedders=names,
-                max_attempts=settings.jobs.max_attempts,
                 told=notify,
             ).extract
 
@@ -247,8 +246,6 @@ def runner_of(
         store,
         handlers_of(store, settings, clock, embedders, model=model, notify=notify),
         clock,
-        lease_seconds=settings.jobs.lease_seconds,
-        max_attempts=settings.jobs.max_attempts,
         day_tokens=settings.jobs.day_tokens,
         heard=heard,
     )

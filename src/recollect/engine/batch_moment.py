@@ -19,7 +19,7 @@ from recollect.rules.price import price_edit
 from recollect.turn.apply import Applied
 from recollect.turn.draft import Draft, is_block, without_blocks
 from recollect.turn.prune import PruneResult, prune
-from recollect.turn.query import QueryResult, last_exchange
+from recollect.turn.query import LEAST_QUERY_CHARS, QueryResult, last_exchange
 from recollect.turn.trim import TrimResult, trim
 from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Composed, Row, requests_of
@@ -305,7 +305,7 @@ class _Moment:
 
     async def _trim(self, draft: Draft) -> Draft:
         given, settings = draft.given, draft.given.settings
-        if settings.turn.trim_first and len(self.asked.text) < settings.trim.min_query_chars:
+        if settings.turn.trim_first and len(self.asked.text) < LEAST_QUERY_CHARS:
             self.boundary.note("trim", "skipped", Reason(Cause.QUERY_TOO_SHORT_TO_TRIM))
             return draft
         low_tokens = self._low_tokens(draft)

@@ -132,7 +132,7 @@ class Compactor:
             return Reason(Cause.COMPACTION_OFF)
         if state.compaction_paused:
             return Reason(Cause.COMPACTION_UNDONE)
-        if breaker_is_open(state.breaker, self._settings.compaction, now=self._clock.now()):
+        if breaker_is_open(state.breaker, now=self._clock.now()):
             return Reason(Cause.BREAKER_OPEN)
         return None
 
@@ -360,7 +360,6 @@ class Compactor:
             breaker = breaker_after(
                 session.state.breaker,
                 done,
-                self._settings.compaction,
                 now=self._clock.now(),
                 turn=requests_of(session.state),
                 window_tokens=draft.given.limits.window_tokens,

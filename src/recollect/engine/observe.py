@@ -227,7 +227,7 @@ class Observer:
             compactions=state.compactions,
             flushed_in=state.flushed_in,
             paused=state.compaction_paused,
-            breaker_open=breaker_is_open(state.breaker, settings, now=self._clock.now()),
+            breaker_open=breaker_is_open(state.breaker, now=self._clock.now()),
         )
         if self._in_background and due.due != "nothing":
             self._compactions.ahead_of_need(session, draft, due)

@@ -26,6 +26,7 @@ from recollect.turn.apply import Applied, extend
 from recollect.turn.draft import Draft, RecallResult, TurnInput, without_blocks
 from recollect.turn.inject import InjectResult, inject
 from recollect.turn.query import (
+    LEAST_QUERY_CHARS,
     QueryResult,
     ask,
     last_turn,
@@ -86,11 +87,7 @@ async def prepare_turn(
         return TurnResult()
     asked = await boundary.run(
         "query",
-        lambda: query(
-            draft.entries,
-            given.settings.query,
-            with_noise=given.settings.recall.method == "openclaw",
-        ),
+        lambda: query(draft.entries, with_noise=given.settings.recall.method == "openclaw"),
         unchanged=QueryResult(text="", sources=(), reason=NOT_RUN),
         reason=lambda result: result.reason,
     )
@@ -405,7 +402,7 @@ async def _recall(
     cause = None
     if recaller is None:
         cause = Cause.NO_RECALLER
-    elif len(asked.text) < settings.trim.min_query_chars:
+    elif len(asked.text) < LEAST_QUERY_CHARS:
         cause = Cause.QUERY_TOO_SHORT
     elif _has_its_block(draft):
         cause = Cause.HAS_BLOCK

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recollect.compaction.carry import append_carried, carry, strip_carried, without_bare_names
+from recollect.compaction.chunks import SUMMARY_SHARE, SUMMARY_TOKENS
 from recollect.compaction.lines import lines_tokens
 from recollect.compaction.probe import probe
 from recollect.compaction.receipt import receipt
@@ -42,8 +43,6 @@ LINES_PART = 8
 would free nothing."""
 HOOK_SHARE = 0.5
 """Of the time that a compaction has, what a hook may take that could supply the summary."""
-SUMMARY_SHARE = 10
-"""A summary is at most a tenth of the window."""
 
 
 @dataclass(slots=True)
@@ -82,7 +81,7 @@ class Summarizer:
 
     def summary_tokens(self, draft: Draft) -> int:
         """The longest summary, without the lines and pins that code adds."""
-        return min(self._settings.summary_tokens, draft.given.limits.window_tokens // SUMMARY_SHARE)
+        return min(SUMMARY_TOKENS, draft.given.limits.window_tokens // SUMMARY_SHARE)
 
     async def summarize(
         self,

@@ -120,7 +120,7 @@ class NoBody(Enum):
     """Why a request's body was not read; the value is what people read."""
 
     GONE = "the client went away"
-    SLOW = "the request did not come within gateway.silence_seconds"
+    SLOW = "the request did not come in time"
     TOO_LARGE = "the request is larger than gateway.max_body_bytes allows"
 
 

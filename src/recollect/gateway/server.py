@@ -50,6 +50,7 @@ from recollect.gateway.shaping import ShapedRequest, Shaper, WithoutMemory, asid
 from recollect.gateway.spaces import CLOSE_SECONDS, MemoryThread, OpenSpaces
 from recollect.gateway.summaries import ClientModel, crossing, crossing_of
 from recollect.gateway.upstream import (
+    SILENCE_SECONDS,
     Family,
     OutgoingRequest,
     UpstreamReply,
@@ -68,6 +69,8 @@ ASKED_AGAIN_SECONDS: Final = 3.0
 """How often is looked whether the memories still do anything, while a request waits for them."""
 MOST_TRIES: Final = 4
 """How often a turn is sent while the provider refuses it for its size."""
+MOST_REQUESTS: Final = 256
+"""Requests at once; more are refused with 429."""
 LIGHT_READING: Final = 24
 """Who is asking is read without decoding messages: so many times faster than other reading."""
 NEARLY_FULL_RATIO: Final = 0.5
@@ -138,7 +141,7 @@ class Gateway:
         if settings.gateway.summaries == "client" and settings.models.provider is None:
             self._model = ClientModel(
                 Upstreams(settings.gateway, tell=_already_told),
-                day_tokens=settings.gateway.summary_day_tokens,
+                day_tokens=settings.jobs.day_tokens,
             )
         self.memories = MemoryThread()
         """Where `spaces` are asked, and nowhere else."""
@@ -238,8 +241,8 @@ class Gateway:
         """Why a request is not served."""
         if exchange.header("upgrade").lower() == "websocket":
             return 426, "the gateway speaks HTTP only"
-        if self._running >= self.settings.gateway.max_requests:
-            return 429, "the gateway has as many requests at once as gateway.max_requests allows"
+        if self._running >= MOST_REQUESTS:
+            return 429, f"the gateway has {MOST_REQUESTS} requests at once, and takes no more"
         family, key = self._family(exchange), key_family(exchange.header)
         if not self.upstreams.serves(family):
             path = exchange.record.path
@@ -270,7 +273,7 @@ class Gateway:
         gateway = self.settings.gateway
         body: bytes | NoBody = NoBody.SLOW
         with suppress(TimeoutError):
-            async with asyncio.timeout(gateway.silence_seconds):
+            async with asyncio.timeout(SILENCE_SECONDS):
                 body = await read_body(receive, gateway.max_body_bytes)
         if isinstance(body, bytes):
             exchange.body = body

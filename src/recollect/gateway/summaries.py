@@ -109,7 +109,7 @@ class ClientModel:
     name = ""
     window_tokens: int | None = None
 
-    def __init__(self, upstreams: Upstreams, *, day_tokens: int) -> None:
+    def __init__(self, upstreams: Upstreams, *, day_tokens: int | None) -> None:
         self._upstreams = upstreams
         self._day_tokens = day_tokens
         self._spending = DaySpending()
@@ -123,8 +123,8 @@ class ClientModel:
         # before it is asked: others may be asked meanwhile
         if not await asyncio.to_thread(self._spending.charge, charged, most=self._day_tokens):
             raise ModelUnavailable(
-                f"summaries may take {self._day_tokens:,} tokens a day, and today's are spent: "
-                "raise gateway.summary_day_tokens"
+                f"summaries may take {self._day_tokens or 0:,} tokens a day, and today's are "
+                "spent: raise jobs.day_tokens"
             )
         used = 0  # whoever does not answer bills nothing
         try:

@@ -37,6 +37,10 @@ _HOP_BY_HOP: Final = frozenset(
 """They belong to one connection; the next one makes its own."""
 _ADDED_BY_CLIENT: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add of itself where the agent sent none."""
+CONNECT_SECONDS: Final = 10.0
+"""How long connecting to a provider may take."""
+SILENCE_SECONDS: Final = 600.0
+"""How long a provider may stay silent, or a client take to send its request."""
 STALE_SECONDS: Final = 1.0
 """An idle connection that was closed shows within this; later the request may have been heard."""
 CHECK_SECONDS: Final = 1.0
@@ -180,8 +184,8 @@ class Upstreams:
             skip_auto_headers=_ADDED_BY_CLIENT,
             timeout=aiohttp.ClientTimeout(
                 total=None,
-                sock_connect=self._settings.connect_seconds,
-                sock_read=self._settings.silence_seconds,
+                sock_connect=CONNECT_SECONDS,
+                sock_read=SILENCE_SECONDS,
             ),
         )
         return self

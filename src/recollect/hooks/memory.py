@@ -115,12 +115,7 @@ class HookMemory:
             settings,
             window_tokens=AGENTS_OWN_WINDOW_TOKENS,
             compaction=replace(settings.compaction, enabled=False),
-            recall=replace(
-                recall,
-                hard_cap_tokens=min(recall.hard_cap_tokens, BLOCK_TOKENS),
-                # What was handed over stays in the agent's window, and nobody here can remove it.
-                blocks_tokens=AGENTS_OWN_WINDOW_TOKENS,
-            ),
+            recall=replace(recall, hard_cap_tokens=min(recall.hard_cap_tokens, BLOCK_TOKENS)),
         )
         self._now = now
         self._spaces = OpenSpaces(self._settings, opened=opened)

@@ -27,6 +27,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from recollect.agent_folders import project_space
 from recollect.boundary import attempted
+from recollect.compaction.trigger import PAUSE_SECONDS
 from recollect.config import Settings
 from recollect.engine import Engine
 from recollect.errors import FormatError, ModelUnavailable
@@ -304,7 +305,7 @@ class OpenClawMemory:
         LOG.info("a compaction of OpenClaw's: %s", done.reason)
         running = _running.get()
         if not done.compacted and (running is None or not running.host_left):
-            conversation.no_sooner = self._now() + self._settings.compaction.breaker_seconds
+            conversation.no_sooner = self._now() + PAUSE_SECONDS
         return done
 
     async def _next(self, running: _Compaction) -> dict[str, Any]:

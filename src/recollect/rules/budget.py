@@ -14,7 +14,7 @@ from recollect.config import FALLBACK_WINDOW_TOKENS, Settings
 from recollect.rules.price import is_uncached
 from recollect.values.history import SessionState
 from recollect.values.reason import Cause, Reason
-from recollect.values.report import BatchMoment, WindowSource
+from recollect.values.report import AGENTS_OWN_WINDOW_TOKENS, BatchMoment, WindowSource
 
 RESERVE_SHARE = 4
 """The reserve is at most a quarter of the window."""
@@ -132,8 +132,8 @@ def limits_of(
         reserve = max(reserve, output_tokens)
     hard_cap = min(settings.recall.hard_cap_tokens, window_tokens // BLOCK_SHARE)
     talk_cap = min(settings.recall.hard_cap_tokens, window_tokens // TALK_SHARE)
-    blocks = settings.recall.blocks_tokens
-    if blocks is None:
+    blocks = window_tokens  # nobody here can remove a block from an agent's own window
+    if window_tokens < AGENTS_OWN_WINDOW_TOKENS:
         blocks = min(int(BLOCKS_CAP * talk_cap), window_tokens // BLOCKS_SHARE)
     standing = min(settings.recall.standing_tokens, window_tokens // STANDING_SHARE)
     if not settings.recall.enabled:

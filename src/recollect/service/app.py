@@ -31,7 +31,7 @@ from recollect.service.cursors import Cursors
 from recollect.service.idempotency import IdempotencyKeys, KeyClaim
 from recollect.service.limits import Budgets, Intake, Taking
 from recollect.service.logs import RequestRecord
-from recollect.service.memories import TenantMemories
+from recollect.service.memories import MOST_SECONDS, TenantMemories
 from recollect.service.operations import Call, aside
 from recollect.service.principals import Principal, Principals
 from recollect.service.problems import Problem, ProblemKind, again, problem_of
@@ -60,6 +60,12 @@ MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextMana
 """Opens it for the memories of a node and the deployment's secret."""
 
 LOG: Final = logging.getLogger("recollect")
+MOST_REQUESTS: Final = 1_024
+"""Requests at once; more are refused with 503."""
+TENANT_WAITING: Final = 64
+"""Requests of a tenant that may wait for their turn; more are refused with 429."""
+ANSWERS_KEPT_SECONDS: Final = 24 * 3_600.0
+"""How long the answer to an Idempotency-Key is kept."""
 BODY_SECONDS: Final = 30.0
 """So long a body may take to come, whatever the deadline."""
 PURGE_SECONDS: Final = 3_600.0
@@ -91,17 +97,17 @@ class Service:
         self._queue = FairQueue(
             serve.concurrency,
             tenant_slots=serve.tenant_concurrency,
-            tenant_waiting=serve.tenant_waiting,
-            deadline_seconds=min(serve.deadline_seconds, serve.max_deadline_seconds),
+            tenant_waiting=TENANT_WAITING,
+            deadline_seconds=min(serve.deadline_seconds, MOST_SECONDS),
         )
         self._mount_mcp = mcp
         self._mcp: MountedApp | None = None
         self._deployment_secret = secret
-        self._principals = Principals(serve, self.memories)
+        self._principals = Principals(self.memories)
         self._idempotency = IdempotencyKeys(
-            self.memories, secret, keep_seconds=serve.idempotency_hours * 3_600.0
+            self.memories, secret, keep_seconds=ANSWERS_KEPT_SECONDS
         )
-        self._intake = Intake(serve.max_requests, max_body_bytes=serve.max_body_bytes)
+        self._intake = Intake(MOST_REQUESTS, max_body_bytes=serve.max_body_bytes)
         self._purged_at = time.monotonic()
         self._document = _ENCODER.encode(openapi())
         self.draining = False
@@ -324,14 +330,14 @@ class Service:
     def _seconds(self, incoming: Incoming) -> float:
         text = incoming.headers.get("x-request-timeout")
         if text is None:
-            return min(self._serve.deadline_seconds, self._serve.max_deadline_seconds)
+            return min(self._serve.deadline_seconds, MOST_SECONDS)
         try:
             seconds = float(text)
         except ValueError:
             seconds = 0.0
         if not seconds > 0:
             raise Problem(ProblemKind.BAD_REQUEST, "X-Request-Timeout: give seconds above 0")
-        return max(LEAST_SECONDS, min(seconds, self._serve.max_deadline_seconds))
+        return max(LEAST_SECONDS, min(seconds, MOST_SECONDS))
 
     def _asked_seconds(self, incoming: Incoming, seconds: float) -> float:
         """The deadline as it was given, where that is shorter than the shortest there is."""

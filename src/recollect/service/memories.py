@@ -40,6 +40,10 @@ LOG: Final = logging.getLogger("recollect")
 CLOSE_SECONDS: Final = 5.0
 SPARE_CONNECTIONS: Final = 4
 """For keys, budgets and idempotency keys, beside what requests are worked on with."""
+MOST_SECONDS: Final = 120.0
+"""The longest deadline that a request can name as X-Request-Timeout."""
+OPEN_SPACES: Final = 512
+"""Memories open at once on a node; beyond it those unused for longest are closed."""
 PROBE_SECONDS: Final = 1.0
 """How long the answer to whether the database can be used is given to others, too."""
 _FIRST_WORDS: Final = "Which key opens the harbour gate, and who has it?"
@@ -86,7 +90,7 @@ class TenantMemories:
     ) -> None:
         # A batch is in the database when its request is answered: to give up sooner than the
         # request would, and write it again from a spool, is twice the work where there is too much.
-        patience = max(settings.store.write_seconds, settings.serve.max_deadline_seconds)
+        patience = max(settings.store.write_seconds, MOST_SECONDS)
         store = replace(settings.store, write_seconds=patience)
         # Jobs may take seconds of processor: in this process every request would wait for them.
         jobs = replace(settings.jobs, in_process=settings.jobs.in_process and settings.serve.jobs)
@@ -188,7 +192,7 @@ class TenantMemories:
 
     def _close_unused(self) -> None:
         """Let go of the memories that were unused for longest, where too many are open."""
-        excess = len(self._memories) - self._settings.serve.open_spaces
+        excess = len(self._memories) - OPEN_SPACES
         for key in tuple(self._memories)[: max(0, excess)]:
             if not self._memories[key].using:
                 self._close_soon(self._memories.pop(key))

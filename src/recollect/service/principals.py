@@ -1,6 +1,6 @@
 """Who asks: the keys that requests bring, as the database knows them, remembered for a while.
 
-A key is looked up again after `serve.key_cache_seconds`, so that one that was revoked ends soon.
+A key is looked up again after `KEY_SECONDS`, so that one that was revoked ends soon.
 Always holds: nothing but the key says which tenant a request is of, and inventing keys neither
 forgets good ones nor makes the requests of others wait.
 """
@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from recollect.boundary import Failure, attempted
-from recollect.config.settings import ServeSettings
 from recollect.service.keys import GivenKey, opens, read_key
-from recollect.service.memories import TenantMemories
+from recollect.service.memories import MOST_SECONDS, TenantMemories
 from recollect.service.problems import Problem, ProblemKind, problem_of
 from recollect.values.tenant import ApiKey, Tenant
 
+KEY_SECONDS: Final = 5.0
+"""How long a node goes by what it read of a key: so late a revocation reaches it."""
 MOST_KEYS: Final = 10_000
 MOST_REFUSED_KEYS: Final = 1_000
 """Keys that open nothing are remembered apart, so that inventing them forgets no good one."""
@@ -44,8 +45,8 @@ class Principal:
 class Principals:
     """Who the bearers of keys are."""
 
-    def __init__(self, serve: ServeSettings, memories: TenantMemories) -> None:
-        self._serve, self._memories = serve, memories
+    def __init__(self, memories: TenantMemories) -> None:
+        self._memories = memories
         self._keys: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._refused_keys: OrderedDict[bytes, float] = OrderedDict()
         self._lookups = asyncio.Semaphore(KEYS_LOOKED_UP)
@@ -66,7 +67,7 @@ class Principals:
     async def _known(self, given: GivenKey) -> Principal | None:
         """Whose key it is, asked of the database where that was not done lately."""
         now = time.monotonic()
-        since = now - self._serve.key_cache_seconds
+        since = now - KEY_SECONDS
         if self._refused_keys.get(given.hash, since) > since:
             return None
         known = self._keys.get(given.hash)
@@ -85,7 +86,7 @@ class Principals:
     ) -> Principal | None:
         """What the database says of a known key now: all who wait for that ask once."""
         if renewing is None:
-            work = asyncio.wait_for(self._looked_up(given), self._serve.max_deadline_seconds)
+            work = asyncio.wait_for(self._looked_up(given), MOST_SECONDS)
             renewing = self._renewing[given.hash] = asyncio.create_task(attempted(work))
             renewing.add_done_callback(lambda _: self._renewing.pop(given.hash, None))
         found = await asyncio.shield(renewing)  # whoever asked first may hang up

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from recollect.config import Settings
 from recollect.gateway.asgi import http_server
 from recollect.service.app import MountMcp, Service
+from recollect.service.memories import MOST_SECONDS
 from recollect.wiring import deployment_secret
 from recollect.wiring.stores import require_server
 
@@ -39,7 +40,7 @@ def server_of(
     """The HTTP server of a node, which drains before it ends; `on_ready` is called as soon as it
     takes connections, `on_draining` as it begins to end."""
     server = http_server(service, feature="the service", extra="serve")
-    server.config.timeout_graceful_shutdown = round(settings.serve.max_deadline_seconds)
+    server.config.timeout_graceful_shutdown = round(MOST_SECONDS)
 
     def end() -> None:
         server.force_exit = server.should_exit

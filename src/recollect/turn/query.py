@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, overload
 
-from recollect.config.settings import Query as QuerySettings
 from recollect.config.settings import Recall as RecallSettings
 from recollect.formats.summaries import without_names
 from recollect.ports import Archive
@@ -33,6 +32,10 @@ from recollect.values.recall import (
     RecallScope,
 )
 
+QUERY_MESSAGES: Final = 3
+"""So many of the last user messages make the query."""
+LEAST_QUERY_CHARS: Final = 3
+"""A shorter query asks for nothing: it neither recalls nor chooses what leaves."""
 OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
 """Text that begins so is ours (or a compaction's), not what the user asks."""
 
@@ -46,14 +49,12 @@ class QueryResult:
     reason: Reason
 
 
-def query(
-    entries: Sequence[Entry], settings: QuerySettings, *, with_noise: bool = False
-) -> QueryResult:
+def query(entries: Sequence[Entry], *, with_noise: bool = False) -> QueryResult:
     """The query of a turn over these entries; OpenClaw asks `with_noise`, too."""
     texts: list[str] = []
     sources: list[EntryKey] = []
     for entry in reversed(entries):
-        if len(texts) == settings.user_messages:
+        if len(texts) == QUERY_MESSAGES:
             break
         if entry.role != "user" or entry.message.summary:
             continue

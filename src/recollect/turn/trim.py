@@ -20,7 +20,7 @@ from recollect.search.bm25 import Bm25Index
 from recollect.search.openclaw import score_texts, words_of
 from recollect.search.tokenize import tokenize
 from recollect.turn.apply import gap_note
-from recollect.turn.query import spoken_text
+from recollect.turn.query import LEAST_QUERY_CHARS, spoken_text
 from recollect.values.edit import Edit, LeaveOut, Shorten
 from recollect.values.history import Entry
 from recollect.values.message import EntryKey, Part, Text, ToolCall, ToolResult
@@ -71,7 +71,7 @@ def trim(
         reason = Reason(Cause.ALL_PROTECTED)
         return TrimResult(edits=(), freed_tokens=0, reason=reason, protected=keys)
     shown = {(e.anchor, e.part): e.text for e in edits if isinstance(e, Shorten)}
-    ordered = _ordered(loose, entries, shown, settings, query, openclaw=not by_exchange)
+    ordered = _ordered(loose, entries, shown, query, openclaw=not by_exchange)
     taken = _taken(ordered, groups, entries, shown, weigher, excess_tokens, hidden)
     made = [
         LeaveOut(anchor=key, part=part, stage="trim", reason=reason, turn=turn)
@@ -220,13 +220,12 @@ def _ordered(
     loose: list[Group],
     entries: Sequence[Entry],
     shown: dict[tuple[EntryKey, int], str],
-    settings: Trim,
     query: str,
     *,
     openclaw: bool,
 ) -> list[tuple[Group, Reason]]:
     """Groups in the order in which they leave, each with its reason."""
-    if len(query) < settings.min_query_chars:
+    if len(query) < LEAST_QUERY_CHARS:
         return [(g, Reason(Cause.OLDEST)) for g in sorted(loose, key=_place)]
     texts = [_text(g, entries, shown) for g in loose]
     documents = [words_of(text) if openclaw else tokenize(text) for text in texts]

@@ -1,4 +1,4 @@
-"""Settings into models: who summarises, flushes and reads for facts, and what makes vectors.
+"""Settings into models: who summarises and reads for facts, and what makes vectors.
 
 Must never import an HTTP client or another heavy package: a language model connects when it is
 first asked, an embedder loads when it is asked to, in a thread. Nothing is sent anywhere by
@@ -44,7 +44,7 @@ class AnswersPrompts(Protocol):
 
 OwnModel: TypeAlias = AnswersPrompts | Callable[[Prompt], Awaitable[Answer | str]]
 """A model of one's own, or only the async function that asks it."""
-ModelRole: TypeAlias = Literal["main", "summary", "flush", "extraction"]
+ModelRole: TypeAlias = Literal["main", "summary", "extraction"]
 
 _LOADED: dict[str, Embedder] = {}
 ONNX_THREADS = 2
@@ -115,7 +115,7 @@ def _is_async(ask: Any) -> bool:
 def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
     """The model of this role; None where the settings name no provider, or none for it.
 
-    Summaries and flushes are asked of `models.main` where nobody else is named; facts never are:
+    Summaries are asked of `models.main` where nobody else is named; facts never are:
     they are read beside the conversation, and nobody who only chose a model to talk to asked for
     such calls.
 

@@ -36,7 +36,7 @@ SETTINGS: Final = Settings(
     recall=Recall(embedder="none"),
     compaction=Compaction(keep_recent_tokens=1_500),
     store=StoreSettings(read_seconds=10.0, write_seconds=10.0),
-    turn=Turn(deadline_seconds=60.0, stage_deadline_seconds=20.0),
+    turn=Turn(deadline_seconds=60.0),
 )
 """A window so small that every few turns fill it, and deadlines that a busy machine keeps: what is
 late is told and made good later, but here it would be taken for what a kill did."""

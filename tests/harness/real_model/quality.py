@@ -31,7 +31,6 @@ TURN_TOKENS: Final = 200
 SETTINGS: Final[dict[str, Any]] = {
     "compaction.deadline_seconds": 8 * CALL_SECONDS,
     "recall.deadline_seconds": 30.0,
-    "turn.stage_deadline_seconds": 30.0,
     "store.read_seconds": 30.0,
     "store.write_seconds": 30.0,
 }

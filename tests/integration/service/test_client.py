@@ -150,7 +150,7 @@ def test_mcp_speaks_to_the_memory_of_the_keys_tenant(database: TestDatabase, nod
     assert bare.status_code == 401
 
 
-def test_limits_hold_for_mcp(database: TestDatabase) -> None:
+def test_limits_hold_for_mcp(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     _, key = add_tenant(database, "mcp limited", tokens=40)
     headers = {
         "authorization": f"Bearer {key}",
@@ -164,7 +164,8 @@ def test_limits_hold_for_mcp(database: TestDatabase) -> None:
         url = f"{node.url}/v1/spaces/s/mcp"
         return httpx2.post(url, json=message, headers={**headers, **more}, trust_env=False)
 
-    with Node(database, mcp=mcp_for_tenants, max_body_bytes=2_000, max_requests=1) as node:
+    monkeypatch.setattr("recollect.service.app.MOST_REQUESTS", 1)
+    with Node(database, mcp=mcp_for_tenants, max_body_bytes=2_000) as node:
         assert call(node, "x" * 3_000).status_code == 413
         at = urlsplit(node.url)
         with socket.create_connection((at.hostname or "", at.port or 0)) as slow:

@@ -23,7 +23,8 @@ def test_slow_bodies_of_one_tenant_leave_room_for_the_others(
     monkeypatch.setattr("recollect.service.app.BODY_SECONDS", 2.0)
     _, slow = add_tenant(database, "slow")
     _, quick = add_tenant(database, "quick")
-    with Node(database, max_requests=8) as node, ExitStack() as opened:
+    monkeypatch.setattr("recollect.service.app.MOST_REQUESTS", 8)
+    with Node(database) as node, ExitStack() as opened:
         here, there = Caller(node.url, slow), Caller(node.url, quick)
         for one in (here, there):
             one.get("/v1/tenant")
@@ -82,7 +83,8 @@ def test_a_key_that_many_use_is_looked_up_once(
         await asyncio.to_thread(answered.wait, 10)
         return await real(self, *given)
 
-    with Node(database, key_cache_seconds=0.2) as node:
+    monkeypatch.setattr("recollect.service.principals.KEY_SECONDS", 0.2)
+    with Node(database) as node:
         first, others = Caller(node.url, key), Caller(node.url, key)
         first.get("/v1/tenant")
         time.sleep(0.3)

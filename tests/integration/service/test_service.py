@@ -433,8 +433,10 @@ def test_work_that_is_done_is_answered_although_it_cannot_be_counted(
                 owner.execute(f'GRANT {of_it} TO "{user}"'.encode())
 
 
-def test_limits_of_a_node(database: TestDatabase, caller: Caller) -> None:
-    with Node(database, max_body_bytes=2_000, max_deadline_seconds=5) as small:
+def test_limits_of_a_node(
+    database: TestDatabase, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Node(database, max_body_bytes=2_000) as small:
         here = Caller(small.url, caller.key)
         here("POST", f"{ONE}/prepare", json={"request": chat("x" * 3_000)}, expect=413)
 
@@ -458,7 +460,8 @@ def test_limits_of_a_node(database: TestDatabase, caller: Caller) -> None:
                 "x-request-timeout: 0.2\r\n\r\n{".encode()
             )
             assert b" 504 " in slow.recv(100)
-    with Node(database, max_requests=1) as single:
+    monkeypatch.setattr("recollect.service.app.MOST_REQUESTS", 1)
+    with Node(database) as single:
         at = urlsplit(single.url)
         with socket.create_connection((at.hostname or "", at.port or 0)) as slow:
             slow.sendall(
@@ -475,10 +478,11 @@ def test_limits_of_a_node(database: TestDatabase, caller: Caller) -> None:
 
 
 def test_a_revoked_key_is_refused_when_the_node_looks_again(
-    database: TestDatabase, node: Node
+    database: TestDatabase, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("recollect.service.principals.KEY_SECONDS", 0.2)
     _, key = add_tenant(database, "revoked")
-    with Node(database, key_cache_seconds=0.2) as quick:
+    with Node(database) as quick:
         here = Caller(quick.url, key)
         here.get("/v1/tenant")
         arguments = ["key", "revoke", "revoked", key.split("_")[2], "--store", database.app_url]
@@ -648,7 +652,8 @@ def test_invented_keys_push_out_no_good_one(
     monkeypatch.setattr("recollect.service.principals.MOST_REFUSED_KEYS", 3)
     tenant = read_key(caller.key)
     assert tenant is not None
-    with Node(database, key_cache_seconds=600) as fresh:
+    monkeypatch.setattr("recollect.service.principals.KEY_SECONDS", 600.0)
+    with Node(database) as fresh:
         good = Caller(fresh.url, caller.key)
         good.get("/v1/tenant")
         invented = [make_key(uuid4(), name="", scopes=["read"], now=0.0).text for _ in range(5)]

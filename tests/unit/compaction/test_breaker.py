@@ -7,12 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from recollect.compaction import trigger as breaker
-from recollect.config import build
 from recollect.values.compaction import CompactionResult, Convergence, Trigger
 from recollect.values.history import Breaker
 from recollect.values.reason import NOT_RUN
 
-SETTINGS = build({"compaction.breaker_failures": 3, "compaction.breaker_seconds": 600}).compaction
 WINDOW = 100_000
 
 
@@ -27,11 +25,11 @@ def ended(convergence: Convergence, freed: int = 0, kind: Trigger = "threshold")
 
 
 def after(held: Breaker, result: CompactionResult, now: float = 0.0, turn: int = 0) -> Breaker:
-    return breaker.breaker_after(held, result, SETTINGS, now=now, turn=turn, window_tokens=WINDOW)
+    return breaker.breaker_after(held, result, now=now, turn=turn, window_tokens=WINDOW)
 
 
 def is_open(held: Breaker, now: float) -> bool:
-    return breaker.breaker_is_open(held, SETTINGS, now=now)
+    return breaker.breaker_is_open(held, now=now)
 
 
 def failed_three_times() -> Breaker:

@@ -25,7 +25,6 @@ from tests.integration.long_talk import (
 from tests.unit.agent.agent_harness import AgentHarness, filling
 
 from recollect import open_memory
-from recollect.agent.opening import open_agent
 from recollect.config import active_keys
 from recollect.errors import ModelUnavailable, SettingsError
 from recollect.testing.scripted_model import Says, ScriptedModel
@@ -151,14 +150,6 @@ def _(tmp: Path) -> None:
     assert not asyncio.run(begun(on=False))
 
 
-@acts("compaction.summary_tokens")
-def _(tmp: Path) -> None:
-    _, usual = compact(tmp, {})
-    _, short = compact(tmp, {"compaction__summary_tokens": 200})
-    assert max(one.max_output_tokens for one in usual) == 2 * (WINDOW // 10)
-    assert max(one.max_output_tokens for one in short) == 400
-
-
 @acts("compaction.audit")
 def _(tmp: Path) -> None:
     def asked_again(*, on: bool) -> bool:
@@ -198,18 +189,6 @@ def _tries(tmp: Path, settings: dict[str, Any]) -> list[bool]:
     settings = {"clock": Clock(), "trim__low_water_ratio": 1.0, **settings}
     made = prepared(tmp, settings, model, exchanges=12, turns=6)
     return [one.compaction is not None for one in made]
-
-
-@acts("compaction.breaker_failures")
-def _(tmp: Path) -> None:
-    assert _tries(tmp, {"compaction__breaker_failures": 1}) == [True, *[False] * 5]
-    assert _tries(tmp, {"compaction__breaker_failures": 4}) == [*[True] * 4, *[False] * 2]
-
-
-@acts("compaction.breaker_seconds")
-def _(tmp: Path) -> None:
-    settings = {"compaction__breaker_failures": 1, "compaction__breaker_seconds": 90.0}
-    assert _tries(tmp, settings) == [True, False, True, False, True, False]
 
 
 def _dues(tmp: Path, settings: dict[str, Any]) -> dict[str, int]:
@@ -347,30 +326,6 @@ def _(tmp: Path) -> None:
     settings = {"provider": "anthropic", "main": "the-main-one", "summary": "the-small-one"}
     _, asked = _by_settings(tmp, settings)
     assert {one.body["model"] for one in asked} == {"the-small-one"}
-
-
-@acts("models.flush")
-def _(tmp: Path) -> None:
-    def asked_by(models: dict[str, Any]) -> list[str]:
-        """Which models an agent asks whose window is nearly full after its first answer."""
-        folder = tmp / str(len(list(tmp.iterdir())))
-        folder.mkdir()
-        steps = [filling("nearly full", 5_700), Says(text="NO_REPLY")]
-
-        async def run(url: str) -> None:
-            settings = {"window_tokens": WINDOW, "recall.embedder": "none", "models.base_url": url}
-            settings |= {"models.provider": "openai-chat", "models.main": "the-main-one", **models}
-            async with open_agent(folder, store=tmp / "m.db", settings=settings) as agent:
-                async for _ in agent.run("hello"):
-                    pass
-
-        with ModelServer(steps) as server:
-            asyncio.run(run(server.url))
-            return [one.body["model"] for one in server.asked if "model" in one.body]
-
-    assert asked_by({}) == ["the-main-one", "the-main-one"]
-    other = asked_by({"models.flush": "the-flush-one"})
-    assert other == ["the-main-one", "the-flush-one"]
 
 
 @acts("models.extraction")

@@ -28,7 +28,6 @@ from recollect.rules.tokens import count_text, count_text_openclaw
 from recollect.turn.prune import LINE_OF_IT
 from recollect.values.edit import Insert, LeaveOut, Shorten
 from recollect.values.model import Usage
-from recollect.values.reason import Cause
 from recollect.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
 
 ACTS: dict[str, Callable[[], None]] = {}
@@ -150,14 +149,8 @@ def _() -> None:
 
 @acts("turn.deadline_seconds")
 def _() -> None:
-    settings = {"turn.deadline_seconds": 0.02, "turn.stage_deadline_seconds": 5.0}
+    settings = {"turn.deadline_seconds": 0.02}
     late = prepare(history(1), settings, recaller=Memory(seconds=2))
-    assert [line.stage for line in late.report.failures] == ["recall"]
-
-
-@acts("turn.stage_deadline_seconds")
-def _() -> None:
-    late = prepare(history(1), {"turn.stage_deadline_seconds": 0.02}, recaller=Memory(seconds=2))
     assert [line.stage for line in late.report.failures] == ["recall"]
 
 
@@ -377,23 +370,6 @@ def _() -> None:
         assert (first.fate != "left out") == protect
 
 
-@acts("trim.min_query_chars")
-def _() -> None:
-    held = history(60, result_chars=400)
-    by_age = prepare(held, {**TRIMMED, "trim.min_query_chars": 10_000})
-    assert {edit.reason.cause for edit in left_out(by_age)} == {Cause.OLDEST}
-    by_relevance = prepare(held, TRIMMED)
-    assert all(edit.reason.cause is Cause.LEAST_RELEVANT for edit in left_out(by_relevance))
-
-
-@acts("query.user_messages")
-def _() -> None:
-    for count in (1, 3):
-        memory = Memory()
-        prepare(history(5), {"query.user_messages": count}, recaller=memory)
-        assert len(memory.asked[0].split("\n")) == count
-
-
 @acts("recall.enabled")
 def _() -> None:
     memory = Memory()
@@ -450,23 +426,6 @@ def _() -> None:
     asked = [{"role": "user", "content": "which crane of the harbour is green?"}]
     asks = prepare(asked, {"recall.block_tokens": 400}, recaller=Memory(900))
     assert count_text(block(asks)) > 1_000, "a question may take the hard cap"
-
-
-@acts("recall.blocks_tokens")
-def _() -> None:
-    """Six questions, each with a block of nearly the hard cap: older blocks go, or all stand."""
-    for tokens, standing in ((None, 2), (20_000, 6)):
-        settings = {"recall.hard_cap_tokens": 1_000, "recall.blocks_tokens": tokens}
-        engine = Engine(build(settings), recaller=Memory(900))
-        session = Session("s")
-        talk: list[Any] = []
-        for number in range(6):
-            asked = f"which crane of harbour {number} is green?"
-            talk.append({"role": "user", "content": asked})
-            asyncio.run(engine.prepare(session, {"messages": talk}))
-            talk.append({"role": "assistant", "content": "that one"})
-        assert session.state is not None
-        assert sum(isinstance(edit, Insert) for edit in session.state.edits) == standing
 
 
 @pytest.mark.parametrize(

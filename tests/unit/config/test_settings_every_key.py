@@ -223,7 +223,7 @@ def test_the_settings_page_is_up_to_date() -> None:
 def test_active_keys_are_those_of_the_turn_path() -> None:
     groups = {key.partition(".")[0] for key in active_keys()}
     assert set(active_keys()) <= set(known_keys())
-    assert {"pruning", "trim", "query", "tokens", "turn"} <= groups
+    assert {"pruning", "trim", "tokens", "turn"} <= groups
     assert "facts" in groups
 
 

@@ -82,7 +82,7 @@ def test_the_block_stays_where_it_is_on_the_next_turn() -> None:
 
 def test_a_slow_memory_does_not_hold_up_a_turn() -> None:
     memory = Memory(seconds=30)
-    engine = Engine(build({"turn.stage_deadline_seconds": 0.05}), recaller=memory)
+    engine = Engine(build({"turn.deadline_seconds": 0.06}), recaller=memory)
     given = request("which port does the server use?")
 
     async def timed() -> tuple[Any, float]:
@@ -99,7 +99,7 @@ def test_a_slow_memory_does_not_hold_up_a_turn() -> None:
 
 
 def test_the_whole_turn_has_a_deadline_too() -> None:
-    settings = build({"turn.deadline_seconds": 0.05, "turn.stage_deadline_seconds": 20.0})
+    settings = build({"turn.deadline_seconds": 0.05, "recall.deadline_seconds": 20.0})
     context = run(
         Engine(settings, recaller=Memory(seconds=30)).prepare("s", request("which port?"))
     )
@@ -393,7 +393,7 @@ def test_off_the_loop_a_long_stage_is_waited_for(monkeypatch: pytest.MonkeyPatch
         return real(*args, **kwargs)
 
     monkeypatch.setattr(batch_moment, "trim", slow)
-    settings = {"window_tokens": 4_000, "turn.stage_deadline_seconds": 0.05}
+    settings = {"window_tokens": 4_000, "turn.deadline_seconds": 0.06}
     given = request(*[f"turn {n}: " + "crane winch " * 40 for n in range(61)])
     context = run(Engine(build(settings), off_the_loop=True).prepare("s", given))
     assert context.report.failures == ()

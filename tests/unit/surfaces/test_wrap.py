@@ -274,7 +274,7 @@ def test_the_gateway_summarises_when_it_is_started_so() -> None:
     assert chosen_settings(None, summaries="client").gateway.summaries == "client"
     for command in ("gateway", "wrap"):
         told = CliRunner().invoke(main, [command, "--help"]).output
-        assert "gateway.summary_day_tokens a day" in " ".join(told.split())
+        assert "jobs.day_tokens a day" in " ".join(told.split())
 
 
 @pytest.mark.parametrize(

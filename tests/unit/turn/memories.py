@@ -129,7 +129,7 @@ class Memory:
         """What a turn with this view asks of memory; the last user message is the question."""
         chosen = build({f"recall.{key}": value for key, value in more.items()})
         return ask(
-            view, query(view, chosen.query), chosen.recall, edits=edits,
+            view, query(view), chosen.recall, edits=edits,
             among_tools=uses_tools(view), space="mine", session=session, now=NOW,
             budget_tokens=lambda _, **__: budget, count_tokens=count_text,
         )  # fmt: skip

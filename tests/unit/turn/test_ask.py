@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.unit.turn.memories import NOW, entries, settings, user
 
-from recollect.config import build
 from recollect.turn.query import ask, query, uses_tools
 from recollect.values.edit import Edit, Shorten
 from recollect.values.history import Entry
@@ -31,7 +30,7 @@ RESULT = {
 def asked(view: tuple[Entry, ...], edits: Sequence[Edit] = (), **changed: Any) -> RecallRequest:
     return ask(
         view,
-        query(view, build({}).query),
+        query(view),
         settings(**changed),
         edits=edits,
         among_tools=uses_tools(view),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recollect.config import Settings, build
+from recollect.config import build
 from recollect.engine import Context, Engine, Session
 from recollect.formats.codec import CODECS
 from recollect.rules.calls import group
@@ -411,12 +411,12 @@ class TestQuery:
                 result(1, "a long listing"),
             ]
         )
-        made = query(held, Settings().query)
+        made = query(held)
         assert made.text == "where does the anchor lie?"
         assert made.sources == (EntryKey("k0"),)
 
     def test_none_is_said(self) -> None:
-        assert query((), Settings().query).reason.cause is Cause.NO_QUERY
+        assert query(()).reason.cause is Cause.NO_QUERY
 
 
 class TestInject:

@@ -444,7 +444,6 @@ _APART: Final[Mapping[str, Any]] = {
     "compaction.deadline_seconds": _PATIENCE,
     "recall.deadline_seconds": _PATIENCE,
     "turn.deadline_seconds": _PATIENCE,
-    "turn.stage_deadline_seconds": _PATIENCE,
     "store.read_seconds": _PATIENCE,
     "store.write_seconds": _PATIENCE,
     "jobs.in_process": False,

@@ -55,7 +55,6 @@ PATIENCE: Final = 60.0
 _PATIENT: Final[dict[str, Any]] = {
     "recall.deadline_seconds": PATIENCE,
     "turn.deadline_seconds": PATIENCE,
-    "turn.stage_deadline_seconds": PATIENCE,
     "store.read_seconds": PATIENCE,
     "store.write_seconds": PATIENCE,
     "ledger.enabled": False,  # no request depends on it, and masking its records takes long

@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from recollect.config.settings import Query as QuerySettings
 from recollect.config.settings import Redaction
 from recollect.errors import FormatError, RecollectError
 from recollect.formats.codec import CODECS
@@ -293,7 +292,7 @@ class _Replay:
         before = self.session.entries[: self._asked_at(reference)]
         request = ask(
             before[reference.view_from :],
-            query(before, QuerySettings()),
+            query(before),
             self.asker.settings,
             among_tools=uses_tools(before),
             space=self.store.space,

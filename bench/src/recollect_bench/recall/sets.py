@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from recollect.config.settings import Query
+from recollect.turn.query import QUERY_MESSAGES
 from recollect_bench.data import read_data
 
 Split: TypeAlias = Literal["tune", "hold"]
@@ -350,12 +350,11 @@ def _madial_memory(held: Mapping[str, Any], language: str) -> Memory:
 def _madial_questions(
     dialogues: Sequence[Mapping[str, Any]], places: Mapping[str, int], language: str
 ) -> Iterator[Question]:
-    most = Query().user_messages
     for dialogue in dialogues:
         named = [str(one) for one in dialogue["relevant-id"]]
         gold = tuple(dict.fromkeys(places[one] for one in named if one in places))
         for turn in dialogue["test-turn"]:
-            texts = users_words(dialogue["dialogue"][:turn])[-most:]
+            texts = users_words(dialogue["dialogue"][:turn])[-QUERY_MESSAGES:]
             if gold and texts:
                 yield Question(
                     text="\n".join(texts),

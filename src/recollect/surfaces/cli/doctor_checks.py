@@ -169,7 +169,7 @@ def _provider(settings: Settings) -> Check:
             said=f"{host}:{port} does not take a connection: {problem.strerror or problem}",
             todo="start that server, or see to the network, a proxy or models.base_url",
         )
-    asked = models.main or models.summary or models.flush or "no model"
+    asked = models.main or models.summary or "no model"
     said = f"{asked}, {models.provider}; {host}:{port} takes connections (no more was asked)"
     return Check(name="provider", state="ok", said=said)
 

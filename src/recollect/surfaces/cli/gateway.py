@@ -46,7 +46,7 @@ from recollect.plain_text import window_from
     "--summaries",
     is_flag=True,
     help="When the window fills, have the client's own model write a summary, with its key, at "
-    "most gateway.summary_day_tokens a day.",
+    "most jobs.day_tokens a day.",
 )
 def gateway(
     config: Path | None,

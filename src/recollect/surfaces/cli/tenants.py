@@ -461,7 +461,7 @@ def revoke_key(*, tenant_name: str, key_id: str, url: str | None, as_json: bool)
     if as_json:
         print_json({"revoked": key_id})
     else:
-        click.echo(f"Revoked {plain_line(key_id)}: nodes refuse it within serve.key_cache_seconds.")
+        click.echo(f"Revoked {plain_line(key_id)}: nodes refuse it within 5 seconds.")
 
 
 @key.command("rotate")

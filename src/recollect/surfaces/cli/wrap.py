@@ -62,7 +62,7 @@ MOST_HELD: Final = 20
     "--summaries",
     is_flag=True,
     help="When the window fills, have the agent's own model write a summary, with its key. That "
-    "costs tokens: at most gateway.summary_day_tokens a day. Without it nothing is spent; old "
+    "costs tokens: at most jobs.day_tokens a day. Without it nothing is spent; old "
     "messages leave the request, and are recalled when they are asked for.",
 )
 def wrap(

@@ -353,7 +353,6 @@ def _runner(store: Store, place: Place, reader: Model, notify: Notify) -> JobRun
         clock=clock,
         model=metered(reader, store, clock),
         embedders=tuple(embedder.name for embedder in choose_embedders(settings).used),
-        max_attempts=settings.jobs.max_attempts,
         at_once=True,
         told=notify,
     )
@@ -361,8 +360,6 @@ def _runner(store: Store, place: Place, reader: Model, notify: Notify) -> JobRun
         store,
         {EXTRACT_JOB: extraction.extract},
         clock,
-        lease_seconds=settings.jobs.lease_seconds,
-        max_attempts=settings.jobs.max_attempts,
         day_tokens=settings.jobs.day_tokens,
     )
 
