@@ -265,12 +265,6 @@ def lineages(
     }
 
 
-def lineage(statement: str, own: Trust, before: Sequence[Segment]) -> Lineage:
-    """The trust of one statement by a speaker of `own` trust, by the segments before it."""
-    utterance = Utterance(statement=statement, trust=own, before=len(before))
-    return lineages((utterance,), before)[utterance]
-
-
 def _may_repeat(utterance: Utterance, place: int, segment: Segment) -> bool:
     return (
         place < utterance.before

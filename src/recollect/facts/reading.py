@@ -148,16 +148,6 @@ class ReadingWindow:
     new: tuple[Piece, ...]
     before: tuple[Piece, ...] = ()
 
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """The segments that are new in it, whole or in part."""
-        return tuple({piece.segment.id: piece.segment for piece in self.new}.values())
-
-    @property
-    def tokens(self) -> int:
-        """What it takes of a prompt."""
-        return sum(piece.tokens for piece in (*self.before, *self.new))
-
 
 def windows(
     segments: Sequence[Segment],

@@ -82,7 +82,7 @@ def test_what_was_read_before_stands_before_and_is_not_new() -> None:
     new = [segment("user", "It uses 7020, same as ever.", 9)]
     (one,) = windows(new, tokens=500, overlap_tokens=100, before=before)
     assert [piece.segment.id for piece in one.before] == [before[0].id]
-    assert one.segments == tuple(new)
+    assert [piece.segment for piece in one.new] == new
 
 
 @pytest.mark.parametrize(

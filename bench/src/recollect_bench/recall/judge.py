@@ -101,10 +101,6 @@ BUDGET_TOKENS: Final = 4_000
 """OpenClaw's cap of a block."""
 TOP_MESSAGES: Final = 10
 _TOKEN_CHARS: Final = 3
-_RUBRIC_WORDING: Final = re.compile(r"LLM response should (?:state|contain|mention)\s*:", re.I)
-"""How BEAM's rubrics begin (797 of 1,051): what a judge is told, no part of an answer."""
-RARE_SHARE: Final = 0.05
-"""A word of an answer that more passages hold is said everywhere, and answers nothing."""
 
 
 def openclaw_tokens(text: str) -> int:
@@ -213,17 +209,6 @@ class Judge:
     def place_of(self, segment: SegmentId) -> int:
         """Where a stored message stands in the memory."""
         return self._by_segment[segment]
-
-    def answer_words(self, question: Question) -> dict[str, float]:
-        """The rare words of its answer that this memory holds and the question does not, each
-        with its worth; what the memory never says, no block could show."""
-        asked = set(tokenize(question.text))
-        most = RARE_SHARE * self._passages.documents
-        return {
-            word: self._passages.worth(word)
-            for word in dict.fromkeys(tokenize(_RUBRIC_WORDING.sub(" ", question.answer)))
-            if word not in asked and 0 < self._passages.frequencies.get(word, 0) <= most
-        }
 
     def needed(self, question: Question) -> list[tuple[str, ...]]:
         """For each gold message the passages that must be shown, by their text."""
