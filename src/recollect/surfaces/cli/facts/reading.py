@@ -296,13 +296,13 @@ async def _read(store: Store, place: Place, session: str | None, progress: Shown
     from recollect.values.batch import Batch, extract_job
     from recollect.wiring.models import choose_model
 
+    names = await _sessions(store, place, session)
     reader = choose_model(place.settings, "extraction")
     if reader is None:
         raise RecollectError(
             "no model reads for facts: set models.provider and models.extraction, or write facts "
             "with `recollect facts add`"
         )
-    names = await _sessions(store, place, session)
     now = time.time()
     jobs = tuple(extract_job(name, run_at=now, left=True) for name in names)
     await store.write(Batch(at=now, jobs=jobs))
