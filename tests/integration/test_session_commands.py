@@ -108,7 +108,7 @@ def test_a_session_is_compacted_from_the_shell(folder: Folder) -> None:
     assert folder.json("receipt")["number"] == 1, "the main session's, by the folder"
     id_ = folder.transcript().stem
     assert folder.json("replay", id_[:8], "--list")["session"] == id_
-    folder.run("branch", "2")
+    folder.chat("/branch 2")
     refused = folder.run("undo")
     assert refused.exit_code == 1
     assert "no compaction stands" in refused.output, "it stands on the branch that was left"
@@ -133,16 +133,11 @@ def test_sessions_are_listed_named_branched_and_exported(folder: Folder, tmp_pat
     assert (first["key"], first["messages"]) == ("main", 2)
     assert (second["key"], second["messages"]) == ("", 4)
     old = second["session_id"]
-    assert folder.json("name", "Harbour", "talk", "--session", old[:8])["name"] == "Harbour talk"
-    assert "Harbour talk" in folder.run("sessions").output
-    points = folder.json("branch", "--session", "Harbour talk")["messages"]
-    assert [point["said"] for point in points] == ["the blue door", "the red door"]
-    gone_on = folder.run("branch", points[1]["entry_id"], "--session", old)
-    assert "before message 2" in gone_on.output
-    assert folder.run("branch", "7", "--session", old).exit_code == 2
     refused = folder.run("status", "--session", old)
     assert refused.exit_code == 2
     assert f"recollect chat --resume {old}" in refused.output
+    folder.chat("/name Harbour talk", "/branch 2", resume=old[:8])
+    assert "Harbour talk" in folder.run("sessions").output
     file = tmp_path / "talk.md"
     assert folder.json("export", str(file), "--session", old)["format"] == "markdown"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -167,7 +162,7 @@ def test_a_session_that_a_chat_has_open_is_asked_there(folder: Folder) -> None:
     folder.chat("hello")
     path = folder.transcript()
     with open_transcript(path, session_id=path.stem, redaction=Redaction()):
-        for command in (["status"], ["name", "other"], ["branch", "1"]):
+        for command in (["status"], ["why"]):
             done = folder.run(*command)
             assert done.exit_code == 2
             assert "a chat has session" in done.output

@@ -20,7 +20,6 @@ from recollect.surfaces.chat.output import harmless
 from recollect.surfaces.cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "branch": "sessions:branch",
     "chat": "chat:chat",
     "compact": "sessions:compact",
     "completion": "init:completion",
@@ -39,7 +38,6 @@ COMMANDS = {
     "install": "install:install",
     "models": "models:models",
     "memory": "memory:memory",
-    "name": "sessions:name",
     "receipt": "receipt:receipt",
     "redact": "redact:redact",
     "replay": "replay:replay",
@@ -62,7 +60,6 @@ the benches use that door, since nothing may import them."""
 
 SHORT_HELP = {
     "bench": "Measure one part of Recollect.",
-    "branch": "Continue a chat before one of your messages.",
     "chat": "Talk to an agent that works in a folder and remembers.",
     "compact": "Replace a chat's past by a summary, now.",
     "completion": "Print what makes a shell complete the commands.",
@@ -81,7 +78,6 @@ SHORT_HELP = {
     "install": "Give Claude Code or Codex a memory by their hooks.",
     "memory": "Look into a memory, add to it, forget.",
     "models": "Which embedding models are here; download one.",
-    "name": "Name a chat session.",
     "receipt": "Show what a compaction kept and what is lost.",
     "redact": "Find secrets in what is stored, and mask them.",
     "replay": "Print the request of a past turn as it was sent.",

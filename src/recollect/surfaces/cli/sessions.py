@@ -1,16 +1,15 @@
 """The chat's commands on a session, for a shell: the same nouns and verbs, and the same code.
 
-`sessions`, `name` and `branch` read and write transcripts alone. `status`, `why` and `compact` open
-the agent, as a chat would, and end it again. Looking at a session writes nothing into it. If a chat
-has the session open, ask there.
+`sessions` reads transcripts alone. `status`, `why` and `compact` open the agent, as a chat would,
+and end it again. Looking at a session writes nothing into it. If a chat has the session open, ask
+there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,7 +31,6 @@ from recollect.surfaces.cli.store_options import (
 
 if TYPE_CHECKING:
     from recollect.agent.commands import CommandName
-    from recollect.agent.conversation import Conversation
     from recollect.agent.events import Told
     from recollect.agent.loop import Agent
     from recollect.inspect.sessions import SessionLine
@@ -109,72 +107,6 @@ def sessions(*, workspace: Path, space: str | None, as_json: bool) -> None:
         click.echo(f"recollect: no chat session yet. {_elsewhere(folder, space, '')}", err=True)
     for text in sessions_text(found):
         click.echo(text)
-
-
-@click.command("name")
-@click.argument("text", nargs=-1, required=True, metavar="TEXT")
-@session_options
-def name(
-    *, text: tuple[str, ...], workspace: Path, space: str | None, wanted: str, as_json: bool
-) -> None:
-    """Name a chat session."""
-    from recollect.agent.answers import name_session
-
-    with _written(workspace, space, wanted) as (line, conversation):
-        kept = name_session(conversation, " ".join(text))
-    if as_json:
-        print_json({"session_id": line.session_id, "name": kept})
-    else:
-        click.echo(f"Session {line.session_id} is called {kept} now.")
-
-
-@click.command("branch")
-@click.argument("message", required=False, metavar="[NUMBER]")
-@session_options
-def branch(
-    *, message: str | None, workspace: Path, space: str | None, wanted: str, as_json: bool
-) -> None:
-    """Continue a chat session before one of your messages; without a number, list them."""
-    from recollect.agent.answers import branch_points, branch_session, branched_text
-
-    with _written(workspace, space, wanted) as (line, conversation):
-        if message is not None:
-            point = branch_session(conversation, message)
-            told = {"session_id": line.session_id, "before": asdict(point)}
-            print_json(told) if as_json else click.echo(branched_text(point))
-            return
-        points = branch_points(conversation)
-    if as_json:
-        print_json({"session_id": line.session_id, "messages": [asdict(one) for one in points]})
-        return
-    for one in points:
-        click.echo(f"{one.number:>4} {one.said}")
-
-
-@contextmanager
-def _written(
-    workspace: Path, space: str | None, wanted: str
-) -> Iterator[tuple[SessionLine, Conversation]]:
-    """A session, open for writing; TranscriptLocked where a chat has it."""
-    from recollect.agent.conversation import Conversation
-    from recollect.boundary import SystemClock
-    from recollect.session import SessionIndex, open_transcript, transcript_file
-
-    folder = workspace.resolve()
-    settings = config.load_settings(folder=folder).settings
-    place, line = _meant(folder, space, wanted)
-    index = SessionIndex.of_space(place) if line.key else None  # else its key has gone on
-    try:
-        transcript = open_transcript(
-            transcript_file(place, line.session_id),
-            session_id=line.session_id,
-            redaction=settings.redaction,
-            cwd=folder,
-        )
-    except TranscriptLocked as error:
-        raise _in_use(line) from error
-    with transcript:
-        yield line, Conversation(transcript, clock=SystemClock(), index=index, key=line.key)
 
 
 def _meant(folder: Path, space: str | None, wanted: str) -> tuple[str, SessionLine]:
