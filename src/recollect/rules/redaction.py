@@ -245,7 +245,8 @@ class JudgedTexts:
 
 
 def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
-    return tuple([found for found in _find(text, pii=pii) if found.end > found.start])
+    matches = _find(text, pii=pii)
+    return tuple([match for match in matches if match.end > match.start]) if matches else ()
 
 
 # The order matters: of two rules that find the same, the first names the mask.

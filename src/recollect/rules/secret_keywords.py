@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import re
 import string
+from functools import reduce
 from itertools import filterfalse
+from operator import or_
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MOST_RUNS = 65_536
+_MOST_HELD = 1024
 _MOST_RUN_CHARS = 128
 """A longer run is read each time: it rarely comes again, and may be a secret."""
 LEAST_TOKEN_CHARS = 16
@@ -110,30 +113,20 @@ class Keywords(Generic[Rule]):
     """Rules by their keywords."""
 
     def __init__(self, rules: Iterable[tuple[str, Rule]]) -> None:
-        self._of_bit: dict[int, list[tuple[int, int, str, Rule]]] = {}
-        for place, (keyword, rule) in enumerate(rules):
-            bits = declare(keyword)
-            entry = (place, bits, keyword, rule)
-            self._of_bit.setdefault(1 << bits.bit_length() - 1, []).append(entry)
-        self.bits = sum(self._of_bit)
+        self._rules = [(declare(keyword), keyword, rule) for keyword, rule in rules]
+        self.bits = reduce(or_, [bits for bits, _, _ in self._rules], 0)
+        self._held: dict[int, list[tuple[str, Rule]]] = {}
 
     def held(self, found: int) -> list[tuple[str, Rule]]:
         """The keywords that a text with these bits may hold, with their rules, in their order."""
-        left = found & self.bits
-        if not left:
-            return []
-        held: list[tuple[int, int, str, Rule]] = []
-        while left:
-            low = left & -left
-            held += self._of_bit[low]
-            left ^= low
-        if len(held) > 1:
-            held.sort(key=_place)
-        return [(keyword, rule) for _, bits, keyword, rule in held if bits & found == bits]
-
-
-def _place(entry: tuple[int, int, str, object]) -> int:
-    return entry[0]
+        found &= self.bits
+        held = self._held.get(found)
+        if held is None:
+            held = [(word, rule) for bits, word, rule in self._rules if bits & found == bits]
+            if len(self._held) >= _MOST_HELD:
+                self._held.clear()
+            self._held[found] = held
+        return held
 
 
 def in_lower_case(text: str) -> str:

@@ -51,6 +51,7 @@ _PATTERN_CLASS = re.compile(r"[SwWdDs][+*{]")  # `token=\S+` of a search
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-. "
 _MOST_NAME_CHARS = 48
 _MOST_ARN_CHARS = 80
+_FLAG = re.compile("-|define|global|[密口令]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _PASSWORD_WORDS = words("password passwort passwd pwd passphrase passcode pass pw psk")
@@ -119,6 +120,12 @@ def _name_start(text: str, at: int) -> int:
 
 def _promised(text: str, match: re.Match[str]) -> str | None:
     """What the name before the sign promises; a space is a sign only after a flag or `define`."""
+    spaced = match["sign"].isspace()
+    if (
+        spaced
+        and _FLAG.search(text, max(0, match.start() - _MOST_NAME_CHARS), match.start()) is None
+    ):
+        return None
     han = _HAN_KINDS.get(text[match.start() - 2 : match.start()])
     if han is not None:
         return han
@@ -126,7 +133,7 @@ def _promised(text: str, match: re.Match[str]) -> str | None:
     if text[start - 1 : start] == ":" and "arn:" in text[max(0, start - _MOST_ARN_CHARS) : start]:
         return None  # `arn:aws:secretsmanager:…:secret:prod/db` names one
     name = text[start : match.end("tail")]
-    if match["sign"].isspace():
+    if spaced:
         before, _, name = name.rpartition(" ")
         if not (name.startswith("-") or before.endswith(("define", "global"))):
             return None
@@ -275,7 +282,7 @@ _PAIRED_ELEMENTS = declare("<key>")
 _VARIABLES = declare("variable")
 PAIRS = _PAIRED | _PAIRED_ELEMENTS | _VARIABLES
 _MOST_HEADER_CHARS = 400
-_MARKS = "|,\t#;"
+_MARK = re.compile(r"[|,\t#;]")
 _ROW_NAME = re.compile(r"[\w.-]{2,80}")
 _COLUMN_NAME = re.compile(r"[^\W_][\w ./#'-]{0,39}")
 _NO_HEADER = re.compile(r"[](){}[=<>!$&?@\\]")
@@ -332,35 +339,36 @@ def _is_paired(name: str, value: str) -> bool:
 
 def find_columns(reading: Reading) -> Iterator[SecretMatch]:
     """The cells below a header that names a password, a key or a token."""
-    text, lowered = reading.text, reading.lowered
-    headers = [keyword for keyword, _ in HEADERS.held(reading.found)]
-    if not headers or not any(mark in text for mark in _MARKS):
-        return
-    lines = {line for keyword in headers for line in _lines_with(lowered, keyword)}
+    text = reading.text
     table_end = -1
-    for start, end in sorted(lines):
+    for start, end in sorted(_header_lines(reading)):
         if "|" in text[start:end]:
             yield from _row_pairs(text, start, end)
-        elif _NO_HEADER.search(text, start, end):  # code, mostly
-            continue
         if start > table_end:
             matches, last = _cells(text, start, end)
             yield from matches
             table_end = max(table_end, last)
 
 
-def _lines_with(lowered: str, hint: str) -> Iterator[tuple[int, int]]:
-    """The lines that hold this hint, as far as a header reaches."""
-    at = lowered.find(hint)
-    while at >= 0:
-        since = max(0, at - _MOST_HEADER_CHARS)
-        start = max(lowered.rfind("\n", since, at) + 1, since)
-        end = lowered.find("\n", at, start + _MOST_HEADER_CHARS)
-        if end < 0:
-            end = min(len(lowered), start + _MOST_HEADER_CHARS)
-        if start == 0 or lowered[start - 1] == "\n":
-            yield start, end
-        at = lowered.find(hint, max(end, at + 1))
+def _header_lines(reading: Reading) -> set[tuple[int, int]]:
+    """The lines that hold one of the names, and may be a header or a row, as far as one reaches."""
+    lowered = reading.lowered
+    lines: set[tuple[int, int]] = set()
+    for keyword, _ in HEADERS.held(reading.found):
+        end = -1
+        for at in reading.places(keyword):
+            if at < end:  # on the line before it
+                continue
+            since = max(0, at - _MOST_HEADER_CHARS)
+            start = max(lowered.rfind("\n", since, at) + 1, since)
+            end = lowered.find("\n", at, start + _MOST_HEADER_CHARS)
+            if end < 0:
+                end = min(len(lowered), start + _MOST_HEADER_CHARS)
+            if (start and lowered[start - 1] != "\n") or not _MARK.search(lowered, start, end):
+                continue
+            if not _NO_HEADER.search(lowered, start, end) or "|" in lowered[start:end]:
+                lines.add((start, end))
+    return lines
 
 
 def _row_pairs(text: str, start: int, end: int) -> Iterator[SecretMatch]:
@@ -378,8 +386,13 @@ def _row_pairs(text: str, start: int, end: int) -> Iterator[SecretMatch]:
 def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
     """What stands in a header's secret columns, and where its table ends."""
     matches: list[SecretMatch] = []
-    mark, columns, width = _secret_columns(text[start:end])
-    at = end + 1
+    header, at = text[start:end], end + 1
+    mark = next((sign for sign in "|\t,;" if sign in header), ":")
+    stop = text.find("\n", at)
+    below = text[at:] if stop < 0 else text[at:stop]
+    if below.count(mark) != header.count(mark) and not _RULE_LINE.match(below):
+        return matches, end  # asked first: mostly it is no table
+    columns, width = _secret_columns(header, mark)
     while columns and at < len(text):
         stop = text.find("\n", at)
         stop = len(text) if stop < 0 else stop
@@ -401,19 +414,18 @@ def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
     return matches, at - 1
 
 
-def _secret_columns(header: str) -> tuple[str, list[tuple[int, str]], int]:
-    """How a header parts its columns, which of them hold secrets, and how many there are."""
-    mark = next((sign for sign in "|\t,;" if sign in header), "")
-    if not mark and header.startswith("#") and header.count(":") >= 2:
-        mark = ":"
-    if not mark or (mark != "|" and header[0].isspace()):  # code, whose lines end so
-        return "", [], 0
+def _secret_columns(header: str, mark: str) -> tuple[list[tuple[int, str]], int]:
+    """Which columns of a header hold secrets, and how many there are."""
+    if mark == ":" and not (header.startswith("#") and header.count(":") >= 2):
+        return [], 0
+    if mark != "|" and header[0].isspace():  # code, whose lines end so
+        return [], 0
     names = [name.strip(' \t\r"`*#') for name in header.split(mark)]
     named = [name for name in names if name]
     if len(named) < 2 or not all(map(_COLUMN_NAME.fullmatch, named)):
-        return "", [], 0
+        return [], 0
     columns = [(at, kind) for at, name in enumerate(names) if (kind := _column_kind(name))]
-    return mark, columns, len(names)
+    return columns, len(names)
 
 
 def _column_kind(name: str) -> str | None:

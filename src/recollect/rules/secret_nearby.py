@@ -58,6 +58,7 @@ _CHUNK_OPENING = re.compile(_CHUNK_CHAR + "{8}")
 _JOINTS = "[-_./:=$@#*+&?!~]*"
 _PLAIN_CHARS = rf"[A-Za-z]?[a-z]*+(?:{_JOINTS}[A-Z]?[a-z]+)*+{_JOINTS}"
 _PLAIN = re.compile(_PLAIN_CHARS)
+_WORD_ALONE = re.compile("[A-Za-z]?[a-z]{0,11}")
 _CHUNK_REST = re.compile(_CHUNK_CHAR + "{0,600}+")
 # What no word of letters holds; a capital only if no small letter follows.
 _ODD = re.compile(r"[A-Z0-9%^\x80-\U0010ffff](?:(?<![A-Z])|(?![a-z]))")
@@ -207,7 +208,7 @@ def _values_behind(
         if opening.start() < done:
             continue
         chunk = _CHUNK.match(text, opening.start())
-        if chunk is None or (not chosen and _PLAIN.fullmatch(chunk.group())):
+        if chunk is None or (_WORD_ALONE if chosen else _PLAIN).fullmatch(chunk[0]):
             continue
         done = chunk.end()
         lines = text.count("\n", after, chunk.start())

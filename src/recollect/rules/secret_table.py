@@ -73,48 +73,48 @@ class Row:
 
     def find(self, reading: Reading, keyword: str) -> Iterator[SecretMatch]:
         """Every secret that the rule knows by this keyword."""
-        for at, match in self._read(reading, keyword):
-            group = match.lastgroup or 0
-            start, value = match.start(group), match[group]
-            if self.trim:
-                value = value.rstrip(self.trim)
-            if self.judge is not None and not self.judge(value):
-                continue
-            if self.check is not None and not self.check(match, value):
-                continue
-            if self.near is not None:
-                since, until = self._around(reading.text, at, match)
-                if self.near.search(reading.lowered, since, until) is None:
-                    continue
-            end = start + len(value)
-            yield SecretMatch(self.name, start, end, match.start(), max(end, match.end()))
-
-    def _read(self, reading: Reading, keyword: str) -> Iterator[tuple[int, re.Match[str]]]:
-        text, lowered = reading.text, reading.lowered
         if self.place is Place.TEXT:
-            yield from ((match.start(), match) for match in self.pattern.finditer(text))
+            for match in self.pattern.finditer(reading.text):
+                yield from self._judged(reading, match.start(), match)
             return
-        done = -1
-        for literal in keys(self.at or keyword):
+        for literal in keys(self.at) if self.at else (keyword,):
             for at in reading.places(literal):
-                if self.whole and not begins_word(lowered, at):
-                    continue
-                if self.place is Place.AT:
-                    match = self.pattern.match(text, at)
-                elif self.place is Place.BEHIND:
-                    match = self.pattern.match(text, at + len(literal))
-                elif self.place is Place.COMMAND:
-                    until = min(command_end(text, at), at + LINE_CHARS)
-                    match = self.pattern.search(text, at, until)
-                elif self.place is Place.BEFORE:
-                    match = self.pattern.search(text, max(0, at - self.back), at)
-                else:
-                    start = line_start(lowered, at)
-                    new = start != done and (start == 0 or lowered[start - 1] == "\n")
-                    match = self.pattern.match(text, start) if new else None
-                    done = start
-                if match is not None:
-                    yield at, match
+                found = self._match_at(reading, at, at + len(literal))
+                if found is not None:
+                    yield from self._judged(reading, at, found)
+
+    def _match_at(self, reading: Reading, at: int, end: int) -> re.Match[str] | None:
+        text, place = reading.text, self.place
+        if self.whole and not begins_word(reading.lowered, at):
+            return None
+        if place is Place.AT:
+            return self.pattern.match(text, at)
+        if place is Place.BEHIND:
+            return self.pattern.match(text, end)
+        if place is Place.COMMAND:
+            return self.pattern.search(text, at, min(command_end(text, at), at + LINE_CHARS))
+        if place is Place.BEFORE:
+            return self.pattern.search(text, max(0, at - self.back), at)
+        start = line_start(text, at)
+        if start and text[start - 1] != "\n":
+            return None
+        return self.pattern.match(text, start)
+
+    def _judged(self, reading: Reading, at: int, match: re.Match[str]) -> Iterator[SecretMatch]:
+        group = match.lastgroup or 0
+        start, value = match.start(group), match[group]
+        if self.trim:
+            value = value.rstrip(self.trim)
+        if self.judge is not None and not self.judge(value):
+            return
+        if self.check is not None and not self.check(match, value):
+            return
+        if self.near is not None:
+            since, until = self._around(reading.text, at, match)
+            if self.near.search(reading.lowered, since, until) is None:
+                return
+        end = start + len(value)
+        yield SecretMatch(self.name, start, end, match.start(), max(end, match.end()))
 
     def _around(self, text: str, at: int, match: re.Match[str]) -> tuple[int, int]:
         if self.around == ON_LINE:
