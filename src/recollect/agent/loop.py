@@ -70,7 +70,7 @@ from recollect.errors import RecollectError, TranscriptError
 from recollect.inspect.sessions import SessionLine, listed_sessions, session_meant
 from recollect.inspect.status import ContextStatus, status_text
 from recollect.ports import ChatModel, Clock
-from recollect.session.browse import export_session
+from recollect.session.exported import export_session
 from recollect.session.files import outputs_folder
 from recollect.session.index import SessionIndex, SessionRecord
 from recollect.session.transcript import SessionTranscript

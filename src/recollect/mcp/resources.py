@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from recollect.errors import RecollectError
+from recollect.formats.json_text import when
 from recollect.inspect.receipts import read_receipts
+from recollect.inspect.sessions import SessionLine, stored_sessions
 from recollect.mcp.definitions import SCHEME
 from recollect.tools.answers import framed, indented, message_line
-from recollect.turn.inject import day_and_minute
 from recollect.values.recall import FILE_SESSIONS
 
 if TYPE_CHECKING:
     from recollect.engine.engine import Engine
     from recollect.ports import Store
     from recollect.values.segment import StoredSegment
-    from recollect.values.upkeep import SessionSummary
 
 _PAGE: Final = 100
 """Sessions on a page of the list."""
@@ -64,17 +64,14 @@ class Resources:
         begin = int(cursor or 0)
 
         async def read(store: Store) -> tuple[list[ListedResource], str | None]:
-            sessions = sorted(
-                (one for one in await store.sessions() if self._reaches(one.session)),
-                key=lambda one: one.last_said_at or 0.0,
-                reverse=True,
-            )
+            lines = await stored_sessions(store)
+            sessions = [one for one in lines if self._reaches(one.session_id)]
             found: list[ListedResource] = []
             for one in sessions[begin : begin + _PAGE]:
                 found.append(_session_resource(one))
                 found += [
-                    _receipt_resource(one.session, record.number, record.at)
-                    for record in await store.compactions(one.session)
+                    _receipt_resource(one.session_id, record.number, record.at)
+                    for record in await store.compactions(one.session_id)
                 ]
             more = begin + _PAGE < len(sessions)
             return found, str(begin + _PAGE) if more else None
@@ -123,22 +120,20 @@ class Resources:
         return ResourceText(text=text, mime_type="application/json")
 
 
-def _session_resource(session: SessionSummary) -> ListedResource:
-    day, minute = day_and_minute(session.last_said_at or 0.0)
+def _session_resource(session: SessionLine) -> ListedResource:
     return ListedResource(
-        uri=f"{SCHEME}session/{_escaped(session.session)}",
-        name=session.session,
-        description=f"{session.segments:,} messages, the last of {day} {minute}",
+        uri=f"{SCHEME}session/{_escaped(session.session_id)}",
+        name=session.session_id,
+        description=f"{session.messages:,} messages, the last of {when(session.changed)}",
         mime_type="text/plain",
     )
 
 
 def _receipt_resource(session: str, number: int, at: float) -> ListedResource:
-    day, minute = day_and_minute(at)
     return ListedResource(
         uri=f"{SCHEME}receipt/{_escaped(session)}/{number}",
         name=f"{session}, compaction {number}",
-        description=f"Receipt of a compaction, {day} {minute}",
+        description=f"Receipt of a compaction, {when(at)}",
         mime_type="application/json",
     )
 

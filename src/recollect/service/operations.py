@@ -25,7 +25,7 @@ from recollect.engine.ledger import NotRebuilt, rebuild_request
 from recollect.engine.session import check_session_name
 from recollect.facts.results import FactFilter
 from recollect.formats.codec import is_message
-from recollect.formats.stored_records import read_record
+from recollect.inspect.receipts import read_receipts
 from recollect.ports import Store
 from recollect.service import models as m
 from recollect.service.cursors import Cursors
@@ -401,13 +401,11 @@ async def receipts(call: Call) -> m.ReceiptsAnswer:
 async def receipt(call: Call) -> m.ReceiptAnswer:
     """What a compaction kept in its summary, what can be recalled, and what is lost."""
     async with call.store() as store:
-        found = await store.compactions(call.session)
-    record = next((one for one in found if one.number == call.number), None)
-    if record is None:
+        found = await read_receipts(store, call.session)
+    if call.number not in [record.number for record in found.records]:
         raise Problem(ProblemKind.NOT_FOUND, "no compaction of this number is kept")
-    return m.ReceiptAnswer(
-        number=record.number, at=record.at, result=read_record(record.body).result.to_dict()
-    )
+    made = found.page(call.number).recorded
+    return m.ReceiptAnswer(number=call.number, at=made.at, result=made.result.to_dict())
 
 
 async def turns(call: Call) -> m.TurnsAnswer:

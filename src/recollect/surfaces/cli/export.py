@@ -98,7 +98,7 @@ def export(
 def _export_session(space: str, wanted: str, file: Path, *, force: bool, as_json: bool) -> None:
     from recollect.inspect.sessions import session_meant, sessions_of
     from recollect.session import read_session_file, transcript_file
-    from recollect.session.browse import export_session, session_markdown
+    from recollect.session.exported import export_session, session_markdown
 
     transcript = transcript_file(space, session_meant(sessions_of(space), wanted).session_id)
     if str(file) == "-":

@@ -18,6 +18,7 @@ import click
 from recollect.agent_folders import project_space
 from recollect.config import Settings, load_settings
 from recollect.errors import RecollectError
+from recollect.plain_text import number_of
 
 if TYPE_CHECKING:
     from recollect.gateway.access import RunningGateway
@@ -219,26 +220,25 @@ def lines_of(record: dict[str, Any]) -> list[str]:
     name = (record["session"] or record["path"]).rpartition(":")[2]
     shown = name if len(name) <= _CUT else f"…{name[1 - _CUT :]}"
     usage = record["usage"] or {}
+    read, whole = usage.get("cache_read_tokens", 0), usage.get("input_tokens")
+    dollars = record["dollars"]
     numbers = (
         f"{at}  {shown:<{_CUT}}  {record['status'] or '---':>6}"
         f"  {_tokens(record['tokens_came'])} → {_tokens(record['tokens_sent'])}"
-        f"  {_share(usage)} {_tokens(usage.get('output_tokens'))}"
-        f" {_money(record['dollars'])}"
+        f"  {f'{read / whole:.0%}' if whole else '·':>6} {_tokens(usage.get('output_tokens'))}"
+        f" {'·' if dollars is None else f'{dollars:.{4 if dollars < 10 else 2}f}':>7}"
         f"  {_milliseconds(record['added_ms'])} {_milliseconds(record['first_byte_ms'])}"
     )
+    times = "once" if record["overflows"] == 1 else f"{record['overflows']} times"
     notes = [
         *([record["kind"]] if record["handling"] == "passed through" else []),
         *([f"without memory: {record['why']}"] if record["handling"] == "without memory" else []),
         *record["done"],
-        *([_refused(record["overflows"])] if record["overflows"] else []),
+        *([f"the provider refused it for its size {times}"] if record["overflows"] else []),
         *(f"failed: {line}" for line in record["failed"]),
         *([record["outcome"]] if record["outcome"] else []),
     ]
     return [numbers, *(f"          {note}" for note in notes if note)]
-
-
-def _refused(times: int) -> str:
-    return f"the provider refused it for its size {'once' if times == 1 else f'{times} times'}"
 
 
 def sums_of(records: list[dict[str, Any]]) -> str:
@@ -250,48 +250,23 @@ def sums_of(records: list[dict[str, Any]]) -> str:
         for name in ("cache_read_tokens", "input_tokens", "output_tokens")
     )
     costs = [one["dollars"] for one in records if one["dollars"] is not None]
+    some = f" ({len(costs)} of them have a known price)"
+    priced = "" if len(costs) == len(records) else some
     parts = [
-        "1 request" if len(records) == 1 else f"{len(records):,} requests",
+        number_of(len(records), "request"),
         f"{came:,} tokens came, {sent:,} went out",
         *([f"{read / whole:.0%} of the input read from the cache"] if whole else []),
         f"{out:,} tokens written",
-        *([f"${sum(costs):.2f}{_priced(len(costs), len(records))}"] if costs else []),
+        *([f"${sum(costs):.2f}{priced}"] if costs else []),
     ]
     return " · ".join(parts)
 
 
-def _priced(count: int, of: int) -> str:
-    return "" if count == of else f" ({count} of them have a known price)"
-
-
-def _share(usage: dict[str, int]) -> str:
-    whole = usage.get("input_tokens")
-    if not whole:
-        return f"{'·':>6}"
-    return f"{usage.get('cache_read_tokens', 0) / whole:>6.0%}"
-
-
-def _money(dollars: float | None) -> str:
-    return (
-        f"{'·':>7}"
-        if dollars is None
-        else f"{dollars:>7.4f}"
-        if dollars < 10
-        else f"{dollars:>7.2f}"
-    )
-
-
 def _tokens(count: int | None) -> str:
-    if count is None:
-        return f"{'·':>6}"
-    return f"{count:>6}" if count < 100_000 else f"{count / 1000:>5.0f}k"
+    return f"{'·' if count is None else count if count < 100_000 else f'{count / 1000:.0f}k':>6}"
 
 
 def _milliseconds(value: float | None) -> str:
-    return (
-        f"{'·':>7}"
-        if value is None
-        else f"{value:>4.0f} ms"
-        if value < 10_000
-        else f"{value / 1000:>5.0f} s"
-    )
+    if value is None:
+        return f"{'·':>7}"
+    return f"{value:>4.0f} ms" if value < 10_000 else f"{value / 1000:>5.0f} s"
