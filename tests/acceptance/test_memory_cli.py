@@ -14,6 +14,7 @@ from tests.harness.forked_cli import run_forked
 
 from recollect import open_memory
 from recollect.formats.stored_records import write_batch
+from recollect.stores.sqlite import SQLiteStore
 from recollect.tools import memory_tools
 from recollect.values.batch import Batch
 from recollect.wiring import open_spool
@@ -378,8 +379,14 @@ def test_sessions_segments_and_ages_can_be_forgotten(talked: Recollect) -> None:
 
 
 def test_evicted_segments_are_cold_and_still_there(talked: Recollect) -> None:
-    assert talked.json("memory", "evict")["moved"] == 0
-    assert talked.json("memory", "evict", "--max-segments", "10")["moved"] == 10
+    async def evict() -> int:
+        store = await SQLiteStore.open(Path(talked.url), space="default")
+        try:
+            return await store.evict(max_segments=10, said_before=None)
+        finally:
+            await store.close()
+
+    assert asyncio.run(evict()) == 10
     assert talked.json("memory", "stats")["cold"] == 10
     assert talked.json("memory", "search", "webhook")["hits"] == []
     assert talked.json("memory", "search", "webhook", "--cold")["hits"]

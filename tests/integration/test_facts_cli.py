@@ -250,7 +250,7 @@ def test_pins(facts: Facts) -> None:
     assert "pinned: " in facts.text("pin", one["id"])
     assert facts.json("list")["facts"][0]["pinned"]
     assert facts.json("pin", one["id"])["changed"] is False
-    assert facts.json("unpin", one["id"])["changed"] is True
+    assert facts.json("pin", one["id"], "--off")["changed"] is True
     assert not facts.json("list")["facts"][0]["pinned"]
 
 

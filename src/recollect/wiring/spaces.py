@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -122,40 +121,3 @@ def _remove_files(space: SpaceId, url: str | None) -> None:
     for file in (path, cache):
         for ending in ("-wal", "-shm", "-journal", ""):
             file.with_name(file.name + ending).unlink(missing_ok=True)
-
-
-@dataclass(slots=True)
-class Expired:
-    """What a walk through all spaces took away."""
-
-    spaces: int = 0
-    turns: int = 0
-    unreached: int = 0
-    """Spaces that could not be asked; the next walk does."""
-
-
-async def expire_all(
-    settings: Settings, url: str, *, progress: Callable[[int], None] = lambda _: None
-) -> Expired:
-    """Let old turns go in every space of a server, also where nobody speaks any more."""
-    days = settings.ledger.retention_days
-    done = Expired()
-    if days is None:
-        return done
-    before = time.time() - days * _DAY_SECONDS
-    fleet = await open_fleet(url)
-    try:
-        last: str | None = None
-        while names := await fleet.next_spaces(last, limit=_PAGE):
-            for name in names:
-                store = await fleet.space(name)
-                try:
-                    done.turns += await store.expire(before=before)
-                except StoreError:  # of this space, as where its node is away: the others go on
-                    done.unreached += 1
-                done.spaces += 1
-            progress(done.spaces)
-            last = names[-1]
-    finally:
-        await fleet.close()
-    return done

@@ -13,14 +13,12 @@ import pytest
 from tests.acceptance.recollect_cli import Recollect
 from tests.store_contract import examples
 
-from recollect import Settings
 from recollect.stores.postgres import PostgresFleet, vectors
 from recollect.stores.postgres.store import space_uuid
 from recollect.values.batch import Batch, NewJob
 from recollect.values.recall import CandidateQuery
 from recollect.values.segment import rounded_vector
 from recollect.values.upkeep import ForgetOrder
-from recollect.wiring.spaces import expire_all
 from recollect_bench.postgres_server import TestDatabase
 from recollect_bench.store_data import SMALL_WORDS_PER_PASSAGE, Corpus, Turns, vector_batches
 
@@ -70,21 +68,6 @@ def test_a_space_in_a_file_is_deleted_with_its_file(tmp_path: Path) -> None:
     told = memory.json("space", "delete", "default", "--yes")
     assert told["counts"]["segments"] == 1
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("memory.db")]
-
-
-def test_old_turns_go_in_every_space(database: TestDatabase) -> None:
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        for name in ("a", "b", "c"):
-            await (await fleet.space(name)).write(examples.full_batch(0))
-        done = await expire_all(Settings(), database.app_url)
-        assert (done.spaces, done.turns, done.unreached) == (3, 3, 0)
-        assert count(database, "turns", "a") == 0
-        assert (await expire_all(Settings(), database.app_url)).turns == 0
-        assert await fleet.next_spaces(limit=2) == (await fleet.next_spaces())[:2]
-        await fleet.close()
-
-    asyncio.run(look())
 
 
 def test_budgets_of_days_past_are_not_kept(database: TestDatabase) -> None:

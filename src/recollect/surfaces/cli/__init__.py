@@ -22,7 +22,6 @@ from recollect.surfaces.cli.lazy_group import LazyGroup
 COMMANDS = {
     "chat": "chat:chat",
     "compact": "sessions:compact",
-    "completion": "init:completion",
     "daemon": "daemon:daemon",
     "db": "db:db",
     "doctor": "doctor:doctor",

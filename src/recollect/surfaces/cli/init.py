@@ -1,4 +1,4 @@
-"""`recollect init`: the settings file of a folder, its agent files if asked; and shell completion.
+"""`recollect init`: the settings file of a folder, its agent files if asked.
 
 Looks for a model that can be asked: a provider whose key is in the environment, a server of
 llama.cpp on this machine. Nothing is sent anywhere but one question to 127.0.0.1, no key is
@@ -187,22 +187,3 @@ def _quoted(text: str) -> str:
     import json
 
     return json.dumps(text)
-
-
-@click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(*, shell: str) -> None:
-    """Print what makes a shell complete the commands.
-
-    \b
-    bash: recollect completion bash > ~/.local/share/bash-completion/completions/recollect
-    zsh:  recollect completion zsh > a file named _recollect in your fpath
-    fish: recollect completion fish > ~/.config/fish/completions/recollect.fish
-    """
-    from click.shell_completion import get_completion_class
-
-    from recollect.surfaces.cli import main
-
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(main, {}, "recollect", "_RECOLLECT_COMPLETE").source())

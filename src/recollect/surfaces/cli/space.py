@@ -1,11 +1,10 @@
-"""`recollect space list|delete|expire`: the spaces of a store as wholes."""
+"""`recollect space list|delete`: the spaces of a store as wholes."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ import click
 from recollect.errors import RecollectError
 from recollect.plain_text import plain_line
 from recollect.surfaces.cli.memory.looking import spaces
-from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import json_option, place_of, print_json, store_option
 from recollect.surfaces.cli.tenants import actor, meant_tenant, with_fleet
 from recollect.values.tenant import tenant_space
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.group("space")
 def space() -> None:
-    """List the spaces of a store, delete one, let old turns go in all."""
+    """List the spaces of a store, or delete one."""
 
 
 space.add_command(spaces, "list")
@@ -75,34 +73,3 @@ async def _delete_of_tenant(fleet: PostgresFleet, tenant: str, name: str) -> Cer
     store = await fleet.space(tenant_space(owner.id, name))
     let_go = partial(records.remove_space, owner, name, actor=actor(), at=time.time())
     return await delete_space(store, named=name, now=time.time(), let_go=let_go)
-
-
-@space.command("expire")
-@store_option
-@json_option
-def expire(*, url: str | None, as_json: bool) -> None:
-    """Let turns older than ledger.retention_days go in every space of a server, now.
-
-    Workers do so by themselves; this is for spaces that were last used before they did.
-    """
-    from recollect.wiring.spaces import expire_all
-    from recollect.wiring.stores import is_server
-
-    place = place_of(url, "default")
-    if place.url is None or not is_server(place.url):
-        raise RecollectError("this is for PostgreSQL: give --store postgresql://…")
-    with ShownProgress(quiet=as_json) as progress:
-        told = asyncio.run(
-            expire_all(
-                place.settings,
-                place.url,
-                progress=lambda count: progress.show("spaces", count, count),
-            )
-        )
-    if as_json:
-        print_json(asdict(told))
-    else:
-        click.echo(f"{told.turns:,} turns went in {told.spaces:,} spaces")
-    if told.unreached:
-        click.echo(f"recollect: {told.unreached:,} spaces could not be asked", err=True)
-        raise SystemExit(1)

@@ -15,7 +15,6 @@ SUBCOMMANDS = {
     "add": "changing:add",
     "edit": "changing:edit",
     "pin": "reading:pin",
-    "unpin": "reading:unpin",
     "forget": "changing:forget",
     "history": "listing:history",
     "why": "reading:why",

@@ -392,31 +392,22 @@ def _print_read(done: Read, *, as_json: bool) -> None:
         )
 
 
-# `recollect facts pin` and `unpin`: what is always offered first, and stays until people say.
+# `recollect facts pin`: what is always offered first, and stays until people say.
 
 
 @click.command("pin")
 @click.argument("id_", metavar="ID")
+@click.option("--off", is_flag=True, help="Undo that.")
 @store_options
-def pin(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
+def pin(*, id_: str, off: bool, url: str | None, space: str, as_json: bool) -> None:
     """Offer a fact first from now on; nothing that is extracted replaces it."""
 
     async def work(store: Store, place: Place) -> FactPinned:
-        return await book_of(store, place).pin(id_)
+        book = book_of(store, place)
+        return await (book.unpin(id_) if off else book.pin(id_))
 
-    _print_pinned(with_facts(url, space, work), ("pinned", "was pinned already"), as_json=as_json)
-
-
-@click.command("unpin")
-@click.argument("id_", metavar="ID")
-@store_options
-def unpin(*, id_: str, url: str | None, space: str, as_json: bool) -> None:
-    """Undo `pin`."""
-
-    async def work(store: Store, place: Place) -> FactPinned:
-        return await book_of(store, place).unpin(id_)
-
-    _print_pinned(with_facts(url, space, work), ("unpinned", "was not pinned"), as_json=as_json)
+    said = ("unpinned", "was not pinned") if off else ("pinned", "was pinned already")
+    _print_pinned(with_facts(url, space, work), said, as_json=as_json)
 
 
 def _print_pinned(done: FactPinned, said: tuple[str, str], *, as_json: bool) -> None:

@@ -18,7 +18,6 @@ SUBCOMMANDS = {
     "forget": "forgetting:forget",
     "index": "indexing:index",
     "embed": "indexing:embed",
-    "evict": "upkeep:evict",
     "reindex": "upkeep:reindex",
     "check": "upkeep:check",
     "spool": "upkeep:spool",

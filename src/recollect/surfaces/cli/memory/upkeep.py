@@ -19,7 +19,6 @@ from recollect.surfaces.cli.progress import ShownProgress
 from recollect.surfaces.cli.store_options import (
     Place,
     instant,
-    moment_from,
     place_of,
     print_json,
     store_options,
@@ -188,40 +187,6 @@ def _draw(queue: QueueState, job_records: tuple[JobRecord, ...], shown: dict[Job
             f"{shown[job.id]:{key_chars}}  {plain_line(job.reason or '')}"
         )
         click.echo(line.rstrip())
-
-
-_DAY_SECONDS = 86_400.0
-
-
-@click.command("evict")
-@click.option("--max-segments", type=click.IntRange(0), metavar="N", help="Keep the newest N.")
-@click.option("--before", metavar="WHEN", help="All said before: 2026-01-31, or 90d ago.")
-@store_options
-def evict(
-    *, max_segments: int | None, before: str | None, url: str | None, space: str, as_json: bool
-) -> None:
-    """Move the oldest segments out of the index, never out of the archive.
-
-    Without an option the settings index.max_segments and index.eviction_days hold.
-    """
-    said_before = None if before is None else moment_from(before, option="--before")
-
-    async def work(store: Store, place: Place) -> int:
-        most, until = max_segments, said_before
-        if most is None and until is None:
-            most, days = place.settings.index.max_segments, place.settings.index.eviction_days
-            until = None if days is None else time.time() - days * _DAY_SECONDS
-        return await store.evict(max_segments=most, said_before=until)
-
-    moved = with_store(url, space, work)
-    if as_json:
-        print_json({"moved": moved})
-    else:
-        click.echo(
-            f"{moved:,} segments are cold now; `search --cold` still finds them"
-            if moved
-            else "Nothing had to leave the index."
-        )
 
 
 @click.command("reindex")
