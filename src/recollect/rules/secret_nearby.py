@@ -53,8 +53,8 @@ _CHUNK_CHAR = (
     r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
     r"\\\"'`<>,;|(){}\[\]，。；、）「」『』“”«»‘’]"
 )
-_CHUNK = re.compile(_CHUNK_CHAR + "{8,600}+")
-_CHUNK_OPENING = re.compile(_CHUNK_CHAR + "{8}")
+_MOST_CHUNK_CHARS = 600
+_CHUNK = re.compile(f"{_CHUNK_CHAR}{{8,{_MOST_CHUNK_CHARS}}}+")
 _JOINTS = "[-_./:=$@#*+&?!~]*"
 _PLAIN_CHARS = rf"[A-Za-z]?[a-z]*+(?:{_JOINTS}[A-Z]?[a-z]+)*+{_JOINTS}"
 _PLAIN = re.compile(_PLAIN_CHARS)
@@ -203,14 +203,12 @@ def _values_behind(
     text: str, after: int, limit: int, *, chosen: bool
 ) -> Iterator[tuple[int, str, int]]:
     """What may be a value up to the limit, where it begins, and how many lines further."""
-    done = after
-    for opening in _CHUNK_OPENING.finditer(text, after, min(len(text), limit + 7)):
-        if opening.start() < done:
+    plain = _WORD_ALONE if chosen else _PLAIN
+    for chunk in _CHUNK.finditer(text, after, limit + _MOST_CHUNK_CHARS):
+        if chunk.start() >= limit:
+            return
+        if plain.fullmatch(chunk[0]):
             continue
-        chunk = _CHUNK.match(text, opening.start())
-        if chunk is None or (_WORD_ALONE if chosen else _PLAIN).fullmatch(chunk[0]):
-            continue
-        done = chunk.end()
         lines = text.count("\n", after, chunk.start())
         if lines > _MOST_LINES:
             return
