@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.harness.fact_reader import fact_reader
 
 from recollect import open_memory
 from recollect.agent_folders import project_space
@@ -26,7 +27,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     async def speak() -> None:
         idle = {"facts.idle_seconds": 0.01, "jobs.in_process": False}
-        async with open_memory(space=str(folder), settings=idle) as memory:
+        async with open_memory(
+            space=str(folder), settings=idle, extraction_model=fact_reader()
+        ) as memory:
             await memory.ingest("s", [json.dumps({"role": "user", "content": SAID}).encode()])
 
     asyncio.run(speak())

@@ -23,6 +23,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from click.testing import CliRunner
+from tests.harness.fact_reader import reader_server
 from tests.harness.service_schema import FOLDER, run_schemathesis
 from tests.integration.service.nodes import (
     Caller,
@@ -768,18 +769,25 @@ def test_a_service_without_a_server_says_what_to_set() -> None:
 def test_jobs_wait_for_a_worker_unless_a_node_is_told_to_do_them(database: TestDatabase) -> None:
     key = add_tenant(database, "with jobs")[1]
     said = [{"role": "user", "content": "We decided that the staging port is 9443."}]
-    given = {"jobs.in_process": True, "facts.idle_seconds": 0.05}
-    with Node(database, given=given) as node:
-        caller = Caller(node.url, key)
-        caller.post("/v1/spaces/jobs/sessions/one/ingest", {"messages": said})
-        time.sleep(1.0)
-        assert caller.get("/v1/spaces/jobs/jobs")["jobs"][0]["run_at"] < time.time()
-        assert not caller.get("/v1/spaces/jobs/facts")["facts"]
-    with Node(database, given=given, jobs=True) as node:
-        caller = Caller(node.url, key)
-        said.append({"role": "assistant", "content": "Noted."})
-        caller.post("/v1/spaces/jobs/sessions/one/ingest", {"messages": said})
-        until = time.monotonic() + 20
-        while not caller.get("/v1/spaces/jobs/facts")["facts"]:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+    with reader_server() as reader:
+        given = {
+            "jobs.in_process": True,
+            "facts.idle_seconds": 0.05,
+            "models.provider": "openai-chat",
+            "models.extraction": "reader",
+            "models.base_url": reader.url,
+        }
+        with Node(database, given=given) as node:
+            caller = Caller(node.url, key)
+            caller.post("/v1/spaces/jobs/sessions/one/ingest", {"messages": said})
+            time.sleep(1.0)
+            assert caller.get("/v1/spaces/jobs/jobs")["jobs"][0]["run_at"] < time.time()
+            assert not caller.get("/v1/spaces/jobs/facts")["facts"]
+        with Node(database, given=given, jobs=True) as node:
+            caller = Caller(node.url, key)
+            said.append({"role": "assistant", "content": "Noted."})
+            caller.post("/v1/spaces/jobs/sessions/one/ingest", {"messages": said})
+            until = time.monotonic() + 20
+            while not caller.get("/v1/spaces/jobs/facts")["facts"]:
+                assert time.monotonic() < until
+                time.sleep(0.1)
