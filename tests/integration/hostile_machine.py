@@ -168,7 +168,7 @@ class Machine:
             "OPENAI_API_KEY": KEY,
             "AWS_SECRET_ACCESS_KEY": KEY,
             "PGPASSWORD": KEY,
-            "GATEWAY_TOKEN": TOKEN,
+            "RECOLLECT_GATEWAY_TOKEN": TOKEN,
             "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
             **self.variables,
         }
@@ -246,7 +246,7 @@ def machine(folder: Path, name: str = "project") -> Iterator[Machine]:
     with ModelServer(lambda _: Says(text="Noted.")) as provider:
         (home / ".config" / "recollect" / "recollect.toml").write_text(
             f'[gateway.upstream]\nanthropic = "{provider.url}"\nopenai = "{provider.url}/v1"\n'
-            '[gateway]\ntoken_variable = "GATEWAY_TOKEN"\nport = 0\n'
+            "[gateway]\nport = 0\n"
             f'[models]\nprovider = "openai-chat"\nbase_url = "{provider.url}"\nmain = "m"\n'
             '[recall]\nembedder = "hash"\n[daemon]\nport = 0\n'
         )

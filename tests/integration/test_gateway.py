@@ -608,11 +608,11 @@ def test_compressed_requests_are_read_and_sent_as_they_came() -> None:
 
 
 def test_every_request_brings_the_token_on_loopback_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GATEWAY_TOKEN", "let-me-in")
     body = body_of("anthropic", ["hello"])
     with ModelServer(lambda _: Says(text="Aye.")) as server:
-        for variable in ({}, {"gateway.token_variable": "GATEWAY_TOKEN"}):
-            with gateway(server, **variable) as running:
+        for variable in ("", "let-me-in"):
+            monkeypatch.setenv("RECOLLECT_GATEWAY_TOKEN", variable)
+            with gateway(server) as running:
                 token = running.url.partition("/~")[2]
                 assert (token == "let-me-in") == bool(variable)
                 for wrong in (running.address, f"{running.address}/~no"):

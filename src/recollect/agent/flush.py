@@ -6,8 +6,8 @@ the tail. Never part of the conversation, never shown, never the end of a turn: 
 wrong is a result. A turn that is stopped after it wrote a note says so; otherwise the note would
 be written again.
 
-Only the files that `compaction.flush.files` names can be written (the notes of the day by the
-user's clock, `memory.md`, `USER.md` unless it says otherwise), and only added to, with secrets
+Only `FLUSH_FILES` can be written (the notes of the day by the user's clock, `memory.md`,
+`USER.md`), and only added to, with secrets
 masked; two writers at once lose nothing. The result says what was written, and what was refused
 and why. The reply NO_REPLY is shown to
 nobody: a stream is withheld for as long as it could still become that token.
@@ -49,6 +49,8 @@ FOLDER = "memory"
 LOCK_SECONDS = 5.0
 """How long a note waits for who else writes the file: each holds it for one write and a sync."""
 _PAUSE_SECONDS = 0.01
+FLUSH_FILES: tuple[FlushFile, ...] = ("daily", "memory.md", "USER.md")
+"""What a flush may add to, and only add."""
 LASTING_FILES: tuple[FlushFile, ...] = ("memory.md", "USER.md", "AGENTS.md", "TOOLS.md")
 """What each is for stands in `_USES`."""
 _COMPARED_BYTES = 1_000_000
@@ -380,7 +382,7 @@ def flush_text(note: DayNote, order: FlushOrder, settings: Settings) -> str:
     prompts = settings.compaction.flush
     local = datetime.fromtimestamp(order.now, order.tz).astimezone(order.tz)
     lines = [text for text in (prompts.system_prompt, prompts.prompt) if text.strip()]
-    if allowed := [f"{_shown(name, note)}: {_USES[name]}" for name in prompts.files]:
+    if allowed := [f"{_shown(name, note)}: {_USES[name]}" for name in FLUSH_FILES]:
         lines.append("You may append to:\n" + "\n".join(f"- {line}" for line in allowed))
     lines.append(f"Current time: {local.strftime('%Y-%m-%d %H:%M')} ({local.tzname()})")
     return "\n\n".join(lines).replace(_DATE, note.day)
@@ -413,7 +415,7 @@ async def _appended(
     call: Mapping[str, Any], note: DayNote, settings: Settings, written: _Written
 ) -> ToolOutcome:
     """What `write` means here: add to a file that may be added to, never more."""
-    allowed = settings.compaction.flush.files
+    allowed = FLUSH_FILES
     names = ", ".join(_shown(name, note) for name in allowed) or "no file at all"
     only = f"Only write works in this turn, and only to {names}; it adds to the file."
     path = text_given(call["arguments"], "path")
@@ -422,7 +424,7 @@ async def _appended(
         return failed(only)
     target = _target(path, note, allowed)
     if target is None:
-        reason = "not one of compaction.flush.files"
+        reason = "not a file for notes"
         written.refusals.append(FlushRefusal(path=_name_given(path), reason=reason))
         return failed(only)
     content = text_given(call["arguments"], "content")

@@ -59,6 +59,7 @@ NOT_SETTINGS = frozenset(
         "RECOLLECT_AGENT",  # whose overrides count
         "RECOLLECT_CALL",  # marks the processes of our own agent's commands
         "RECOLLECT_CONFIG",  # the settings file
+        "RECOLLECT_GATEWAY_TOKEN",  # what clients of the gateway bring
         "RECOLLECT_HOME",  # the data folder
         "RECOLLECT_DATA",  # the tests' data
         "RECOLLECT_GGUF",  # the real model of the tests

@@ -97,9 +97,6 @@ class Remote(Validated):
         project=ASK,
         openclaw="memorySearch.model",
     )
-    dimensions: Positive | None = setting(
-        None, "Numbers of a vector, where the model offers a choice; none: its own", project=ASK
-    )
     base_url: str | None = setting(
         None,
         "Another server that speaks the provider's wire; none: the provider's own",
@@ -443,11 +440,6 @@ class Flush(Validated):
         project=ASK,
         openclaw="compaction.memoryFlush.systemPrompt",
     )
-    files: tuple[FlushFile, ...] = setting(
-        ("daily", "memory.md", "USER.md"),
-        "What it may add to, and only add: the notes of the day, workspace files",
-        project=ASK,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -721,11 +713,6 @@ class GatewaySettings(Validated):
     port: Annotated[int, Meta(ge=0, le=65_535)] = setting(
         8788, "Port to listen on; 0: a free one", project=ASK
     )
-    token_variable: str | None = setting(
-        None,
-        "Environment variable with the gateway's token; none: a token in the data folder",
-        project=ASK,
-    )
     space: str = setting("default", "Space of requests that name none", project=ASK)
     by_folder: bool = setting(
         True, "A space of its own per project folder, where the client says", project=ASK
@@ -751,16 +738,10 @@ class ServeSettings(Validated):
     port: Annotated[int, Meta(ge=0, le=65_535)] = setting(
         8789, "Port to listen on; 0: a free one", project=ASK
     )
-    max_body_bytes: Positive = setting(
-        16_000_000, "Larger requests are refused with 413", project=ASK
-    )
     concurrency: Positive = setting(
         16,
         "Requests worked on at once, and connections to the database; the others wait",
         project=ASK,
-    )
-    tenant_concurrency: Positive | None = setting(
-        None, "Requests of a tenant worked on at once; none: half of all", project=ASK
     )
     deadline_seconds: Seconds = setting(
         30.0, "How long a request may take that names no deadline; then 504", project=ASK
@@ -790,9 +771,6 @@ class TelemetrySettings(Validated):
         "127.0.0.1",
         "Address of /metrics, which asks for no key: keep tenants away from it",
         project=ASK,
-    )
-    tenant_label: bool = setting(
-        False, "Count requests by the tenant's id, too: a time series for each of them", project=ASK
     )
     traces: bool = setting(
         False, "Spans by OpenTelemetry, sent where its own OTEL_ variables say", project=ASK

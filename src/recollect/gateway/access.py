@@ -20,33 +20,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from recollect.config import Settings
 from recollect.config.places import data_home
-from recollect.errors import SettingsError
 from recollect.own_secret import own_secret
 
+TOKEN_VARIABLE: Final = "RECOLLECT_GATEWAY_TOKEN"  # noqa: S105 - its name
 TOKEN_HEADER: Final = "x-recollect-token"  # noqa: S105 - its name
 TOKEN_PATH: Final = "/~"  # noqa: S105 - what stands before it
 
 
 def gateway_token_file() -> Path:
-    """Where the token of `recollect gateway` is, unless a setting names a variable for it."""
+    """Where the token of `recollect gateway` is, unless RECOLLECT_GATEWAY_TOKEN holds one."""
     return data_home() / "gateway" / "token"
 
 
-def gateway_token(settings: Settings) -> str:
-    """The token that requests must bring: that of the variable that the settings name, else one
-    that is made once and kept in the data folder. SettingsError where the variable is not set."""
-    variable = settings.gateway.token_variable
-    if variable is None:
-        return own_secret(gateway_token_file())
-    token = os.environ.get(variable)
-    if not token:
-        raise SettingsError(
-            f"gateway.token_variable names {variable}, which is not set: put the token into the "
-            "environment"
-        )
-    return token
+def gateway_token() -> str:
+    """The token that requests must bring: RECOLLECT_GATEWAY_TOKEN, else one that is made once and
+    kept in the data folder."""
+    return os.environ.get(TOKEN_VARIABLE) or own_secret(gateway_token_file())
 
 
 def with_token(address: str, token: str) -> str:

@@ -84,7 +84,7 @@ class BackgroundGateway(BackgroundServer):
         agent: str = "",
     ) -> None:
         """`agent` is the one that it is started for: nobody else gets its token."""
-        token = secrets.token_urlsafe(24) if agent else gateway_token(settings)
+        token = secrets.token_urlsafe(24) if agent else gateway_token()
         self.gateway = Gateway(
             settings, token=token, opened=opened, tell=tell, own_user_only=bool(agent)
         )

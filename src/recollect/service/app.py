@@ -60,6 +60,8 @@ MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextMana
 """Opens it for the memories of a node and the deployment's secret."""
 
 LOG: Final = logging.getLogger("recollect")
+MOST_BODY_BYTES: Final = 16_000_000
+"""Larger requests are refused with 413."""
 MOST_REQUESTS: Final = 1_024
 """Requests at once; more are refused with 503."""
 TENANT_WAITING: Final = 64
@@ -96,7 +98,6 @@ class Service:
         self._budgets = Budgets()
         self._queue = FairQueue(
             serve.concurrency,
-            tenant_slots=serve.tenant_concurrency,
             tenant_waiting=TENANT_WAITING,
             deadline_seconds=min(serve.deadline_seconds, MOST_SECONDS),
         )
@@ -107,7 +108,7 @@ class Service:
         self._idempotency = IdempotencyKeys(
             self.memories, secret, keep_seconds=ANSWERS_KEPT_SECONDS
         )
-        self._intake = Intake(MOST_REQUESTS, max_body_bytes=serve.max_body_bytes)
+        self._intake = Intake(MOST_REQUESTS, max_body_bytes=MOST_BODY_BYTES)
         self._purged_at = time.monotonic()
         self._document = _ENCODER.encode(openapi())
         self.draining = False
@@ -351,7 +352,7 @@ class Service:
             taking.hold(len(message.get("body", b"")))
             return message
 
-        most = self._serve.max_body_bytes
+        most = MOST_BODY_BYTES
         length = incoming.headers.get("content-length", "0")
         body: bytes | NoBody = NoBody.TOO_LARGE
         if not (length.isascii() and length.isdigit() and int(length[:20]) > most):

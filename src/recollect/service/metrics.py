@@ -2,7 +2,7 @@
 
 Listens to what is measured, and asks the pool and the queue when it is scraped. Always holds:
 labels are out of small fixed sets (operations, statuses, stages, kinds of jobs, models that the
-settings name); a tenant's id is one only where `telemetry.tenant_label` says so; never a space, a
+settings name); never a tenant, a space, a
 session, or anything that was said. /metrics has a port of its own, since tenants must not see it,
 and a thread of its own, which answers also while the event loop is busy.
 """
@@ -39,17 +39,15 @@ REFUSALS: Final = frozenset(
     {"rate", "tokens", "tenant-busy", "busy", "deadline", "unavailable", "unauthorized"}
 )
 """Problems that are no mistake of the request itself: what an operator may have to mend."""
-NO_TENANT: Final = ""
 
 
 class Metrics:
     """The metrics of one process; a listener of all that it does."""
 
-    def __init__(self, *, tenant_label: bool = False) -> None:
+    def __init__(self) -> None:
         self.port = 0
         """Where it is served."""
         self.registry = CollectorRegistry()
-        self._by_tenant = tenant_label
         made = self.registry
         Info("recollect_build", "Version that runs", registry=made).info(
             {"version": recollect.__version__}
@@ -59,7 +57,7 @@ class Metrics:
         made.register(self._pools)
         self._requests = Counter(
             "recollect_requests_total", "Requests answered; status `gone`: the client hung up",
-            ("operation", "status", *(("tenant",) if tenant_label else ())), registry=made,
+            ("operation", "status"), registry=made,
         )  # fmt: skip
         self._request_seconds = _histogram(
             "recollect_request_duration_seconds", "From its first byte to its answer",
@@ -178,8 +176,7 @@ class Metrics:
     def _request(self, one: Measured) -> None:
         self._under_way.dec()
         status = str(one.attributes.get("http.response.status_code", "gone"))
-        tenant = (str(one.attributes.get("recollect.tenant", NO_TENANT)),)
-        self._requests.labels(one.name, status, *(tenant if self._by_tenant else ())).inc()
+        self._requests.labels(one.name, status).inc()
         self._request_seconds.labels(one.name).observe(one.seconds)
         if one.error in REFUSALS:
             self._refused.labels(one.error).inc()

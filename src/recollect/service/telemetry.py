@@ -31,7 +31,7 @@ def telling(settings: Settings) -> Iterator[Metrics | None]:
         if telemetry.traces:
             ending.enter_context(_listening(_traces()))
         if telemetry.metrics_port is not None:
-            metrics = _metrics(settings)
+            metrics = _metrics()
             ending.enter_context(_listening(metrics))
             ending.enter_context(_served(metrics, settings))
         yield metrics
@@ -70,12 +70,12 @@ def _served(metrics: Metrics, settings: Settings) -> Iterator[None]:
         server.server_close()
 
 
-def _metrics(settings: Settings) -> Metrics:
+def _metrics() -> Metrics:
     try:
         from recollect.service.metrics import Metrics
     except ImportError:
         raise MissingExtra(feature="telemetry.metrics_port", extra="serve") from None
-    return Metrics(tenant_label=settings.telemetry.tenant_label)
+    return Metrics()
 
 
 def _traces() -> TelemetryListener:

@@ -312,7 +312,6 @@ def _remote(settings: Settings) -> Embedder:
         return RemoteEmbedder(
             remote.provider,
             model=remote.model,
-            dimensions=remote.dimensions,
             base_url=remote.base_url,
             key_variable=remote.key_variable,
         )

@@ -165,7 +165,8 @@ def test_limits_hold_for_mcp(database: TestDatabase, monkeypatch: pytest.MonkeyP
         return httpx2.post(url, json=message, headers={**headers, **more}, trust_env=False)
 
     monkeypatch.setattr("recollect.service.app.MOST_REQUESTS", 1)
-    with Node(database, mcp=mcp_for_tenants, max_body_bytes=2_000) as node:
+    monkeypatch.setattr("recollect.service.app.MOST_BODY_BYTES", 2_000)
+    with Node(database, mcp=mcp_for_tenants) as node:
         assert call(node, "x" * 3_000).status_code == 413
         at = urlsplit(node.url)
         with socket.create_connection((at.hostname or "", at.port or 0)) as slow:

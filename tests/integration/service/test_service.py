@@ -437,7 +437,8 @@ def test_work_that_is_done_is_answered_although_it_cannot_be_counted(
 def test_limits_of_a_node(
     database: TestDatabase, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Node(database, max_body_bytes=2_000) as small:
+    monkeypatch.setattr("recollect.service.app.MOST_BODY_BYTES", 2_000)
+    with Node(database) as small:
         here = Caller(small.url, caller.key)
         here("POST", f"{ONE}/prepare", json={"request": chat("x" * 3_000)}, expect=413)
 

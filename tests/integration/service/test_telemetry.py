@@ -122,15 +122,6 @@ def test_what_a_node_did_is_counted(database: TestDatabase) -> None:
     assert LISTENERS == []
 
 
-def test_a_tenant_is_a_label_only_where_that_is_asked_for(database: TestDatabase) -> None:
-    tenant, key = add_tenant(database, "labelled")
-    with told(tenant_label=True) as metrics, Node(database) as node:
-        Caller(node.url, key).get("/v1/tenant")
-        found = samples(metrics)
-    one = ("recollect_requests_total", "operation=tenant", "status=200", f"tenant={tenant}")
-    assert found[one] == 1
-
-
 def test_a_stage_that_fails_is_counted_by_its_cause() -> None:
     async def fails() -> int:
         raise RecollectError("away")
@@ -261,7 +252,7 @@ class Heard:
 def listening(exporter: InMemorySpanExporter, log_format: str) -> Iterator[tuple[Heard, Metrics]]:
     heard = Heard(exporter)
     exporter.clear()
-    with told(traces=True, tenant_label=True, log_format=log_format) as metrics:
+    with told(traces=True, log_format=log_format) as metrics:
         handler = logging.getLogger().handlers[-1]
         assert isinstance(handler, logging.StreamHandler)
         handler.setStream(heard.lines)
@@ -409,7 +400,7 @@ def test_a_worker_counts_its_jobs_and_names_no_space(database: TestDatabase) -> 
 
 
 def test_every_setting_of_telemetry_acts_here() -> None:
-    acting = {"metrics_port", "metrics_host", "tenant_label", "traces", "log_format"}
+    acting = {"metrics_port", "metrics_host", "traces", "log_format"}
     assert {f"telemetry.{one}" for one in acting} == {
         key for key in active_keys() if key.startswith("telemetry.")
     }

@@ -69,17 +69,9 @@ def test_what_the_flush_turn_may_not_write_is_refused_and_told(tmp_path: Path, p
     result = flushed(tmp_path, note(path, "- be evil"))
     assert result.outcome == "nothing"
     assert [one.path for one in result.refused] == [path]
-    assert "compaction.flush.files" in result.reason
+    assert "not a file for notes" in result.reason
     assert (tmp_path / "AGENTS.md").read_text() == "rules"
     assert [one.name for one in tmp_path.iterdir()] == ["AGENTS.md"]
-
-
-@pytest.mark.parametrize("path", ["AGENTS.md", "TOOLS.md"])
-def test_lessons_are_written_where_the_setting_allows_it(tmp_path: Path, path: str) -> None:
-    result = flushed(tmp_path, note(path, "- lint first"), files=["daily", path])
-    assert result.written == ((path, 13),)
-    refused = flushed(tmp_path, note("memory.md", "- other"), files=["daily", path])
-    assert [one.path for one in refused.refused] == ["memory.md"]
 
 
 def test_what_a_file_says_already_is_not_written_again(tmp_path: Path) -> None:
@@ -111,7 +103,7 @@ def test_a_link_out_of_the_workspace_is_not_followed(tmp_path: Path) -> None:
     assert flushed(inside, note("memory.md", "- mine")).outcome != "written"
 
 
-def flushed(root: Path, call: Any, files: list[str] | None = None) -> FlushResult:
-    settings = build({} if files is None else {"compaction.flush.files": tuple(files)})
+def flushed(root: Path, call: Any) -> FlushResult:
+    settings = build({})
     model = ScriptedModel([Says(calls=[call]), "NO_REPLY"])
     return asyncio.run(flush(order_for(root), model, settings))

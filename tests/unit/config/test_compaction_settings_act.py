@@ -248,14 +248,6 @@ def _(tmp: Path) -> None:
     assert "Nobody hears" not in _flush_request(tmp, {})
 
 
-@acts("compaction.flush.files")
-def _(tmp: Path) -> None:
-    assert "- USER.md: " in _flush_request(tmp, {})
-    only = _flush_request(tmp, {"compaction.flush.files": ["daily", "TOOLS.md"]})
-    assert "- TOOLS.md: " in only
-    assert "- USER.md: " not in only
-
-
 def _by_settings(tmp: Path, models: dict[str, Any], step: Any = None) -> tuple[Any, list[Asked]]:
     """A compaction by the model that the settings name, on a server of this machine."""
     place = tmp / f"{len(list(tmp.iterdir()))}.db"

@@ -424,16 +424,6 @@ def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
         assert {asked.body["model"] for asked in server.asked} == {"tiny-2"}
 
 
-@acts("recall.remote.dimensions")
-def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
-    with remote(**{"recall.remote.dimensions": 5}) as (server, settings):
-        assert embedded_by(tmp, settings)
-        assert {asked.body["dimensions"] for asked in server.asked} == {5}
-    with remote() as (server, settings):
-        assert embedded_by(tmp, settings)
-        assert all("dimensions" not in asked.body for asked in server.asked)
-
-
 @acts("recall.remote.base_url")
 def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
     with remote() as (idle, _), remote() as (server, settings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from contextlib import suppress
 from pathlib import Path
@@ -110,6 +111,7 @@ def serve(settings: Settings) -> None:
     from recollect.agent_folders import project_space
     from recollect.gateway.access import (
         TOKEN_PATH,
+        TOKEN_VARIABLE,
         RunningGateway,
         announced,
         gateway_token,
@@ -119,15 +121,15 @@ def serve(settings: Settings) -> None:
     from recollect.gateway.server import Gateway
     from recollect.loopback import address_of
 
-    token = gateway_token(settings)
+    token = gateway_token()
     app = Gateway(
         settings, token=token, tell=lambda text: click.echo(f"recollect: {text}", err=True)
     )
     server = server_of(app)
     opened = listening_socket(settings)
     address = address_of(opened)
-    variable = settings.gateway.token_variable
-    secret = f"${variable}" if variable else f"$(cat {shlex.quote(str(gateway_token_file()))})"
+    given = os.environ.get(TOKEN_VARIABLE)
+    secret = f"${TOKEN_VARIABLE}" if given else f"$(cat {shlex.quote(str(gateway_token_file()))})"
     base = f'"{address}{TOKEN_PATH}{secret}"'
     click.echo(f"Recollect listens on {address}. Every request brings its token.", err=True)
     click.echo(f"  Claude Code: ANTHROPIC_BASE_URL={base} claude", err=True)

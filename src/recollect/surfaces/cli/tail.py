@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from recollect.agent_folders import project_space
-from recollect.config import Settings, load_settings
+from recollect.config import Settings
 from recollect.errors import RecollectError
 from recollect.plain_text import number_of
 
@@ -112,7 +112,7 @@ def _at(url: str, found: Sequence[RunningGateway]) -> RunningGateway:
     for gateway in found:
         if gateway.address == address:
             return gateway
-    token = token or gateway_token(load_settings().settings)
+    token = token or gateway_token()
     return RunningGateway(address=address, token=token, project="")
 
 

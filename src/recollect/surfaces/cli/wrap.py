@@ -105,7 +105,7 @@ def wrap(
                     "key elsewhere"
                 )
         url = gateway_url(settings)
-        path = write(chosen, with_token(url, gateway_token(settings)))
+        path = write(chosen, with_token(url, gateway_token()))
         click.echo(f"{path} now names {url}: keep `recollect gateway` running")
         return
     if shutil.which(chosen.program) is None:
