@@ -12,6 +12,8 @@ from typing import Any
 
 from recollect.agent.tools.outcome import Tool, wire_tool
 from recollect.formats.translate import Speaker, WireHistory
+from recollect.session.workspace import LoadedWorkspace
+from recollect.values.report import Report
 
 DEFAULT_OUTPUT_TOKENS = 8192
 """Anthropic's wire must name a limit; every current model of theirs takes this one."""
@@ -37,6 +39,19 @@ class Shape:
     def leading(self) -> int:
         """How many messages stand before the history: Chat keeps the system prompt there."""
         return 1 if self.speaker.format == "openai-chat" and self.system else 0
+
+    def wire_tools(self) -> list[dict[str, Any]]:
+        """The tools' schemas as they are sent."""
+        return [wire_tool(tool, self.speaker.format) for tool in self.tools]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMade:
+    """A request's report, and what the request was made of."""
+
+    report: Report
+    shape: Shape
+    workspace: LoadedWorkspace
 
 
 def request_body(history: WireHistory, shape: Shape) -> dict[str, Any]:
@@ -86,7 +101,7 @@ def _responses(messages: list[dict[str, Any]], shape: Shape) -> dict[str, Any]:
 
 
 def _tools(shape: Shape) -> list[dict[str, Any]] | None:
-    return [wire_tool(tool, shape.speaker.format) for tool in shape.tools] or None
+    return shape.wire_tools() or None
 
 
 def _output_tokens(shape: Shape) -> int:

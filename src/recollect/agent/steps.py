@@ -41,9 +41,9 @@ from recollect.agent.events import (
 )
 from recollect.agent.flush import FlushOrder, SilentFilter, flush
 from recollect.agent.prompt import is_answered, system_prompt
-from recollect.agent.request import Shape, request_body
+from recollect.agent.request import RequestMade, Shape, request_body
 from recollect.agent.tools.confine import ToolScope
-from recollect.agent.tools.outcome import Tool, wire_tool
+from recollect.agent.tools.outcome import Tool
 from recollect.engine.engine import Engine
 from recollect.engine.session import Context, Observation
 from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable, RecollectError
@@ -100,15 +100,6 @@ class SentRequest:
     request: Mapping[str, Any] = field(repr=False)
     wire_messages: int
     """How much of the history it stands for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestMade:
-    """A request's report, and what the request was made of."""
-
-    report: Report
-    shape: Shape
-    workspace: LoadedWorkspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -516,10 +507,8 @@ class TurnSteps:
                 made.report,
                 which,
                 self.engine._weigher,
-                tools=[
-                    (tool.name, wire_tool(tool, made.shape.speaker.format))
-                    for tool in made.shape.tools
-                ],
+                tools=made.shape.wire_tools(),
+                names=[tool.name for tool in made.shape.tools],
                 workspace=made.workspace,
                 spelled=not made.shape.leading,  # Chat's system prompt is a message
             ),

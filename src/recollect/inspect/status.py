@@ -171,17 +171,18 @@ def request_context(
     which: WhichRequest,
     weigher: Weigher,
     *,
-    tools: Sequence[tuple[str, Mapping[str, Any]]],
+    tools: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
     workspace: LoadedWorkspace,
     spelled: bool,
 ) -> RequestContext:
     """Each component of the request with its size.
 
-    `tools` are the schemas as sent, by name; `spelled` says that the system prompt is a JSON field,
-    not a message.
+    `tools` are the schemas as sent, `names` their names. `spelled` says that the system prompt is a
+    JSON field, not a message.
     """
     system_rows = [row for row in report.view.rows if row.role == "system"]
-    schemas = _tools(tools, weigher)
+    schemas = _tools(tools, names, weigher)
     whole_system = sum(row.tokens for row in system_rows) + report.fixed_tokens - schemas.tokens
     files = _files(workspace.files, weigher, spelled=spelled, most=whole_system)
     system = ContextComponent(
@@ -212,10 +213,12 @@ def said_components(
     return *own, _history(report, own, system)
 
 
-def _tools(tools: Sequence[tuple[str, Mapping[str, Any]]], weigher: Weigher) -> ContextComponent:
-    wires = [dict(wire) for _, wire in tools]
-    tokens = weigher.text(encode(wires).decode()) if wires else 0
-    items = tuple(_item(name, weigher.text(encode(dict(wire)).decode())) for name, wire in tools)
+def _tools(
+    tools: Sequence[Mapping[str, Any]], names: Sequence[str], weigher: Weigher
+) -> ContextComponent:
+    tokens = weigher.text(encode(list(tools)).decode()) if tools else 0
+    sizes = [weigher.text(encode(tool).decode()) for tool in tools]
+    items = tuple(_item(name, size) for name, size in zip(names, sizes, strict=True))
     return ContextComponent(kind="tools", raw_tokens=tokens, tokens=tokens, items=items)
 
 
