@@ -517,11 +517,14 @@ def test_a_gateway_whose_memories_are_stuck_can_be_stopped(monkeypatch: pytest.M
         freed.set()
 
 
-def test_what_is_too_large_or_no_json_is_answered_for_what_it_is() -> None:
+def test_what_is_too_large_or_no_json_is_answered_for_what_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("recollect.gateway.server.MOST_BODY_BYTES", 10_000)
     says = Fails(status=400, body={"error": {"message": "not JSON"}})
     with (
         ModelServer(lambda _: says) as server,
-        gateway(server, **{"gateway.max_body_bytes": 10_000}) as running,
+        gateway(server) as running,
     ):
         assert ask(running.url, PATHS["openai-chat"], b"x" * 20_000).status == 413
         for body in (b"{not json", b"[]", b"", b'{"messages": 7}', b"\xff\xfe"):

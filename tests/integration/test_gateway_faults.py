@@ -242,9 +242,9 @@ def test_bodies_that_no_client_sends_are_answered_in_time(
 ) -> None:
     """Larger than allowed without saying so, never complete, too deep, or not what it says."""
     monkeypatch.setattr("recollect.gateway.server.SILENCE_SECONDS", 1.0)
-    limits = {"gateway.max_body_bytes": 50_000}
+    monkeypatch.setattr("recollect.gateway.server.MOST_BODY_BYTES", 50_000)
     says = Fails(status=200, body={})
-    with ModelServer(lambda _: says) as server, gateway(server, **limits) as running:
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
         assert _raw(running, b"transfer-encoding: chunked", _chunks(b"x" * 90_000)) == 413
         assert _raw(running, b"content-length: 5000", b'{"model": "m"') == 408
         deep = b'{"model": "m", "messages": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"

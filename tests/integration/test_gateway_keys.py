@@ -129,7 +129,6 @@ def test_no_part_of_a_key_stays_anywhere(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "gateway.summaries": "client",
         "recall.embedder": "none",
-        "gateway.max_body_bytes": 2_000_000,
     }
     with ModelServer(answer, window_tokens=WINDOW, pages={"/v1/models": {"data": []}}) as server:
         for every in at_size(ci=(2, 10), full=(1, 1)):  # the second finds what the first one left

@@ -259,8 +259,10 @@ def test_a_session_that_cannot_be_known_in_time_goes_out_within_its_limit(tmp_pa
             {"role": ("user", "assistant")[at % 2], "content": f"number {at}: {NOTE * 20}"}
             for at in range(60)
         ]
-        settings = build({"window_tokens": WINDOW, "store.open_seconds": 2.0})
-        async with Engine(settings, archive=DurableArchive(hangs, spooled, settings.store)) as one:
+        settings = build({"window_tokens": WINDOW})
+        archive = DurableArchive(hangs, spooled, settings.store)
+        archive.open_seconds = 2.0
+        async with Engine(settings, archive=archive) as one:
             begun = time.monotonic()
             context = await one.prepare("s", talk.body("so?"))
             assert 2.0 <= time.monotonic() - begun < 20.0, "not the 60 s that the store takes"
@@ -333,8 +335,9 @@ def test_only_opening_may_take_longer_in_a_first_turn(tmp_path: Path) -> None:
 
     async def run() -> None:
         deadlines = {"turn.deadline_seconds": 1.0}
-        settings = build({"store.open_seconds": 4.0, **deadlines})
+        settings = build(deadlines)
         archive = DurableArchive(opened, None, settings.store)
+        archive.open_seconds = 4.0
         async with Engine(settings, archive=archive, recaller=Hanging()) as memory:
             begun = time.monotonic()
             context = await memory.prepare("s", Talk().body("what is the heron called?"))
@@ -378,13 +381,14 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
-    disk: Disk, caplog: pytest.LogCaptureFixture
+    disk: Disk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = 4.0
+    monkeypatch.setattr("recollect.engine.archive.UNDURABLE_SECONDS", patience)
 
     async def run() -> None:
         talk, file = Talk(), disk.folder / "m.db"
-        settings = {**QUIET, "store.undurable_seconds": patience, "recall.enabled": False}
+        settings = {**QUIET, "recall.enabled": False}
         async with open_memory(store=file, settings=settings) as memory:
             for _ in range(3):
                 await talk.exchange(memory)
@@ -425,8 +429,11 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
     assert len(given_up) == 1
 
 
-def test_a_long_history_on_a_full_disk_is_read_once(disk: Disk) -> None:
+def test_a_long_history_on_a_full_disk_is_read_once(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """800 messages that can be kept nowhere cost their turn once, and no turn after it."""
+    monkeypatch.setattr("recollect.engine.archive.UNDURABLE_SECONDS", 0.2)
 
     async def run() -> None:
         talk = Talk()
@@ -435,7 +442,7 @@ def test_a_long_history_on_a_full_disk_is_read_once(disk: Disk) -> None:
             {"role": ("user", "assistant")[at % 2], "content": text}
             for at, text in enumerate(texts)
         ]
-        settings = {**QUIET, "store.undurable_seconds": 0.2, "recall.enabled": False}
+        settings = {**QUIET, "recall.enabled": False}
         async with open_memory(store=disk.folder / "m.db", settings=settings) as memory:
             await memory.prepare("warm", talk.body("x"))
             assert await memory.settle() == 0
@@ -555,8 +562,9 @@ def slow_engine(tmp: Path, opening: float, writing: float) -> Engine:
         await asyncio.sleep(opening / 2)
         return FileSpool(tmp / "spool", space="default")
 
-    settings = build({"store.open_seconds": 0.05, "store.write_seconds": 0.05})
+    settings = build({"store.write_seconds": 0.05})
     archive = DurableArchive(opened, spooled, settings.store)
+    archive.open_seconds = 0.05
     return Engine(settings, archive=archive, jobs=in_process_jobs(archive, settings, None))
 
 

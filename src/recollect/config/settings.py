@@ -354,12 +354,6 @@ class StoreSettings(Validated):
         "Key of encrypted files: env:NAME, file:PATH or keyring:SERVICE/NAME; none: not encrypted",
         project=ASK,
     )
-    open_seconds: Seconds = setting(
-        15.0,
-        "What the first turn of a session may wait for: the store to open, and to say what is "
-        "known of the session",
-        project=ASK,
-    )
     read_seconds: Seconds = setting(
         10.0,
         "How long one look into the store may take at the most; a store that then answers nothing "
@@ -376,12 +370,6 @@ class StoreSettings(Validated):
         8,
         "Connections to PostgreSQL that all memories of a process share at the most; those that "
         "nobody uses are closed after a minute",
-        project=ASK,
-    )
-    undurable_seconds: Seconds = setting(
-        10.0,
-        "How long messages that neither the store nor the spool takes stay in the view; then the "
-        "view is trimmed to its limit, and they wait in memory",
         project=ASK,
     )
 
@@ -660,7 +648,7 @@ class Turn(Validated):
     )
     deadline_seconds: Seconds = setting(
         6.0,
-        "What a whole turn may wait for, beside store.open_seconds in a session's first",
+        "What a whole turn may wait for, beside 15 seconds for the store to open in the first",
         project=ASK,
     )
 
@@ -721,9 +709,6 @@ class GatewaySettings(Validated):
         "off",
         '"client": when the window fills, ask the client\'s own model, with its key, for a summary',
         project=ASK,
-    )
-    max_body_bytes: Positive = setting(
-        64_000_000, "Larger requests are refused with 413", project=ASK
     )
     upstream: GatewayUpstreams = field(default_factory=GatewayUpstreams)
 

@@ -44,6 +44,11 @@ T = TypeVar("T")
 Where: TypeAlias = Literal["store", "spool", "nowhere"]
 LOG = logging.getLogger("recollect")
 
+OPEN_SECONDS = 15.0
+"""What the first turn of a session may wait for: the store to open, and to say what is known."""
+UNDURABLE_SECONDS = 10.0
+"""How long messages that neither the store nor the spool takes stay in the view; then it is trimmed
+to its limit, and they wait in memory."""
 RETRY_SECONDS = 0.1
 """How long after a failure the store is tried again in the background; doubled up to the most."""
 RETRY_MOST_SECONDS = 3.0
@@ -101,6 +106,8 @@ class DurableArchive:
         self._open_store = open_store
         self._open_spool = open_spool
         self._settings = settings or StoreSettings()
+        self.open_seconds = OPEN_SECONDS
+        self.undurable_seconds = UNDURABLE_SECONDS
         self._reads = AdaptiveDeadline(self._settings.read_seconds)
         self._writes = AdaptiveDeadline(self._settings.write_seconds)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -169,7 +176,7 @@ class DurableArchive:
         A window that grows for ever would be refused by every provider. What leaves it waits in
         memory, and stands in the client's own history.
         """
-        since, patience = self._nowhere_since, self._settings.undurable_seconds
+        since, patience = self._nowhere_since, self.undurable_seconds
         if since is None or time.monotonic() - since < patience:
             return False
         if not self._gave_up:
@@ -310,7 +317,7 @@ class DurableArchive:
         """What the store says to a batch, within the time that it has."""
         if self._sent_again:  # as long as somebody waits for the answer: cut off, it would be lost
             return await attempted(self._written(batch))
-        seconds = self._settings.open_seconds if self._store is None else self._writes.allowed()
+        seconds = self.open_seconds if self._store is None else self._writes.allowed()
         return await self._tasks.run(lambda: self._written(batch), seconds)
 
     def count(self, use: ModelUse, day: str) -> None:
@@ -558,7 +565,7 @@ class DurableArchive:
         wait = RETRY_SECONDS
         while self._unread:
             await asyncio.sleep(wait)
-            found = await attempted(asyncio.wait_for(self._ping(), self._settings.open_seconds))
+            found = await attempted(asyncio.wait_for(self._ping(), self.open_seconds))
             if not isinstance(found, Failure):
                 self._unread = ""
                 self._store_works()

@@ -232,10 +232,10 @@ class SessionKeeper:
     ) -> StoredSession | Failure | None:
         """What the store knows of a session, and on top of it what still waits in the spool.
 
-        Awaited before a session's first turn is shaped, within `store.open_seconds`; what else
+        Awaited before a session's first turn is shaped, within `OPEN_SECONDS`; what else
         the turn may wait for is not lessened by it.
         """
-        begun, seconds = time.monotonic(), self._settings.store.open_seconds
+        begun, seconds = time.monotonic(), self.archive.open_seconds
         # the spool first: what reaches the store in between is then in both, not in neither
         waiting = await self.archive.waiting_for(session, seconds=seconds / 2)
         left = seconds - (time.monotonic() - begun)

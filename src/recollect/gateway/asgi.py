@@ -121,7 +121,7 @@ class NoBody(Enum):
 
     GONE = "the client went away"
     SLOW = "the request did not come in time"
-    TOO_LARGE = "the request is larger than gateway.max_body_bytes allows"
+    TOO_LARGE = "the request is too large"
 
 
 async def unless_gone(receive: Receive, work: Awaitable[None]) -> None:

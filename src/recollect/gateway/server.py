@@ -69,6 +69,8 @@ ASKED_AGAIN_SECONDS: Final = 3.0
 """How often is looked whether the memories still do anything, while a request waits for them."""
 MOST_TRIES: Final = 4
 """How often a turn is sent while the provider refuses it for its size."""
+MOST_BODY_BYTES: Final = 64_000_000
+"""Larger requests are refused with 413."""
 MOST_REQUESTS: Final = 256
 """Requests at once; more are refused with 429."""
 LIGHT_READING: Final = 24
@@ -270,11 +272,10 @@ class Gateway:
 
     async def _take(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         """Read the body, then handle it for as long as the client is there."""
-        gateway = self.settings.gateway
         body: bytes | NoBody = NoBody.SLOW
         with suppress(TimeoutError):
             async with asyncio.timeout(SILENCE_SECONDS):
-                body = await read_body(receive, gateway.max_body_bytes)
+                body = await read_body(receive, MOST_BODY_BYTES)
         if isinstance(body, bytes):
             exchange.body = body
             await unless_gone(receive, self._handle(exchange, send))

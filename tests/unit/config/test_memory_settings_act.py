@@ -191,40 +191,6 @@ def _(tmp: Path) -> None:
     assert quick < 0.8 < slow + 0.2
 
 
-@acts("store.open_seconds")
-def _(tmp: Path) -> None:
-    """Another process has the file to itself: a session's first turn waits this long, once."""
-    import apsw
-
-    def waited(seconds: float) -> tuple[float, float]:
-        file = tmp / f"{seconds}.db"
-        asyncio.run(talked(file, {"jobs.in_process": False}, "first words of the harbour"))
-        other = apsw.Connection(str(file))
-        other.pragma("journal_mode", "delete")
-        other.execute("BEGIN EXCLUSIVE")
-
-        async def run() -> tuple[float, float]:
-            settings = {"store.open_seconds": seconds, "jobs.in_process": False}
-            memory = open_memory(store=file, settings=settings)
-            times = []
-            for text in ("first words of the harbour", "another harbour"):
-                begun = time.monotonic()
-                context = await memory.prepare(text, said(text))
-                times.append(time.monotonic() - begun)
-                assert any(line.stage == "load" for line in context.report.failures)
-            other.execute("ROLLBACK")
-            other.close()
-            await memory.close()
-            return times[0], times[1]
-
-        return asyncio.run(run())
-
-    quick, again = waited(0.2)
-    slow, _ = waited(1.2)
-    assert quick < 1.0 < slow < 2.5
-    assert again < 0.2, "once: then it is tried in the background"
-
-
 @acts("store.read_seconds")
 def _(tmp: Path) -> None:
     """A search that hangs: the turn goes on without it after this long."""
@@ -277,27 +243,6 @@ def _(tmp: Path) -> None:
         patch.setattr(PostgresStore, "open_shared", opened)
         asyncio.run(run())
     assert sizes == [2, 5]
-
-
-@acts("store.undurable_seconds")
-def _(tmp: Path) -> None:
-    """Neither store nor spool takes anything: the view keeps what was said this long."""
-
-    async def nothing() -> Any:
-        raise StoreUnavailable("no disk")
-
-    async def left_out(seconds: float) -> bool:
-        settings = build({"store.undurable_seconds": seconds, "window_tokens": 4_000})
-        async with Engine(
-            settings, archive=DurableArchive(nothing, None, settings.store)
-        ) as memory:
-            body = said(*[f"{n} cargo and winch over the quay " * 30 for n in range(41)])
-            await memory.prepare("s", body)
-            await asyncio.sleep(0.2)
-            return bool((await memory.prepare("s", body)).edits)
-
-    assert asyncio.run(left_out(0.1))
-    assert not asyncio.run(left_out(60.0))
 
 
 @acts("jobs.in_process")
