@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from recollect.rules.secret_commands import COMMANDS
 from recollect.rules.secret_formats import TOKENS, find_tokens
-from recollect.rules.secret_keywords import Reading, keywords_in
+from recollect.rules.secret_keywords import SearchedText, keywords_in
 from recollect.rules.secret_labels import LABELS, find_labelled
 from recollect.rules.secret_names import (
     HEADERS,
@@ -267,7 +267,7 @@ _BY_LABEL = (
 
 def _find(text: str, *, pii: bool) -> list[SecretMatch]:
     matches: list[SecretMatch] = []
-    reading = Reading(text)
+    reading = SearchedText(text)
     for bits, find in _BY_PLACE:
         if reading.found & bits:
             matches += find(reading)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_table import BEFORE_ON_LINE, ON_LINE, Place, Row, by_keywords, keys
+from recollect.rules.secret_table import BEFORE_ON_LINE, ON_LINE, Row, RowPlace, by_keywords, keys
 from recollect.rules.secret_values import (
     entropy_bits,
     is_chosen_words,
@@ -107,7 +107,7 @@ def _flag(programs: str, flag: str, joint: str = r"[ \t=]{1,4}", *, line: str = 
 
 def _program(name: str, grammar: str) -> Row:
     """A program with a grammar of its own for a password."""
-    return Row("command-password", name, grammar, judge=_is_given, place=Place.COMMAND)
+    return Row("command-password", name, grammar, judge=_is_given, place=RowPlace.COMMAND)
 
 
 _ABOUT_SECRETS = re.compile(
@@ -177,7 +177,7 @@ _HANDED = (
             flags,
             r"[ \t=]{1,4}['\"]?[\w.@+-]{1,64}:(?P<bare>[^\s'\"]{6,200})",
             judge=_is_made,
-            place=Place.BEHIND,
+            place=RowPlace.BEHIND,
         )
         for flags in (
             " -a| -u",
@@ -190,7 +190,7 @@ _HANDED = (
         "convertto-securestring|secret create|secret set|chpasswd",
         r"(?P<quote>[\"'])(?P<bare>[^\"'\n]{4,200})(?P=quote)[ \t]{0,8}\|[^\n|]{0,200}\Z",
         judge=_is_made,
-        place=Place.BEFORE,
+        place=RowPlace.BEFORE,
         back=400,
     ),
     *(
@@ -224,7 +224,7 @@ _SIGNED_WITH = (
     r"(?P<quote>[\"'])(?P<bare>[^\"'\n]{8,400})(?P=quote)"
 )
 _CALLS = tuple(
-    Row("called-with", names, pattern, judge=judge, place=Place.BEHIND)
+    Row("called-with", names, pattern, judge=judge, place=RowPlace.BEHIND)
     for names, pattern, judge in (
         ("login|auth|authenticate|signin|sign_in|wifi.begin", _WITH_USER, _is_made),
         ("credential|authentication", _WITH_USER, _is_made),
@@ -299,7 +299,7 @@ _ADDRESSES = (
         "telegram-token",
         "bot|telegram|бот",
         r"(?a)(?P<bare>\d(?:(?<![A-Za-z0-9]\d)|(?<=bot\d))\d{7,9}:[\w-]{35})(?![\w-])",
-        place=Place.TEXT,
+        place=RowPlace.TEXT,
     ),
     Row(
         "session-cookie",
@@ -320,7 +320,7 @@ _ADDRESSES = (
         "authorization-header",
         "nonce",
         r"\bresponse=\"?(?P<bare>[0-9a-f]{32,128})|\bnonce=\"?(?P<nonce>[0-9a-f]{32,128})",
-        place=Place.TEXT,
+        place=RowPlace.TEXT,
     ),
 )
 
@@ -347,14 +347,14 @@ _LINES = (
         r"|plain-text-password-value|encrypted-password|neighbor[ \t]+\S+[ \t]+password"
         r"|auth-user-pass:?[ \t]+\w+)[ \t]+(?:\d{1,2}[ \t]+)?[\"']?(?P<bare>[^\s\"']{4,200})",
         judge=_is_configured,
-        place=Place.LINE,
+        place=RowPlace.LINE,
         at="pass|secret|masterauth|community|psk|key",
     ),
     Row(
         _CONFIGURED,
         " psk | xauth | eap ",
         r":[ \t]{0,4}(?:PSK|XAUTH|EAP|RSA)[ \t]{1,8}\"(?P<bare>[^\"\n]{4,200})\"",
-        place=Place.TEXT,
+        place=RowPlace.TEXT,
     ),
     Row(
         _CONFIGURED,
@@ -362,7 +362,7 @@ _LINES = (
         r"(?m)(?:[\w.*-]{1,120}|\*):(?:\d{2,5}|\*):[^:\s]{1,80}:[^:\s]{1,80}:"
         r"(?P<bare>[^\s:]{4,200})$",
         judge=_is_given,
-        place=Place.LINE,
+        place=RowPlace.LINE,
     ),
     Row(_CONFIGURED, "wifi:", r"WIFI:(?:[^\n;]{1,80};){0,4}?P:(?P<bare>[^;\n]{4,100});"),
     Row(
@@ -397,7 +397,7 @@ _HASHES = tuple(
                 r"|pbkdf2(?:-sha\d+)?|P|H|S)\\?\${1,2}[\w./+=,$\\-]{12,300}"
             ),
             _is_no_sample,
-            Place.TEXT,
+            RowPlace.TEXT,
         ),
         (
             "pbkdf2_sha|bcrypt_sha256$|scrypt$|sha1$|argon2$|scram-sha-",
@@ -406,13 +406,13 @@ _HASHES = tuple(
                 r"[\w./+=,$:-]{20,300}|SCRAM-SHA-\d+\$\d+:[\w./+=]{8,80}\$[\w./+=:]{40,200}"
             ),
             _is_no_sample,
-            Place.AT,
+            RowPlace.AT,
         ),
         (
             "{sha|{ssha|{md5|{smd5|{crypt|{pbkdf2",
             r"\{(?:S?SHA(?:256|384|512)?|S?MD5|CRYPT|PBKDF2[\w-]{0,12})\}[\w./+=$]{16,300}",
             _is_no_sample,
-            Place.AT,
+            RowPlace.AT,
         ),
         (
             "::",
@@ -421,14 +421,14 @@ _HASHES = tuple(
                 r"(?P<bare>[0-9a-fA-F]{16}:[0-9a-fA-F]{32}:[0-9a-fA-F]{32,2000})"
             ),
             None,
-            Place.LINE,
+            RowPlace.LINE,
         ),
-        ("md5", r"(?<![\w])md5(?P<bare>[0-9a-f]{32})(?![\w])", None, Place.AT),
+        ("md5", r"(?<![\w])md5(?P<bare>[0-9a-f]{32})(?![\w])", None, RowPlace.AT),
         (
             "::",
             r"[\w.$\\-]{1,80}:\d{1,10}:(?P<bare>[0-9a-fA-F]{32}:[0-9a-fA-F]{32}):",
             None,
-            Place.LINE,
+            RowPlace.LINE,
         ),
     )
 )

@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_keywords import Keywords, Reading, declare_token
+from recollect.rules.secret_keywords import Keywords, SearchedText, declare_token
 from recollect.rules.secret_table import SecretMatch
 from recollect.rules.secret_values import is_filler, is_placeholder, is_published_sample
 
@@ -339,7 +339,7 @@ _BEHIND_SIGN = declare_token(
 TOKENS = _TOKENS | _SEARCHED.bits | _BEHIND_SIGN
 
 
-def find_tokens(reading: Reading) -> Iterator[SecretMatch]:
+def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
     """Every token of a known format in the text."""
     for name, start, end in _find(reading):
         # A run of token characters reaches over these, so what stands before them was read too.
@@ -348,7 +348,7 @@ def find_tokens(reading: Reading) -> Iterator[SecretMatch]:
         yield SecretMatch(name, start, end, first, end)
 
 
-def _find(reading: Reading) -> Iterator[tuple[str, int, int]]:
+def _find(reading: SearchedText) -> Iterator[tuple[str, int, int]]:
     text, found = reading.text, reading.found
     if found & _TOKENS:
         for run in _RUN.finditer(text):

@@ -84,7 +84,7 @@ def _bit_in(table: dict[Key, int], key: Key) -> int:
     return table[key]
 
 
-class Reading:
+class SearchedText:
     """A text, as the rules read it."""
 
     __slots__ = ("_places", "found", "lowered", "text")

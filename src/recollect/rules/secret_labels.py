@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from recollect.rules.secret_keywords import Keywords, Reading
+from recollect.rules.secret_keywords import Keywords, SearchedText
 from recollect.rules.secret_names import is_labelled_token
 from recollect.rules.secret_table import (
-    Place,
     Row,
+    RowPlace,
     SecretMatch,
     begins_word,
     by_keywords,
@@ -178,7 +178,7 @@ _LABELS: tuple[_Label, ...] = (
 _BY_WORD = Keywords((label.word, label) for label in _LABELS)
 
 
-def _find_told(reading: Reading) -> Iterator[SecretMatch]:
+def _find_told(reading: SearchedText) -> Iterator[SecretMatch]:
     """What a sentence gives for one of the labels."""
     text, lowered = reading.text, reading.lowered
     for _, label in _BY_WORD.held(reading.found):
@@ -312,7 +312,7 @@ _ROWS = by_keywords(
             _PASSWORD,
             "password|passphrase",
             r"[^\n]{3,120}?:[ \t]{1,4}(?P<value>[^\s\"'`]{6,100})[ \t]*(?=\r?\n|$)",
-            place=Place.BEHIND,
+            place=RowPlace.BEHIND,
             check=_is_prompted,
         ),
         Row(
@@ -320,7 +320,7 @@ _ROWS = by_keywords(
             "password|passphrase",
             r"[^\n\"'`=(){}]{0,80}:?[ \t]*\r?\n(?:[ \t]*\r?\n)?[ \t]*"
             r"(?P<value>[A-Za-z0-9]{12,64})[ \t]*(?=\r?\n|$)",
-            place=Place.BEHIND,
+            place=RowPlace.BEHIND,
             check=_is_alone,
         ),
         Row(
@@ -337,7 +337,7 @@ _ROWS = by_keywords(
             r"(?P<value>[^\s\"'`”]{6,100})[\"'`”]?[ \t]+(?:as|for|als|comme|como)[ \t]+"
             r"(?:[^\W\d]+[ \t]+){0,4}\Z",
             judge=_is_used,
-            place=Place.BEFORE,
+            place=RowPlace.BEFORE,
             back=160,
             whole=True,
         ),
@@ -347,7 +347,7 @@ _ROWS = by_keywords(
             "(?i)"
             r"[ \t]+(?:with|as|using)[ \t]+[\w.@+-]{2,64}[ \t]*(?:and|with|/|,)[ \t]*"
             r"(?:password[ \t]+|pw[ \t]+)?[\"'`]?(?P<value>[^\s\"'`]{6,100})",
-            place=Place.BEHIND,
+            place=RowPlace.BEHIND,
             check=_signs_in,
             trim=_TRAILING,
         ),
@@ -355,7 +355,7 @@ _ROWS = by_keywords(
             _PASSWORD,
             "admin / |administrator / |root / |user / |ubuntu / |postgres / |guest / | sa / ",
             r"[\"'`]?(?P<value>[^\s\"'`]{6,100})",
-            place=Place.BEHIND,
+            place=RowPlace.BEHIND,
             check=_signs_in,
             trim=_TRAILING,
         ),
@@ -364,7 +364,7 @@ _ROWS = by_keywords(
             "credenciales|credentials|creds|identifiants|login|zugangsdaten",
             r"[^\n/|]{0,24}?[:\s][\"'`]?(?P<user>[\w.@+-]{2,64})[\"'`]?(?![ \t]+/[^ \t])"
             r"[ \t]{0,3}(?P<sign>[/|:])[ \t]{0,3}[\"'`]?(?P<value>[^\s\"'`,;|]{6,100})",
-            place=Place.BEHIND,
+            place=RowPlace.BEHIND,
             check=_is_of_user,
             trim=_TRAILING,
         ),
@@ -395,7 +395,7 @@ _ROWS = by_keywords(
                 "|authentication code|2fa code|pin code|one-time code|access code"
             ),
             _CODE_VALUE,
-            place=Place.BEHIND,
+            place=RowPlace.BEHIND,
             check=_is_code,
             whole=True,
         ),
@@ -406,14 +406,14 @@ _ROWS = by_keywords(
                 "|код подтверждения|验证码|驗證碼|認証コード|確認コード|인증번호|인증 코드"
             ),
             _CODE_VALUE,
-            place=Place.BEHIND,
+            place=RowPlace.BEHIND,
             check=_is_code,
         ),
         Row(
             "told-code",
             " is your ",
             r"(?<![\w.])(?:[A-Za-z]-)?(?P<value>\d{4,8})\Z",
-            place=Place.BEFORE,
+            place=RowPlace.BEFORE,
             check=_is_your_code,
             back=12,
         ),
@@ -430,7 +430,7 @@ _ROWS = by_keywords(
             r"(?:seed|recovery|mnemonic|wallet|secret recovery|backup)[ -]?(?:phrase|words?)?"
             r"[^\n\"'`]{0,40}?[:\s\"'`]+(?P<value>(?:(?:\d{1,2}[.):][ \t]?)?[a-z]{3,8}"
             r"[ \t,\n]{1,2}){11,23}(?:\d{1,2}[.):][ \t]?)?[a-z]{3,8})\b",
-            place=Place.TEXT,
+            place=RowPlace.TEXT,
         ),
     )
 )
@@ -450,7 +450,7 @@ _CODE_LISTS = Keywords(
 LABELS = _BY_WORD.bits | _ROWS.bits | _CODE_LISTS.bits
 
 
-def find_labelled(reading: Reading) -> Iterator[SecretMatch]:
+def find_labelled(reading: SearchedText) -> Iterator[SecretMatch]:
     """Every secret that a label announces."""
     if reading.found & _BY_WORD.bits:
         yield from _find_told(reading)

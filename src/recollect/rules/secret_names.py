@@ -11,7 +11,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_keywords import Keywords, Reading, declare
+from recollect.rules.secret_keywords import Keywords, SearchedText, declare
 from recollect.rules.secret_table import SecretMatch, keys
 from recollect.rules.secret_values import (
     is_chosen_words,
@@ -89,7 +89,7 @@ _PUBLIC_WORDS = words(
 NAMES = Keywords((hint, None) for hint in (*_HINTS, *_HAN_KINDS))
 
 
-def find_assigned(reading: Reading) -> Iterator[SecretMatch]:
+def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
     """Every secret given to a name that promises one."""
     text, lowered = reading.text, reading.lowered
     done = 0
@@ -106,7 +106,7 @@ def find_assigned(reading: Reading) -> Iterator[SecretMatch]:
             yield secret_match
 
 
-def _hints(reading: Reading) -> list[int]:
+def _hints(reading: SearchedText) -> list[int]:
     """The ends of all hints, in order."""
     hints = [hint for hint, _ in NAMES.held(reading.found)]
     return sorted([at + len(hint) for hint in hints for at in reading.places(hint)])
@@ -289,7 +289,7 @@ _NO_HEADER = re.compile(r"[](){}[=<>!$&?@\\]")
 _RULE_LINE = re.compile(r"[\s|:+=-]+$")
 
 
-def find_pairs(reading: Reading) -> Iterator[SecretMatch]:
+def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
     """A name and a value that two members, attributes or elements hold, in either order."""
     text, lowered, found = reading.text, reading.lowered, reading.found
     patterns = [_PLIST] if found & _PAIRED_ELEMENTS and "<key>" in text else []
@@ -337,7 +337,7 @@ def _is_paired(name: str, value: str) -> bool:
     return _SESSION_NAME.search(name) is not None and len(value) >= 16 and " " not in value
 
 
-def find_columns(reading: Reading) -> Iterator[SecretMatch]:
+def find_columns(reading: SearchedText) -> Iterator[SecretMatch]:
     """The cells below a header that names a password, a key or a token."""
     text = reading.text
     table_end = -1
@@ -350,7 +350,7 @@ def find_columns(reading: Reading) -> Iterator[SecretMatch]:
             table_end = max(table_end, last)
 
 
-def _header_lines(reading: Reading) -> set[tuple[int, int]]:
+def _header_lines(reading: SearchedText) -> set[tuple[int, int]]:
     """The lines that hold one of the names, and may be a header or a row, as far as one reaches."""
     lowered = reading.lowered
     lines: set[tuple[int, int]] = set()

@@ -13,7 +13,7 @@ import re
 import string
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_keywords import Keywords, Reading
+from recollect.rules.secret_keywords import Keywords, SearchedText
 from recollect.rules.secret_table import SecretMatch, keys
 from recollect.rules.secret_values import (
     is_chosen_words,
@@ -114,7 +114,7 @@ _QUOTED = re.compile(r"(?P<quote>[\"'])(?P<value>[A-Za-z0-9+/_=.-]{20,90})(?P=qu
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 
 
-def find_nearby(reading: Reading) -> Iterator[SecretMatch]:
+def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
     """Every value that looks generated or chosen and stands behind a word for a secret."""
     text, hits = reading.text, _hits(reading)
     for at, (start, end, chosen) in enumerate(hits):
@@ -127,7 +127,7 @@ def find_nearby(reading: Reading) -> Iterator[SecretMatch]:
             yield from _behind(text, start, end, limit, chosen=chosen)
 
 
-def _hits(reading: Reading) -> list[tuple[int, int, bool]]:
+def _hits(reading: SearchedText) -> list[tuple[int, int, bool]]:
     """Where the words stand, in order, and whether they are for what people choose."""
     stems = STEMS.held(reading.found)
     return sorted(

@@ -11,11 +11,11 @@ import binascii
 import re
 from typing import TYPE_CHECKING
 
-from recollect.rules.secret_keywords import Keywords, Reading, declare
+from recollect.rules.secret_keywords import Keywords, SearchedText, declare
 from recollect.rules.secret_names import kind_of_name
 from recollect.rules.secret_table import (
-    Place,
     Row,
+    RowPlace,
     SecretMatch,
     by_keywords,
     find_by_rows,
@@ -169,7 +169,7 @@ _SESSION_COOKIE = re.compile(
 )
 
 
-def _find_cookies(reading: Reading) -> Iterator[SecretMatch]:
+def _find_cookies(reading: SearchedText) -> Iterator[SecretMatch]:
     text = reading.text
     for around, member in ((_COOKIES, _COOKIE_PAIR), (_COOKIE_MAP, _COOKIE_MEMBER)):
         done = 0
@@ -243,7 +243,7 @@ def _find_manifests(text: str, lowered: str) -> Iterator[SecretMatch]:
                         yield _match("manifest-secret", match)
 
 
-def _find_bytes(reading: Reading) -> Iterator[SecretMatch]:
+def _find_bytes(reading: SearchedText) -> Iterator[SecretMatch]:
     text, lowered = reading.text, reading.lowered
     for name, _ in _NAMES.held(reading.found):
         for at in reading.places(name):
@@ -320,7 +320,7 @@ _ROWS = by_keywords(
             r"(?:login|user)[ \t]{1,8}\S{1,100}[ \t\r\n]{1,8}password[ \t]{1,8}"
             r"(?P<value>\S{4,200})",
             judge=_is_credential,
-            place=Place.TEXT,
+            place=RowPlace.TEXT,
         ),
         Row(
             "private-jwk",
@@ -328,7 +328,7 @@ _ROWS = by_keywords(
             "(?a)"
             r"\"(?:d|p|q|dp|dq|qi|k)\\{0,3}\"[ \t]{0,4}:[ \t]{0,4}\\{0,3}\""
             r"(?P<value>[\w-]{16,2000})",
-            place=Place.TEXT,
+            place=RowPlace.TEXT,
         ),
         Row(
             "bundler-credentials",
@@ -349,7 +349,7 @@ PLACES = _ROWS.bits | _KEY_BLOCKS | _ENCODED_KEYS | _CURLS
 BLOCKS = _COOKIE_NAMES | _MANIFESTS | _NAMES.bits
 
 
-def find_in_place(reading: Reading) -> Iterator[SecretMatch]:
+def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
     """Every secret known by its place."""
     text, found = reading.text, reading.found
     yield from find_by_rows(_ROWS, reading)
@@ -361,7 +361,7 @@ def find_in_place(reading: Reading) -> Iterator[SecretMatch]:
         yield from _find_curl_users(text)
 
 
-def find_in_blocks(reading: Reading) -> Iterator[SecretMatch]:
+def find_in_blocks(reading: SearchedText) -> Iterator[SecretMatch]:
     """Every secret among cookies, in a manifest's data, and every key written as numbers."""
     if reading.found & _COOKIE_NAMES:
         yield from _find_cookies(reading)

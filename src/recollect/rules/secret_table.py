@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from recollect.rules.secret_keywords import Keywords, Reading
+from recollect.rules.secret_keywords import Keywords, SearchedText
 
 COMMAND_CHARS = 2000
 LINE_CHARS = 400
@@ -30,7 +30,7 @@ class SecretMatch(NamedTuple):
     last: int
 
 
-class Place(Enum):
+class RowPlace(Enum):
     """Where a row's pattern is read."""
 
     AT = auto()  # from the first character of the keyword
@@ -52,7 +52,7 @@ class Row:
     """The pattern. The last group that it names is the secret."""
     judge: Callable[[str], bool] | None = None
     """Whether a value is a secret."""
-    place: Place = Place.AT
+    place: RowPlace = RowPlace.AT
     check: Callable[[re.Match[str], str], bool] | None = None
     """Whether a match is one, by more than its value."""
     at: str = ""
@@ -71,9 +71,9 @@ class Row:
     def __post_init__(self) -> None:
         object.__setattr__(self, "pattern", re.compile(self.written))
 
-    def find(self, reading: Reading, keyword: str) -> Iterator[SecretMatch]:
+    def find(self, reading: SearchedText, keyword: str) -> Iterator[SecretMatch]:
         """Every secret that the rule knows by this keyword."""
-        if self.place is Place.TEXT:
+        if self.place is RowPlace.TEXT:
             for match in self.pattern.finditer(reading.text):
                 yield from self._judged(reading, match.start(), match)
             return
@@ -83,24 +83,26 @@ class Row:
                 if found is not None:
                     yield from self._judged(reading, at, found)
 
-    def _match_at(self, reading: Reading, at: int, end: int) -> re.Match[str] | None:
+    def _match_at(self, reading: SearchedText, at: int, end: int) -> re.Match[str] | None:
         text, place = reading.text, self.place
         if self.whole and not begins_word(reading.lowered, at):
             return None
-        if place is Place.AT:
+        if place is RowPlace.AT:
             return self.pattern.match(text, at)
-        if place is Place.BEHIND:
+        if place is RowPlace.BEHIND:
             return self.pattern.match(text, end)
-        if place is Place.COMMAND:
+        if place is RowPlace.COMMAND:
             return self.pattern.search(text, at, min(command_end(text, at), at + LINE_CHARS))
-        if place is Place.BEFORE:
+        if place is RowPlace.BEFORE:
             return self.pattern.search(text, max(0, at - self.back), at)
         start = line_start(text, at)
         if start and text[start - 1] != "\n":
             return None
         return self.pattern.match(text, start)
 
-    def _judged(self, reading: Reading, at: int, match: re.Match[str]) -> Iterator[SecretMatch]:
+    def _judged(
+        self, reading: SearchedText, at: int, match: re.Match[str]
+    ) -> Iterator[SecretMatch]:
         group = match.lastgroup or 0
         start, value = match.start(group), match[group]
         if self.trim:
@@ -128,11 +130,11 @@ class Row:
 ON_LINE, BEFORE_ON_LINE = (-1, -1), (-1, 0)
 
 
-def find_by_rows(rows: Keywords[Row], reading: Reading) -> Iterator[SecretMatch]:
+def find_by_rows(rows: Keywords[Row], reading: SearchedText) -> Iterator[SecretMatch]:
     """What these rows find in a text."""
     done: Row | None = None
     for keyword, row in rows.held(reading.found):
-        if row.at or row.place is Place.TEXT:
+        if row.at or row.place is RowPlace.TEXT:
             if row is done or keyword not in reading.lowered:
                 continue
             done = row
