@@ -678,10 +678,7 @@ def test_a_node_drains_before_it_ends(
     """SIGTERM: readiness says no while requests are served; then it ends by itself."""
     settings = node_settings(database)
     process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "recollect", "serve", "--port", "0"),
-            *(("--log-format", log_format) if log_format else ()),
-        ],
+        [sys.executable, "-m", "recollect", "serve", "--port", "0"],
         stderr=subprocess.PIPE,
         text=True,
         env={
@@ -689,6 +686,7 @@ def test_a_node_drains_before_it_ends(
             "RECOLLECT_STORE__URL": settings.store.url or "",
             "RECOLLECT_RECALL__EMBEDDER": "none",
             "RECOLLECT_SERVE__DRAIN_SECONDS": "1",
+            "RECOLLECT_TELEMETRY__LOG_FORMAT": log_format or "none",
             "RECOLLECT_SECRET": "",
         },
     )

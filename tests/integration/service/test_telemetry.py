@@ -157,7 +157,8 @@ def test_the_metrics_of_the_docs_are_those_there_are() -> None:
 def test_a_port_that_is_taken_is_told(database: TestDatabase) -> None:
     with told() as metrics:
         given = ["serve", "--store", database.app_url, "--port", "0"]
-        done = CliRunner().invoke(main, [*given, "--metrics-port", str(metrics.port)])
+        taken = {"RECOLLECT_TELEMETRY__METRICS_PORT": str(metrics.port)}
+        done = CliRunner().invoke(main, given, env=taken)
     assert done.exit_code == 2
     assert "telemetry.metrics_port" in done.stderr
 
@@ -364,7 +365,7 @@ def test_a_worker_counts_its_jobs_and_names_no_space(database: TestDatabase) -> 
 
     asyncio.run(queue())
     process = subprocess.Popen(
-        [sys.executable, "-m", "recollect", "worker", "--metrics-port", "0"],
+        [sys.executable, "-m", "recollect", "worker"],
         stderr=subprocess.PIPE,
         text=True,
         env={
@@ -372,6 +373,7 @@ def test_a_worker_counts_its_jobs_and_names_no_space(database: TestDatabase) -> 
             "RECOLLECT_STORE__URL": database.app_url,
             "RECOLLECT_RECALL__EMBEDDER": "none",
             "RECOLLECT_TELEMETRY__LOG_FORMAT": "json",
+            "RECOLLECT_TELEMETRY__METRICS_PORT": "0",
         },
     )
     assert process.stderr is not None

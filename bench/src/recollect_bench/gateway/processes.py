@@ -140,11 +140,13 @@ def gateway_server(
     """`recollect gateway` itself, with a memory of its own."""
     port = free_port()
     command = [sys.executable, "-m", "recollect", "gateway", "--port", str(port)]
-    command += ["--anthropic", upstream, "--openai", f"{upstream}/v1"]
     command += ["--window", str(window_tokens)]
-    return ServerProcess(
-        command, port, log=folder / f"{name}.log", environment={"RECOLLECT_HOME": str(home)}
-    )
+    environment = {
+        "RECOLLECT_HOME": str(home),
+        "RECOLLECT_GATEWAY__UPSTREAM__ANTHROPIC": upstream,
+        "RECOLLECT_GATEWAY__UPSTREAM__OPENAI": f"{upstream}/v1",
+    }
+    return ServerProcess(command, port, log=folder / f"{name}.log", environment=environment)
 
 
 def token_headers(home: Path) -> dict[str, str]:

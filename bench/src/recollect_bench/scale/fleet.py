@@ -111,30 +111,28 @@ async def add_tenant(database: TestDatabase, name: str) -> BenchTenant:
 
 def node(database: TestDatabase, folder: Path, *, name: str) -> ServerProcess:
     """`recollect serve` itself, as it is by default."""
-    return _process(database, folder, name, "serve", "--port")
+    return _process(database, folder, name, "serve", "RECOLLECT_SERVE__PORT")
 
 
 def worker(database: TestDatabase, folder: Path) -> ServerProcess:
     """`recollect worker` itself, as it is by default: it listens for its metrics only."""
-    return _process(database, folder, "worker", "worker", "--metrics-port")
+    return _process(database, folder, "worker", "worker", "RECOLLECT_TELEMETRY__METRICS_PORT")
 
 
 def _process(
-    database: TestDatabase, folder: Path, name: str, command: str, port_option: str
+    database: TestDatabase, folder: Path, name: str, command: str, port_variable: str
 ) -> ServerProcess:
     port = free_port()
     home = folder / f"home-{name}"
     home.mkdir(exist_ok=True)
     return ServerProcess(
-        [
-            *(sys.executable, "-m", "recollect", command),
-            *(port_option, str(port), "--store", database.app_url),
-        ],
+        [sys.executable, "-m", "recollect", command, "--store", database.app_url],
         port,
         log=folder / f"{name}.log",
         environment={
             "RECOLLECT_HOME": str(home),
             "RECOLLECT_SECRET": "of the scale bench",
+            port_variable: str(port),
             "RECOLLECT_SERVE__DRAIN_SECONDS": "0.1",
         },
     )

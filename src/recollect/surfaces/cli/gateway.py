@@ -28,17 +28,6 @@ from recollect.plain_text import window_from
     "their project's folder (Codex) have one a folder.",
 )
 @click.option(
-    "--anthropic",
-    metavar="URL",
-    help="Where Messages requests go; else gateway.upstream.anthropic [https://api.anthropic.com].",
-)
-@click.option(
-    "--openai",
-    metavar="URL",
-    help="Where Chat Completions and Responses requests go; else gateway.upstream.openai "
-    "[https://api.openai.com/v1].",
-)
-@click.option(
     "--window",
     metavar="TOKENS",
     help="The model's window, such as 200k; needed only where its name does not tell it.",
@@ -54,8 +43,6 @@ def gateway(
     host: str | None,
     port: int | None,
     space: str | None,
-    anthropic: str | None,
-    openai: str | None,
     window: str | None,
     summaries: bool,  # noqa: FBT001 - a flag of the command
 ) -> None:
@@ -73,8 +60,6 @@ def gateway(
         host=host,
         port=port,
         space=space,
-        anthropic=anthropic,
-        openai=openai,
         window=window,
         summaries="client" if summaries else None,
     )
@@ -87,8 +72,6 @@ def chosen_settings(
     host: str | None = None,
     port: int | None = None,
     space: str | None = None,
-    anthropic: str | None = None,
-    openai: str | None = None,
     window: str | None = None,
     summaries: str | None = None,
 ) -> Settings:
@@ -97,8 +80,6 @@ def chosen_settings(
         "gateway.host": host,
         "gateway.port": port,
         "gateway.space": space,
-        "gateway.upstream.anthropic": anthropic,
-        "gateway.upstream.openai": openai,
         "gateway.summaries": summaries,
         "window_tokens": None if window is None else window_from(window),
     }

@@ -32,24 +32,12 @@ if TYPE_CHECKING:
 @click.option(
     "--port", type=click.IntRange(0, 65_535), help="Port; else serve.port [8789]. 0: a free one."
 )
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65_535),
-    help="Port of /metrics; else telemetry.metrics_port [none]. 0: a free one.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    help="A line for every request; else telemetry.log_format [none].",
-)
 @click.option("--openapi", "only_document", is_flag=True, help="Print the OpenAPI document.")
 def serve(
     config: Path | None,
     url: str | None,
     host: str | None,
     port: int | None,
-    metrics_port: int | None,
-    log_format: str | None,
     only_document: bool,  # noqa: FBT001 - a flag of the command
 ) -> None:
     """Serve memory to the tenants of a service over HTTP; run as many nodes as you like.
@@ -74,8 +62,6 @@ def serve(
         "serve.host": host,
         "serve.port": port,
         "store.url": url,
-        "telemetry.metrics_port": metrics_port,
-        "telemetry.log_format": log_format,
     }
     named = {name: value for name, value in given.items() if value is not None}
     settings = load_settings(arguments=named, file=config).settings

@@ -251,16 +251,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
     type=click.Path(path_type=Path, dir_okay=False),
     help="Read this file instead of recollect.toml.",
 )
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65_535),
-    help="Port of /metrics; else telemetry.metrics_port [none]. 0: a free one.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    help="A line for every job; else telemetry.log_format [none].",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 def worker(
     *,
@@ -269,17 +259,13 @@ def worker(
     once: bool,
     concurrency: int | None,
     file: Path | None,
-    metrics_port: int | None,
-    log_format: str | None,
     as_json: bool,
 ) -> None:
     """Do the jobs that wait in a store: embedding, facts, packing, eviction, expiry.
 
     Runs until it gets a signal to stop; then it finishes what it has begun, or gives it back.
     """
-    given = {"telemetry.metrics_port": metrics_port, "telemetry.log_format": log_format}
-    named = {name: value for name, value in given.items() if value is not None}
-    settings = config.load_settings(arguments=named, file=file).settings
+    settings = config.load_settings(file=file).settings
     url = url or settings.store.url
     tally = Tally(Voice(logs=settings.telemetry.log_format is not None), by_space=as_json)
     with telling(settings) as metrics:
