@@ -461,7 +461,9 @@ def revoke_key(*, tenant_name: str, key_id: str, url: str | None, as_json: bool)
     if as_json:
         print_json({"revoked": key_id})
     else:
-        click.echo(f"Revoked {plain_line(key_id)}: nodes refuse it within 5 seconds.")
+        from recollect.service.principals import KEY_SECONDS
+
+        click.echo(f"Revoked {plain_line(key_id)}: nodes refuse it within {KEY_SECONDS:g} seconds.")
 
 
 @key.command("rotate")

@@ -1,4 +1,4 @@
-"""`recollect memory evict|reindex|check|scrub|spool|jobs`: looking after a memory.
+"""`recollect memory reindex|check|scrub|spool|jobs`: looking after a memory.
 
 `spool` never opens the store, so it answers while that is away, which is when people ask.
 """
