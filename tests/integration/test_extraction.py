@@ -224,21 +224,22 @@ def test_a_budget_below_one_call_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "runs"), [(ModelRefused("no such model"), 1), (ModelUnavailable("away"), 5)]
+    ("given", "runs"),
+    [(ModelRefused("no such model"), 1), (ModelUnavailable("away"), 5), ("I found nothing.", 5)],
 )
-def test_a_model_that_never_answers_is_told_and_what_it_missed_is_read_later(
-    tmp_path: Path, error: Exception, runs: int
+def test_a_model_without_a_usable_answer_is_told_and_what_it_missed_is_read_later(
+    tmp_path: Path, given: Exception | str, runs: int
 ) -> None:
     async def scenario(place: Place) -> None:
         await place.say("s", PORT)
         place.clock.time += IDLE + 1
-        model = ScriptedModel(lambda _: error)
+        model = ScriptedModel(lambda _: given)
         for _ in range(runs):
             await place.work(model)
             place.clock.time += 4_000
         assert len(model.prompts) == runs
         assert not await place.facts()
-        assert any("did not answer" in line for line in place.told)
+        assert any("no usable answer" in line for line in place.told)
         await place.say("s", PORT, CHOICE)
         place.clock.time += IDLE + 1
         await place.work()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.harness.fact_reader import reader_server, reader_variables
+from tests.harness.model_server import ModelServer
 from tests.integration.facts_seen_talk import write_recording
 from tests.integration.test_facts_cli import Facts, fact, segment
 
 from recollect.surfaces.cli import main
+from recollect.testing.scripted_model import Says
 from recollect.upkeep import matching
 from recollect.values.fact import FactId
 
@@ -116,6 +119,25 @@ class TestReading:
         assert done["facts_found"] == len(facts.statements()) >= 2
         assert "nothing to read" in facts.text("read", "--session", "talk")
         assert "no session is called" in facts.refused("read", "--session", "other")
+
+    @pytest.mark.parametrize("answer", ["I found no facts, sorry.", '{"facts": "none"}', "{}"])
+    def test_messages_stay_unread_if_the_answer_is_not_the_json_asked_for(
+        self, facts: Facts, monkeypatch: pytest.MonkeyPatch, answer: str
+    ) -> None:
+        run(facts, "import", write_recording(facts.home / "talk.jsonl"))
+        with monkeypatch.context() as patch, ModelServer(lambda _: Says(text=answer)) as server:
+            for name, value in reader_variables(server).items():
+                patch.setenv(name, value)
+            done = facts.json("read", code=1)
+        assert (done["messages"], done["facts_found"], done["waiting"]) == (0, 0, 1)
+        assert done["failed"] >= 1
+        assert "was not the JSON that was asked for" in run(facts, "memory", "jobs").stdout
+        assert "nothing to read" not in facts.text("read")
+        until = time.monotonic() + 20
+        while not facts.statements() and time.monotonic() < until:
+            time.sleep(0.5)  # a failed job is tried again a few seconds later
+            facts.text("read")
+        assert len(facts.statements()) >= 2
 
     def test_the_worker_says_what_it_found(self, facts: Facts) -> None:
         run(facts, "import", write_recording(facts.home / "talk.jsonl"))

@@ -13,6 +13,7 @@ exact in its statement stands in the words it copied, those words are the statem
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -39,6 +40,7 @@ from recollect.values.segment import SegmentId
 
 _TEXTS: Final = ("quote", "type", "content", "subject", "attribute")
 _MOST_OBJECTS: Final = 64
+_ANSWER: Final = re.compile(r'\{\s*"facts"\s*:')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +64,14 @@ class Claims:
     """Objects that are not of the shape that was asked for."""
     trouble: str = ""
     """Why there may be less than the model meant to say; empty where nothing is wrong."""
+    unreadable: bool = False
+    """Nothing of the answer could be read, not even that there are no facts."""
 
 
 def read_claims(answer: Answer, most: int) -> Claims:
     """The statements of an answer, at most so many."""
-    whole, objects = _objects(answer.text)
+    whole, listed = _listing(answer.text)
+    objects = list(_objects_in(answer.text)) if listed is None else listed
     claims = [_claim(mapping) for mapping in objects]
     trouble = ""
     if answer.stop == "refusal":
@@ -76,19 +81,35 @@ def read_claims(answer: Answer, most: int) -> Claims:
     elif not whole:
         trouble = "the model's answer was not the JSON that was asked for"
     read = [claim for claim in claims if claim is not None]
-    return Claims(claims=tuple(read[:most]), malformed=len(claims) - len(read), trouble=trouble)
+    return Claims(
+        claims=tuple(read[:most]),
+        malformed=len(claims) - len(read),
+        trouble=trouble,
+        unreadable=listed is None and not read and answer.stop != "refusal",
+    )
 
 
-def _objects(text: str) -> tuple[bool, list[Mapping[str, Any]]]:
-    """The facts of an answer, and whether all of it could be read."""
+def _listing(text: str) -> tuple[bool, list[Mapping[str, Any]] | None]:
+    """Whether an answer is the JSON that was asked for, and its facts if it lists them at all."""
     try:
-        value = json.loads(text)
+        facts = _facts_of(json.loads(text))
     except (ValueError, RecursionError):
-        return False, list(_objects_in(text))
+        start = _ANSWER.search(text)
+    else:
+        return facts is not None, facts
+    if start is None:
+        return False, None
+    try:  # between other words, or in a code block
+        return False, _facts_of(json.JSONDecoder().raw_decode(text, start.start())[0])
+    except (ValueError, RecursionError):
+        return False, None
+
+
+def _facts_of(value: object) -> list[Mapping[str, Any]] | None:
     facts = value.get("facts") if isinstance(value, dict) else value
     if not isinstance(facts, list):
-        return False, []
-    return True, [fact for fact in facts if isinstance(fact, dict)]
+        return None
+    return [fact for fact in facts if isinstance(fact, dict)]
 
 
 def _objects_in(text: str) -> Iterator[Mapping[str, Any]]:

@@ -5,7 +5,7 @@ recalled block, a summary, a note, noise or thinking (`readable`), nor let one r
 before alone. What always holds: every draft names the span it rests on; its trust is that of the
 least trusted whose words it repeats; what tools brought in gives statements of how things are, and
 never a preference, a decision or an order. What is refused is reported without its words. A
-ModelError before the first answer is the caller's; after it, what was found is kept.
+ModelError before the first readable answer is the caller's; after it, what was found is kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.errors import ModelError
-from recollect.facts.claims import draft_claim, read_claims
+from recollect.facts.claims import Claims, draft_claim, read_claims
 from recollect.facts.provenance import Admitted, Proposed, admit
 from recollect.facts.reading import (
     MOST_FACTS,
@@ -110,9 +110,9 @@ async def extract(
     """The facts that `new` states; `before` is there for understanding.
 
     The model is asked once per window of at most `window_tokens`, less if its own window is smaller
-    (`fitting_tokens`), and `max_calls` times at the most. If it fails after its first answer, what
-    was found is kept and `left_out` reports it. Times after `now` become `now`, so that a clock
-    that ran ahead decides nothing.
+    (`fitting_tokens`), and `max_calls` times at the most. ModelError if nothing of its first answer
+    can be read. If it fails after that, what was found is kept and `left_out` reports it. Times
+    after `now` become `now`, so that a clock that ran ahead decides nothing.
 
     `earlier_low` are segments in front of `before`, in order, that only show whose words are
     repeated. `unseen_low` says that tools may have spoken even further back.
@@ -178,7 +178,10 @@ async def _by_model(cut: _Cut, page: _Page, collector: _DraftCollector, model: M
             if not at:
                 raise
             return f"{_left_out(at, cut.of)}, then it failed ({str(error) or type(error).__name__})"
-        await asyncio.to_thread(_take_answer, answer, window, page, collector)
+        claims = read_claims(answer, MOST_FACTS)
+        if claims.unreadable and not at:
+            raise ModelError(claims.trouble)
+        await asyncio.to_thread(_take_answer, answer, claims, window, page, collector)
     if len(cut.windows) < cut.of:
         return f"{_left_out(len(cut.windows), cut.of)}: it is asked no more often for one page"
     return ""
@@ -188,9 +191,10 @@ def _left_out(read: int, of: int) -> str:
     return f"the model read {read} of {of} windows"
 
 
-def _take_answer(answer: Answer, window: _Window, page: _Page, collector: _DraftCollector) -> None:
+def _take_answer(
+    answer: Answer, read: Claims, window: _Window, page: _Page, collector: _DraftCollector
+) -> None:
     collector.spent_tokens += spent_tokens(window.prompt, answer)
-    read = read_claims(answer, MOST_FACTS)
     if read.trouble:
         collector.troubles.append(read.trouble)
     collector.refused.extend(RefusedDraft(reason="malformed") for _ in range(read.malformed))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.facts.fact_segments import answered, claim, segment, talk
 
-from recollect.errors import ModelUnavailable
+from recollect.errors import ModelError, ModelUnavailable
 from recollect.facts.extract import Extracted, extract
 from recollect.facts.reading import (
     EXTRACTION_SCHEMA,
@@ -213,11 +213,9 @@ def test_what_the_model_echoes_has_the_trust_of_what_it_read() -> None:
         (Answer(text=answered([CLAIM])[:-2], stop="length"), 1, "cut off"),
         (Answer(text=answered([CLAIM, CLAIM])[:-40], stop="length"), 1, "cut off"),
         (Answer(text="", stop="refusal"), 0, "refused"),
-        (Answer(text="I cannot find any facts."), 0, "not the JSON"),
         (Answer(text=f"```json\n{answered([CLAIM])}\n```"), 1, "not the JSON"),
         (Answer(text='{"facts": [{"line": "x"}, 3, null]}'), 0, ""),
-        (Answer(text="[" * 5000), 0, "not the JSON"),
-        (Answer(text='{"facts": "none"}'), 0, "not the JSON"),
+        (Answer(text='```json\n{"facts": []}\n```'), 0, "not the JSON"),
     ],
 )
 def test_what_can_be_read_of_a_bad_answer_counts_and_the_rest_is_told(
@@ -226,6 +224,29 @@ def test_what_can_be_read_of_a_bad_answer_counts_and_the_rest_is_told(
     found, _ = run(talk(("assistant", GATEWAY)), answer)
     assert len(by_model(found)) == kept
     assert told in found.reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Answer(text="I cannot find any facts."), "not the JSON"),
+        (Answer(text="[" * 5000), "not the JSON"),
+        (Answer(text='{"facts": "none"}'), "not the JSON"),
+        (Answer(text="<think>so many", stop="length"), "cut off"),
+    ],
+)
+def test_an_answer_of_which_nothing_can_be_read_is_an_error(answer: Answer, told: str) -> None:
+    with pytest.raises(ModelError, match=told):
+        run(talk(("assistant", GATEWAY)), answer)
+
+
+def test_a_later_window_without_a_readable_answer_is_told() -> None:
+    filler = "The folder of the docs is in the repository of the team since spring. "
+    model = ScriptedModel(lambda prompt: answered([CLAIM]) if "ledger" in prompt.text else "none")
+    said = [segment("assistant", GATEWAY + " " + filler * 400)]
+    found = asyncio.run(extract(said, (), model=model, max_output_tokens=600, now=1e9))
+    assert len(by_model(found)) == 1
+    assert "not the JSON" in found.trouble
 
 
 def test_a_model_that_is_away_is_the_callers_affair() -> None:

@@ -292,7 +292,7 @@ class Extraction:
         *,
         unseen_low: bool,
     ) -> Extracted:
-        """What the window holds; if the model never answers, that is reported and nothing read."""
+        """What the window holds; without a usable answer nothing counts as read."""
         try:
             return await extract(
                 [segment.segment for segment in new],
@@ -305,7 +305,7 @@ class Extraction:
                 unseen_low=unseen_low,
             )
         except ModelError as error:
-            why = f"the model did not answer ({str(error) or type(error).__name__})"
+            why = f"the model gave no usable answer ({str(error) or type(error).__name__})"
             if isinstance(error, ModelRefused):
                 self._notify_trouble(why)
                 raise GiveUp(why) from error
