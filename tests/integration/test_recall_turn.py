@@ -295,7 +295,7 @@ def test_a_value_that_was_corrected_is_marked_where_it_is_quoted(tmp_path: Path)
 
     context = asyncio.run(run())
     (block,) = [edit.text for edit in context.edits if isinstance(edit, Insert)]
-    assert f"{old} [replaced since: the API port is 9000, not 8000.]" in block
+    assert f"{old} [replaced since: {new}]" in block
     assert f"{new} [" not in block
 
 

@@ -163,7 +163,7 @@ _PROGRAMS = (
     _program("convertto-securestring", r"(?i)string[ \t]+(?:-String[ \t]+)?" + _VALUE),
     Row(
         "command-password",
-        "echo ",
+        "echo",
         rf"echo[ \t]+(?:-n[ \t]+)?{_VALUE}[ \t]*\|[ \t]*(?:sudo[ \t]+-S"
         r"|sudo[ \t]+\S+[ \t]+--stdin|passwd[ \t]+--stdin|docker[ \t]+login|chpasswd|openssl"
         r"|gpg)",
@@ -209,8 +209,8 @@ _HANDED = (
     _handed("kv put ", r"kv put[ \t]+[^\s=]{1,200}[ \t]+(?=[^\s=]+(?:\s|$))" + _VALUE),
     _handed("encrypt_string ", r"encrypt_string[ \t]+" + _VALUE),
     _handed(" --secret ", r" --secret[ \t]+(?:[\w.:-]{2,80}[ \t]+(?!-))?" + _VALUE),
-    _handed("echo ", r"echo[ \t]+(?:-n[ \t]+)?" + _VALUE + r"(?=[ \t]*\|)"),
-    _handed("printf ", r"printf[ \t]+(?:[\"']?%s(?:\\n)?[\"']?[ \t]+)?" + _VALUE + r"(?=[ \t]*\|)"),
+    _handed("echo", r"echo[ \t]+(?:-n[ \t]+)?" + _VALUE + r"(?=[ \t]*\|)"),
+    _handed("printf", r"printf[ \t]+(?:[\"']?%s(?:\\n)?[\"']?[ \t]+)?" + _VALUE + r"(?=[ \t]*\|)"),
 )
 
 # Calls that are given a user and a password, or a key: what follows the word for it.

@@ -37,9 +37,9 @@ _CHOSEN = keys(
     "|كلمة|पासवर्ड|รหัสผ่าน|κωδικ|סיסמ|секрет|シークレット"
 )
 _GENERATED = keys(
-    "token|key|cookie|session id|session_id|sessionid|session-id|sessid"
+    "token|key|cookie|session|sessid"
     "|signature=|sig=|licen|seed|recovery|backup code|otp|bearer|webhook|invite|hmac|jwt|unlock"
-    "|chave|jeton|sleutel|chiave|sid=|pin |pin:|magic|access|code:|code is|wallet|mnemonic"
+    "|chave|jeton|sleutel|chiave|sid=|pin |pin:|magic|access|code|wallet|mnemonic"
     "|ключ|токен|код|schlüssel|clé|密钥|密鑰|金鑰|令牌|秘钥|キー|トークン|키|토큰|कुंजी"
 )
 STEMS = Keywords([(stem, True) for stem in _CHOSEN] + [(stem, False) for stem in _GENERATED])

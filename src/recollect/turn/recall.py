@@ -44,6 +44,8 @@ from recollect.turn.gate import (
 from recollect.turn.inject import quote
 from recollect.turn.recall_facts import (
     Replaced,
+    corrections_in,
+    is_corrected,
     recall_facts,
     replaced_statements,
     types_asked,
@@ -473,10 +475,16 @@ class _MemorySearch:
         budget = request.budget_tokens - taken
         places = _first(ranking, budget, printed)
         await self._read([ranking.passages[at].segment for at in range(places)])
+        corrections = [
+            (candidate, value, sentence)
+            for candidate in ranking.passages[:places]
+            if (said := segments.get(candidate.segment)) is not None and said.role == "user"
+            for value, sentence in corrections_in(said.text[candidate.start : candidate.end])
+        ]
         ready = [
             replace(
                 quote(segments[candidate.segment], candidate, score, self.settings.citations),
-                replaced_by=self._replaced_by(candidate),
+                replaced_by=self._replaced_by(candidate, corrections),
             )
             for candidate, score in zip(ranking.passages[:places], ranking.scores, strict=False)
             if candidate.segment in segments
@@ -501,15 +509,24 @@ class _MemorySearch:
             )
         )
 
-    def _replaced_by(self, candidate: Candidate) -> str:
-        """What holds in place of something that a passage says."""
-        return "; ".join(
-            dict.fromkeys(
-                each.by
-                for each in self.replaced.get(candidate.segment, ())
-                if candidate.start <= each.span.start and each.span.end <= candidate.end
-            )
-        )
+    def _replaced_by(
+        self, candidate: Candidate, corrections: Sequence[tuple[Candidate, str, str]]
+    ) -> str:
+        """Say what holds in place of something that a passage says."""
+        by = [
+            each.by
+            for each in self.replaced.get(candidate.segment, ())
+            if candidate.start <= each.span.start and each.span.end <= candidate.end
+        ]
+        text = self.segments[candidate.segment].text[candidate.start : candidate.end]
+        by += [
+            sentence
+            for later, value, sentence in corrections
+            if later.session == candidate.session
+            and later.sequence > candidate.sequence
+            and is_corrected(text, value, sentence)
+        ]
+        return "; ".join(dict.fromkeys(by))
 
     async def hits(self, ranking: Ranking) -> tuple[Hit, ...]:
         """The best of the ranking, with the text of those that were read; of who asks, all."""

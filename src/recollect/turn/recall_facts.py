@@ -10,7 +10,8 @@ shut nothing is read but the candidates.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -139,6 +140,32 @@ class Replaced:
 
     span: EvidenceSpan
     by: str = field(repr=False)
+
+
+_DENIED = re.compile(
+    r"(?:\bnot|\bno longer|\binstead of|\brather than|\bin place of)\s+[\"'`]?(\w[\w./:@-]*\w|\d)",
+    re.IGNORECASE,
+)
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
+_WORDS = re.compile(r"\w(?:[\w./:@-]*\w)?")
+
+
+def corrections_in(text: str) -> Iterator[tuple[str, str]]:
+    """Find sentences that deny a value ("9000, not 8000"): the value, and the sentence.
+
+    A word in small letters is no value: "not ready" corrects nothing.
+    """
+    for sentence in _SENTENCE_ENDS.split(text):
+        for match in _DENIED.finditer(sentence):
+            if not (match[1].isalpha() and match[1].islower()):
+                yield match[1], sentence.strip()
+
+
+def is_corrected(text: str, value: str, sentence: str) -> bool:
+    """Whether a text states the denied value, and is about what the sentence is about."""
+    words = {word.casefold() for word in _WORDS.findall(text)}
+    about = {word.casefold() for word in _WORDS.findall(sentence) if len(word) > 2}
+    return value.casefold() in words and len(words & about - {value.casefold()}) > 1
 
 
 async def replaced_statements(

@@ -293,3 +293,18 @@ def test_a_long_text_of_anything_takes_linear_time(name: str) -> None:
 def test_forms_that_no_labelled_set_holds_are_masked(text: str, secret: str) -> None:
     """A rule that no labelled text needs may still be the only one that knows a form."""
     assert secret not in redact(text).text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"session": "mHkHqJqpfqkDGWcgFvaQ8x2LkPz0TqWn"}',
+        "_gitlab_session=4f1d0c9be27a85634f1d0c9be27a8563",
+        "user_session=xT8hQ2mV9pLk3RzW7nYb5dFc",
+        '{"code": "SplxlOBeZQQYbYS6WxSbIA7"}',
+        "https://x.io/cb?code=9f3b5c1a7d2e4f6a8b0c1d2e3f4a5b6c7d8e9f01&state=1",
+        "echo\t'Tr0ub4dor&3x' | docker login -u me --password-stdin",
+    ],
+)
+def test_values_behind_a_session_a_code_or_a_tab_are_masked(text: str) -> None:
+    assert redact(text).text != text

@@ -82,3 +82,27 @@ def test_lists_that_compactions_have_in_common_are_stored_once(tmp_path: Path) -
     assert asyncio.run(run()) < 1_500_000
     rows = apsw.Connection(str(path)).execute("SELECT count(*) FROM id_chunk").fetchall()
     assert rows == [(0,)], "chunks that no list names are removed"
+
+
+def test_a_torn_list_of_ids_is_reported_and_blocks_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "space.db"
+    ids = tuple(message_id(f"covered {number}") for number in range(100))
+
+    async def run() -> None:
+        async with await SQLiteStore.open(path, space="mine") as store:
+            for number in (1, 2):
+                record = CompactionRecord(
+                    session=SESSION, number=number, at=START, body=b"{}", about=ids[: 50 * number]
+                )
+                await store.write(Batch(at=START, compactions=(record,)))
+        with apsw.Connection(str(path)) as db:
+            # a count of 268 million chunks, and a chunk of which one byte changed
+            db.execute("UPDATE compaction SET about = X'10' || substr(about, 2) WHERE number = 1")
+            db.execute("UPDATE id_chunk SET ids = X'00' || substr(ids, 2)")
+        db.close()
+        async with await SQLiteStore.open(path, space="mine") as store:
+            assert await store.compactions(SESSION) == ()
+            assert any("compaction" in problem for problem in (await store.check()).problems)
+            await store.forget(ForgetOrder(at=START + 1, message_ids=(message_id("else"),)))
+
+    asyncio.run(run())

@@ -58,7 +58,11 @@ _HAND_ON: Final = "UPDATE turn SET kept_rows = ?, rows = ? WHERE session = ? AND
 _DROP_PIECES: Final = "DELETE FROM piece WHERE hash IN (SELECT value FROM json_each(?))"
 _PIECES_ABOUT: Final = "SELECT hash, about FROM piece WHERE about IS NOT NULL"
 
-_ADD_CHUNK: Final = "INSERT OR IGNORE INTO id_chunk (hash, ids) VALUES (?, ?)"
+_ADD_CHUNK: Final = """
+INSERT INTO id_chunk (hash, ids) VALUES (?, ?)
+ON CONFLICT (hash) DO UPDATE SET ids = excluded.ids WHERE ids != excluded.ids
+"""
+"""A torn chunk is replaced by the whole one."""
 _CHUNK: Final = "SELECT ids FROM id_chunk WHERE hash = ?"
 _LONG_LISTS: Final = """
 SELECT about FROM piece WHERE length(about) % 16 = 4 UNION ALL
@@ -94,7 +98,7 @@ class SharedIds:
             return packed
         end = len(packed) // _CHUNK_BYTES * _CHUNK_BYTES
         chunks = [packed[at : at + _CHUNK_BYTES] for at in range(0, end, _CHUNK_BYTES)]
-        hashes = [blake2b(chunk, digest_size=_HASH_BYTES).digest() for chunk in chunks]
+        hashes = [_hash(chunk) for chunk in chunks]
         self._db.run_many(_ADD_CHUNK, list(zip(hashes, chunks, strict=True)))
         return len(hashes).to_bytes(_COUNT_BYTES) + b"".join(hashes) + packed[end:]
 
@@ -104,9 +108,10 @@ class SharedIds:
         hashes = _chunk_hashes(packed)
         for hash_ in hashes:
             if hash_ not in self._read:
-                self._read[hash_] = unpack_ids(self._db.value(_CHUNK, (hash_,)))
-            if not self._read[hash_]:
-                raise ValueError("a chunk of ids is missing")
+                chunk = self._db.value(_CHUNK, (hash_,))
+                if not isinstance(chunk, bytes) or _hash(chunk) != hash_:
+                    raise ValueError("a chunk of ids is missing or torn")
+                self._read[hash_] = unpack_ids(chunk)
             ids += self._read[hash_]
         if hashes and isinstance(packed, bytes):
             packed = packed[_COUNT_BYTES + len(hashes) * _HASH_BYTES :] or None
@@ -122,10 +127,15 @@ class SharedIds:
         self._db.run_many("DELETE FROM id_chunk WHERE hash = ?", [(hash_,) for hash_ in stored])
 
 
+def _hash(chunk: bytes) -> bytes:
+    return blake2b(chunk, digest_size=_HASH_BYTES).digest()
+
+
 def _chunk_hashes(packed: bytes | str | None) -> list[bytes]:
     if not isinstance(packed, bytes) or len(packed) % _HASH_BYTES != _COUNT_BYTES:
         return []
     end = _COUNT_BYTES + int.from_bytes(packed[:_COUNT_BYTES]) * _HASH_BYTES
+    end = min(end, len(packed))  # of a torn list; the hash of a chunk that is none is not found
     return [packed[at : at + _HASH_BYTES] for at in range(_COUNT_BYTES, end, _HASH_BYTES)]
 
 

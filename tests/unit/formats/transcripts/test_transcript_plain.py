@@ -138,6 +138,6 @@ def test_request_bodies_on_lines_are_one_recording_each() -> None:
 
 
 def test_what_stands_between_the_runs_is_told() -> None:
-    run = {"traj": [USER, ANSWER]}
+    run = [USER, ANSWER]
     first, _ = read_transcripts(json.dumps([run, 7, run]).encode())
     assert [note[:7] for note in first.passed_over] == ["item 2:"]
