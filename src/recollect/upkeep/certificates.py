@@ -421,8 +421,6 @@ def redaction_text(
         lines += ["", IN_SHORT]
     if report.notes:
         lines += ["", *report.notes]
-    if done.secrets and not done.applied:
-        lines += ["", "Mask them with `recollect redact --apply`."]
     if done.applied:
         lines += ["", f"checksum   {redaction_json(report)['checksum']}"]
     return "\n".join(lines)

@@ -8,11 +8,13 @@ stay, or in files that could not be, or are not ours to be, changed.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from recollect.plain_text import plain_line
 from recollect.surfaces.cli.progress import ShownProgress
@@ -79,8 +81,38 @@ def redact(
         print_json(report_json(report))
     else:
         click.echo(redaction_text(report, plain=plain_line, whole=verbose))
+        if report.done.secrets and not apply_:
+            source = click.get_current_context().get_parameter_source("space")
+            named = space if source is ParameterSource.COMMANDLINE else None
+            command = apply_command(
+                patterns=patterns, pii=pii, workspace=workspace, url=url, space=named
+            )
+            click.echo(f"\nMask them with `{command}`.")
     if report.done.in_clear:
         raise SystemExit(1)
+
+
+def apply_command(
+    *,
+    patterns: tuple[str, ...],
+    pii: bool,
+    workspace: Path | None,
+    url: str | None,
+    space: str | None,
+) -> str:
+    """The command that masks what these options found; without a URL that may hold a password."""
+    words = ["recollect", "redact", "--apply"]
+    for pattern in patterns:
+        words += ["--pattern", pattern]
+    if pii:
+        words.append("--pii")
+    if workspace is not None:
+        words += ["--workspace", str(workspace)]
+    if url is not None:
+        words += ["--store", "URL" if "@" in url else url]
+    if space is not None:
+        words += ["--space", space]
+    return shlex.join(words)
 
 
 async def _redacted(
