@@ -184,8 +184,12 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
         _say(text)
     unanswered = gateway.gateway.unanswered
     if unanswered:
-        why = "; ".join(f"{text}, {count} times" for text, count in unanswered.most_common())
-        _say(f"{unanswered.total()} requests of {agent.name}'s had no answer: {why}")
+        why = "; ".join(
+            f"{text}, {count} times" if count > 1 else text
+            for text, count in unanswered.most_common()
+        )
+        requests = "1 request" if unanswered.total() == 1 else f"{unanswered.total():,} requests"
+        _say(f"{requests} of {agent.name}'s had no answer: {why}")
     return code
 
 
