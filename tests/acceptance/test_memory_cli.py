@@ -236,9 +236,11 @@ def test_forgetting_is_real_and_certified(talked: Recollect, tmp_path: Path) -> 
     turns.append({"role": "assistant", "content": "I will keep it to myself, of course"})
     (tmp_path / "secretive.json").write_text(json.dumps(turns))
     talked.text("import", tmp_path / "secretive.json")
-    asked = talked.refused("memory", "forget", "--matching", MARKER.upper())
-    assert "1 message would be forgotten" in asked
-    assert "--yes" in asked
+    asked = talked.run("memory", "forget", "--matching", MARKER.upper())
+    assert asked.returncode == 2
+    assert "1 message would be forgotten" in asked.stderr.decode()
+    assert "--yes" in asked.stderr.decode()
+    assert f"the code word is {MARKER}" in asked.stdout.decode()
     shown = talked.text("memory", "forget", "--matching", MARKER.upper(), "--yes")
     assert shown.startswith("Certificate of forgetting")
     assert "1  segment\n" in shown
@@ -307,7 +309,7 @@ def test_a_text_is_forgotten_in_spool_and_facts_too(
     talked.text("import", folder)
     in_spool(talked, monkeypatch, said(f"tell nobody: {MARKER}", "I will not"))
 
-    asked = talked.refused("memory", "forget", "--matching", MARKER)
+    asked = talked.refused("memory", "forget", "--matching", MARKER, "--json")
     assert "1 message (1 of them in the spool), 2 facts would be forgotten" in asked
     told = talked.json("memory", "forget", "--matching", MARKER, "--yes")
     assert told["counts"]["facts"] == 2

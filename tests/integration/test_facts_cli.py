@@ -345,7 +345,12 @@ def test_forgetting_a_fact_leaves_a_gap_and_a_certificate(facts: Facts) -> None:
     )
     digest = fact("the project", id=FactId("dg"), type="digest", subject="project", joint=True)
     facts.write([first, second, third, digest], [said])
-    assert "--yes" in facts.refused("forget", "v2")
+    unanswered = facts.run("forget", "v2")
+    assert unanswered.exit_code == 2
+    assert "2 facts would be forgotten" in unanswered.stderr
+    assert "--yes" in unanswered.stderr
+    assert second.content in unanswered.stdout
+    assert "--yes" in facts.refused("forget", "v2", "--json")
     shown = facts.text("forget", "v2", "--yes")
     assert "Certificate of forgetting" in shown
     assert "falcon" not in shown

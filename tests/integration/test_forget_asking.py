@@ -44,7 +44,10 @@ def test_where_nothing_matches_there_is_no_certificate(url: str, more: tuple[str
 def test_what_rests_on_it_is_counted_before_and_the_certificate_is_short(url: str) -> None:
     order = ["memory", "forget", "--matching", "nightfall", "--store", url]
     asked = CliRunner().invoke(main, order)
-    assert "1 message, 1 fact, 1 digest would be forgotten" in " ".join(asked.output.split())
+    assert asked.exit_code == 2
+    assert "1 message, 1 fact, 1 digest would be forgotten" in " ".join(asked.stderr.split())
+    assert "Nightfall begins." in asked.stdout
+    assert "The tide is low." not in asked.stdout
     done = CliRunner().invoke(main, [*order, "--yes"])
     assert done.exit_code == 0, done.output
     assert "1  segment\n" in done.output

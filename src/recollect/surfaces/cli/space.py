@@ -45,7 +45,9 @@ def delete(*, name: str, yes: bool, tenant: str | None, url: str | None, as_json
     place = place_of(url, name)
     if not yes:
         if as_json or not sys.stdin.isatty():
-            raise RecollectError("say so with --yes, since nobody can be asked here")
+            raise RecollectError(
+                "cannot ask for confirmation (no terminal): pass --yes to delete the space"
+            )
         click.confirm(f"Delete the space {plain_line(name)} for good?", err=True, abort=True)
     from recollect.upkeep.certificates import certificate_json, certificate_text
 

@@ -245,13 +245,21 @@ def print_certificate(certificate: Certificate, *, as_json: bool) -> None:
 
 
 def _confirmed(meant: ForgetTargets, *, draw: bool) -> bool:
-    what = f"{len(meant.facts):,} facts"
+    from recollect.upkeep.certificates import counted
+
+    what = counted(len(meant.facts), "facts")
     if meant.messages:
-        what += f" and {meant.messages:,} messages"
+        what += f" and {counted(meant.messages, 'messages')}"
+    if draw:
+        _draw_meant(meant)
     if not draw or not sys.stdin.isatty():
         raise RecollectError(
-            f"{what} would be forgotten; say so with --yes, since nobody can be asked here"
+            f"{what} would be forgotten; cannot ask for confirmation (no terminal): pass --yes"
         )
+    return click.confirm(f"Forget {what} for good?", err=True)
+
+
+def _draw_meant(meant: ForgetTargets) -> None:
     out = console()
     for fact in meant.facts[:_LISTED]:
         out.print(fact_line(fact), soft_wrap=True)
@@ -262,4 +270,3 @@ def _confirmed(meant: ForgetTargets, *, draw: bool) -> bool:
     left = max(len(meant.facts) - _LISTED, 0) + max(meant.messages - _LISTED, 0)
     if left:
         out.print(f"… and {left:,} more")
-    return click.confirm(f"Forget {what} for good?", err=True)

@@ -171,11 +171,19 @@ def _files_order(meant: ForgetTargets, order: ForgetOrder, workspace: Path | Non
 def _confirmed(
     meant: ForgetTargets, files: FilesForgotten, order: ForgetOrder, *, draw: bool
 ) -> bool:
+    what = _counted(meant, files)
+    if draw:
+        _draw_meant(meant)
     if not draw or not sys.stdin.isatty():
         raise RecollectError(
-            f"{_counted(meant, files)} would be forgotten; say so with --yes, since nobody can be "
-            "asked here"
+            f"{what} would be forgotten; cannot ask for confirmation (no terminal): pass --yes"
         )
+    if order.by_time:
+        what += f", all said {_time_of(order)} among them"
+    return click.confirm(f"Forget {what} for good?", err=True)
+
+
+def _draw_meant(meant: ForgetTargets) -> None:
     out = console()
     shown = [(heading(segment), segment.segment.text) for segment in meant.stored[:_LISTED]]
     shown += [
@@ -190,10 +198,6 @@ def _confirmed(
     left = meant.messages - len(shown) + max(len(meant.facts) - _LISTED, 0)
     if left:
         out.print(f"… and {left:,} more")
-    what = _counted(meant, files)
-    if order.by_time:
-        what += f", all said {_time_of(order)} among them"
-    return click.confirm(f"Forget {what} for good?", err=True)
 
 
 def _time_of(order: ForgetOrder) -> str:
