@@ -107,6 +107,7 @@ class TestReading:
             monkeypatch.delenv(f"RECOLLECT_MODELS__{name}")
         assert "wait" not in run(facts, "import", write_recording(facts.home / "talk.jsonl")).output
         assert "models.extraction" in facts.refused("read")
+        assert "With models.extraction set" in facts.text("list")
 
     def test_what_waits_is_said_and_read(self, facts: Facts) -> None:
         recording = write_recording(facts.home / "talk.jsonl")

@@ -28,6 +28,7 @@ def test_the_list_of_commands_tells_them_all_and_imports_none() -> None:
     assert not {"numpy", "msgspec", "rich", "recollect.config"} & set(done.stderr.split())
     for name in cli.COMMANDS:
         assert cli.SHORT_HELP[name] in done.stdout
+    assert set(cli.SHORT_HELP) == {*cli.COMMANDS, "bench"}, "bench is a package of its own"
 
 
 def test_the_options_of_a_chat_wait_for_no_other_commands_machinery() -> None:

@@ -320,8 +320,8 @@ _LEAST_STATEMENT_CELLS = 24
 _DATE_CHARS = 10
 _NONE_LIKE_THAT = "No fact is like that; leave a condition out, or add --all for what was replaced."
 _NONE_YET = (
-    "Nothing is known in this space yet. Facts are found while sessions go on; "
-    "`recollect facts add` writes one."
+    "This space has no facts yet. Write one with `recollect facts add`. With models.extraction "
+    "set, a model also reads sessions for facts."
 )
 
 

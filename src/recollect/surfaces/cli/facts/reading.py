@@ -1,4 +1,4 @@
-"""`recollect facts read|why|pin|unpin`: read what waits, and look at what a fact rests on.
+"""`recollect facts read|why|pin`: read what waits, and look at what a fact rests on.
 
 `read` does the same work as the worker's, with the model of `models.extraction` and within the same
 budget; what could not be read stays waiting and is reported. `why` names file and line of

@@ -1,4 +1,4 @@
-"""`recollect memory stats`, `spaces` and `sessions`: what is there, at a glance."""
+"""`recollect memory stats` and `sessions`, `recollect space list`: what is there, at a glance."""
 
 from __future__ import annotations
 
