@@ -56,7 +56,10 @@ def receipt(
         _list(found, as_json=as_json)
         return
     if not found.records:
-        hint = "`recollect memory sessions` lists the sessions"
+        hint = (
+            "`recollect memory sessions` lists the sessions; programs that call open_memory() "
+            "write to another space by default: try --space default"
+        )
         if found.is_known:
             hint = (
                 "an agent that compacts by itself leaves no receipt. What its summary dropped is "

@@ -69,7 +69,8 @@ async def _undone(place: Place, session: str) -> tuple[str, UndoResult]:
         if await store.session(session) is None:
             raise RecollectError(
                 f"no session {plain_line(session)!r} is kept in this space; "
-                "`recollect memory sessions` lists the sessions"
+                "`recollect memory sessions` lists the sessions, and programs that call "
+                "open_memory() write to another space by default: try --space default"
             )
     async with open_memory(
         space=place.space, store=place.url, settings=_without_models(place.settings)
