@@ -1,9 +1,9 @@
 """What runs beside the turns: the jobs of this version, and what they tell of themselves.
 
 Owns which handler stands behind which kind of job, that every call of a model counts (also one
-that failed, for it was sent), and what waits for the next report. Always holds: what reads
-sessions for facts is imported with the first such job, and in a thread, since its
-patterns, which cost more to compile than all the rest of an engine.
+that failed, for it was sent), and what waits for the next report. Always holds: the code that
+reads sessions for facts is imported with the first such job, in a thread, so that no turn waits
+for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recollect.ports import Clock, Embedder, Model, Store
 from recollect.rules.tokens import model_use
 from recollect.upkeep.chores import embed, evict, expire
 from recollect.upkeep.jobs import BackgroundJobs, Handler, JobRunner, day_of
-from recollect.values.batch import EMBED_JOB, EXTRACT_JOB, Batch, Lease
+from recollect.values.batch import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Batch, Lease
 from recollect.values.model import Answer, ModelUse, Prompt, Purpose
 from recollect.values.reason import Cause, Reason
 
@@ -179,6 +179,7 @@ def handlers_of(
         "expire": partial(
             expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
         ),
+        DIGEST_JOB: partial(_drop, clock=clock),  # of an earlier version
     }
     if model is not None:  # without one they wait for a worker that has it
         reader = model

@@ -9,7 +9,7 @@ from tests.store_contract import examples
 
 from recollect.config import Settings, load_settings
 from recollect.engine.background import runner_of
-from recollect.values.batch import Batch, NewJob
+from recollect.values.batch import DIGEST_JOB, Batch, NewJob
 from recollect.values.recall import CandidateQuery, EmbedderKind
 
 OnStore = Callable[[Scenario], None]
@@ -118,6 +118,16 @@ def test_old_turns_leave_the_ledger(on_store: OnStore) -> None:
         assert (await runner_of(bench.store, Settings(), bench.clock).run_due()).done == 1
         assert await bench.store.turns("s1") == ()
         assert not [job for job in await bench.store.jobs() if job.kind == "expire"]
+
+    on_store(scenario)
+
+
+def test_jobs_of_an_earlier_version_do_not_wait_for_ever(on_store: OnStore) -> None:
+    async def scenario(bench: Bench) -> None:
+        job = NewJob(kind=DIGEST_JOB, key="the port", payload=b'{"subject": "the port"}')
+        await bench.store.write(Batch(at=NOON, jobs=(job,)))
+        assert (await runner_of(bench.store, Settings(), bench.clock).run_due()).done == 1
+        assert await bench.store.jobs() == ()
 
     on_store(scenario)
 
