@@ -31,6 +31,8 @@ _KEPT_HEADERS: Final = frozenset(
 )
 LOCK_SECONDS: Final = 2.0
 """How long a gateway waits for another one that writes down what it spent."""
+DAY_TOKENS: Final = 1_000_000
+"""The limit per day if jobs.day_tokens is none: the client pays, and did not set that."""
 _PATHS: Final[dict[FormatName, tuple[Family, str]]] = {
     "anthropic": ("anthropic", "/v1/messages"),
     "openai-chat": ("openai", "/v1/chat/completions"),
@@ -111,7 +113,7 @@ class ClientModel:
 
     def __init__(self, upstreams: Upstreams, *, day_tokens: int | None) -> None:
         self._upstreams = upstreams
-        self._day_tokens = day_tokens
+        self._day_tokens = day_tokens or DAY_TOKENS
         self._spending = DaySpending()
 
     async def ask(self, prompt: Prompt) -> Answer:
@@ -123,8 +125,8 @@ class ClientModel:
         # before it is asked: others may be asked meanwhile
         if not await asyncio.to_thread(self._spending.charge, charged, most=self._day_tokens):
             raise ModelUnavailable(
-                f"summaries may take {self._day_tokens or 0:,} tokens a day, and today's are "
-                "spent: raise jobs.day_tokens"
+                f"summaries may take {self._day_tokens:,} tokens a day, and today's are "
+                "spent: set jobs.day_tokens to a higher number"
             )
         used = 0  # whoever does not answer bills nothing
         try:

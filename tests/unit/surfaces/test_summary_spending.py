@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
-from recollect.gateway.summaries import DaySpending
+import pytest
+
+from recollect.config import Settings
+from recollect.errors import ModelUnavailable
+from recollect.gateway.summaries import ClientModel, CrossingRequest, DaySpending, crossing
+from recollect.gateway.upstream import Upstreams
+from recollect.values.model import Prompt
 
 
 def test_two_gateways_share_what_was_spent_and_what_was_given_back(tmp_path: Path) -> None:
@@ -22,3 +29,18 @@ def test_what_is_given_back_after_midnight_makes_no_debt(tmp_path: Path) -> None
     spending.charge(-5_000)
     assert spending.charge(100, most=100)
     assert not spending.charge(1, most=100)
+
+
+def test_summaries_at_the_clients_expense_have_a_limit_without_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path))
+    assert DaySpending().charge(999_999)
+
+    async def ask() -> None:
+        crossing.set(CrossingRequest(format="anthropic", model="m", headers=[]))
+        model = ClientModel(Upstreams(Settings().gateway), day_tokens=None)
+        await model.ask(Prompt(text="summarise", max_output_tokens=100, purpose="summary"))
+
+    with pytest.raises(ModelUnavailable, match="1,000,000 tokens a day"):
+        asyncio.run(ask())
