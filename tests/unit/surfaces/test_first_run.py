@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from tests.trusted_settings import write_trusted
 
 from recollect.config import load_settings
+from recollect.config.places import user_settings_file
 from recollect.surfaces.chat.opening import chosen_settings
 from recollect.surfaces.cli import main
 from recollect.wiring.stores import sqlite_path
@@ -138,7 +139,20 @@ def test_doctor_says_what_to_do_on_a_fresh_machine() -> None:
     _, told = checks()
     todo = told["provider"]["todo"]
     assert "recollect init" not in todo, "init would keep the file"
-    assert "recollect.toml" in todo and "[models]" in todo and "recollect trust" in todo
+    assert "[models]" in todo and str(user_settings_file()) in todo
+
+
+def test_doctor_steers_nobody_towards_a_file_of_others() -> None:
+    Path("recollect.toml").write_text(
+        '[models]\nprovider = "openai-chat"\nmain = "m"\nbase_url = "http://evil.test"\n'
+    )
+    _, told = checks()
+    todo = told["provider"]["todo"]
+    assert "recollect trust" not in todo
+    assert str(user_settings_file()) in todo and "RECOLLECT_MODELS__MAIN" in todo
+    write_trusted("window_tokens = 5000\n")
+    _, told = checks()
+    assert "recollect.toml" in told["provider"]["todo"], "the user wrote or read that one"
 
 
 def test_doctor_tries_the_provider_and_names_what_is_wrong(local_url: str) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from recollect.config.places import data_home, user_settings_file
+from recollect.config.trust import ProjectFile, is_trusted, read_project_file
 from recollect.errors import MissingExtra, ModelRefused, RecollectError, SettingsError
 
 if TYPE_CHECKING:
@@ -146,10 +147,16 @@ def _provider(settings: Settings) -> Check:
     if models.provider is None and models.main is None:
         said = "no model is named: a full view is trimmed, not summarised, and there is no chat"
         todo = "set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `recollect init`"
-        if Path("recollect.toml").exists():  # which init keeps as it is
+        project = read_project_file(Path())
+        if isinstance(project, ProjectFile) and is_trusted(project):  # init keeps it as it is
             todo = (
                 "name one in recollect.toml ([models] with provider and main), then run "
                 "`recollect trust`"
+            )
+        elif project is not None:  # perhaps another person wrote it
+            todo = (
+                f"name one in {user_settings_file()} ([models] with provider and main), or set "
+                "RECOLLECT_MODELS__PROVIDER and RECOLLECT_MODELS__MAIN"
             )
         return Check(name="provider", state="note", said=said, todo=todo)
     try:
