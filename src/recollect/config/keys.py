@@ -2,7 +2,7 @@
 
 Derived from the dataclasses in `settings`, never written by hand: what is not a field there is not
 a key. Owns the two spellings (`hard_cap_tokens`, `hardCapTokens`), the hint for a key that nobody
-knows, and the error for a value that does not fit.
+knows, the keys of earlier versions, and the error for a value that does not fit.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from recollect.config.fields import Effect, ProjectRule, ValueShape, annotations_of, shapes_of
 from recollect.config.settings import Settings
@@ -27,6 +28,44 @@ if TYPE_CHECKING:
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 SourceKind = Literal["default", "preset", "openclaw", "file", "environment", "argument"]
+
+
+_FACTS = "Facts are extracted only if models.extraction is set"
+
+REMOVED_KEYS: Final[Mapping[str, str]] = {
+    "compaction.breaker_failures": "",
+    "compaction.breaker_seconds": "",
+    "compaction.flush.files": "",
+    "compaction.summary_tokens": "",
+    "facts.digests": _FACTS,
+    "facts.enabled": _FACTS,
+    "gateway.connect_seconds": "",
+    "gateway.max_body_bytes": "",
+    "gateway.max_requests": "",
+    "gateway.silence_seconds": "",
+    "gateway.summary_day_tokens": "jobs.day_tokens limits summaries too",
+    "gateway.token_variable": "Set RECOLLECT_GATEWAY_TOKEN to the token",
+    "jobs.lease_seconds": "",
+    "jobs.max_attempts": "",
+    "models.flush": "",
+    "query.user_messages": "",
+    "recall.blocks_tokens": "",
+    "recall.remote.dimensions": "",
+    "serve.idempotency_hours": "",
+    "serve.key_cache_seconds": "",
+    "serve.max_body_bytes": "",
+    "serve.max_deadline_seconds": "",
+    "serve.max_requests": "",
+    "serve.open_spaces": "",
+    "serve.tenant_concurrency": "",
+    "serve.tenant_waiting": "",
+    "store.open_seconds": "",
+    "store.undurable_seconds": "",
+    "telemetry.tenant_label": "",
+    "trim.min_query_chars": "",
+    "turn.stage_deadline_seconds": "",
+}
+"""Settings of earlier versions that files may still name, and what acts in their place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +152,13 @@ def known_groups() -> Mapping[str, type]:
     return dict(_groups_of(Settings, ""))
 
 
+@cache
+def removed_groups() -> frozenset[str]:
+    """Every group that holds a setting of an earlier version."""
+    parts = (path.split(".") for path in REMOVED_KEYS)
+    return frozenset(".".join(names[:end]) for names in parts for end in range(1, len(names)))
+
+
 def active_keys() -> tuple[str, ...]:
     """The keys that change what this version does."""
     return tuple(path for path, key in known_keys().items() if key.effect.state == "active")
@@ -176,6 +222,15 @@ def fit(key: Key, value: Any, source: Source) -> Any:
         raise SettingsError(f"{source}{ours} {problem}") from None
 
 
+def put(given: dict[str, GivenValue], path: str, value: GivenValue) -> None:
+    """Take in one value; two spellings of one key in one place are an error."""
+    if path in given:
+        raise SettingsError(
+            f"{value.source} and {given[path].source} both set {path}; keep one of them"
+        )
+    given[path] = value
+
+
 def read_bytes(path: Path) -> bytes:
     """The content of a settings file that the user named or wrote."""
     try:
@@ -209,12 +264,35 @@ def camel_case(path: str) -> str:
 
 
 def nearest_key(path: str, known: Iterable[str]) -> str | None:
-    """The known key that an unknown one was probably meant to be."""
-    paths = list(known)
-    close = difflib.get_close_matches(path, paths, n=1, cutoff=0.6)
+    """The known key that an unknown one was probably meant to be.
+
+    It is of the group that was typed: a user who follows a hint into another group changes
+    something else. No hint leads to `redaction` unless it was typed, since secrets depend on it.
+    """
+    guarded = not path.startswith(_GUARDED)
+    paths = [one for one in known if not (guarded and one.startswith(_GUARDED))]
+    group, dot, _ = path.partition(".")
+    if dot:
+        groups = {one.partition(".")[0] for one in paths if "." in one}
+        meant = [group] if group in groups else _closest(group, groups, 0.75)
+        return next(iter(_closest(path, [one for one in paths if _is_in(one, meant)], 0.6)), None)
+    # A variable whose group ends in one underscore begins with the group's name.
+    named = [one for one in paths if "." not in one or path.startswith(one.partition(".")[0])]
+    close = _closest(path, named, 0.6)
     if close:
         return close[0]
-    # A key put into the wrong group: compare what comes after the last dot only.
-    by_name = {candidate.rpartition(".")[2]: candidate for candidate in reversed(paths)}
-    close = difflib.get_close_matches(path.rpartition(".")[2], by_name, n=1, cutoff=0.75)
-    return by_name[close[0]] if close else None
+    # A key without its group, if one group alone has it.
+    names = Counter(one.rpartition(".")[2] for one in paths)
+    by_name = {name: one for one in paths if names[name := one.rpartition(".")[2]] == 1}
+    return next((by_name[name] for name in _closest(path, by_name, 0.75)), None)
+
+
+_GUARDED = "redaction"
+
+
+def _closest(word: str, words: Iterable[str], cutoff: float) -> list[str]:
+    return difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)
+
+
+def _is_in(path: str, groups: Iterable[str]) -> bool:
+    return any(path.startswith(f"{group}.") for group in groups)

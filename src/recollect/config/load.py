@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from recollect.config.keys import (
+    REMOVED_KEYS,
     GivenValue,
     Notice,
     Source,
@@ -30,7 +31,9 @@ from recollect.config.keys import (
     known_groups,
     known_keys,
     nearest_key,
+    put,
     read_bytes,
+    removed_groups,
     snake_case,
     text_of,
 )
@@ -41,6 +44,7 @@ from recollect.config.trust import (
     error_notice,
     is_trusted,
     notice_text,
+    printable,
     read_project_file,
     withheld_values,
 )
@@ -264,6 +268,7 @@ def load_settings(
         key: GivenValue(value=value, source=Source(kind="preset", name=preset))
         for key, value in PRESETS[preset].items()
     }
+    removed = {key: explicit.pop(key) for key in REMOVED_KEYS if key in explicit}
     given = {**from_preset, **imported, **explicit}
     try:
         settings = build({key: value.value for key, value in given.items()})
@@ -282,7 +287,7 @@ def load_settings(
     return LoadedSettings(
         settings=settings,
         sources={key: given[key].source if key in given else _DEFAULT for key in known_keys()},
-        notices=(*notices, *_notices_without_effect(given)),
+        notices=(*notices, *_notices_without_effect(given), *_removal_notices(removed)),
         project_notice=project.notice,
     )
 
@@ -360,6 +365,15 @@ def _notices_without_effect(given: Mapping[str, GivenValue]) -> list[Notice]:
     return notices
 
 
+def _removal_notices(removed: Mapping[str, GivenValue]) -> Iterator[Notice]:
+    """One for each setting of an earlier version; logged once, too."""
+    for key, given in removed.items():
+        said = f"{printable(str(given.source))} is no longer a setting and has no effect"
+        if REMOVED_KEYS[key]:
+            said = f"{said}. {REMOVED_KEYS[key]}"
+        yield Notice(key=key, message=_log_once(said), without_effect=True)
+
+
 def read_file(path: Path, *, agent: str | None = None) -> dict[str, GivenValue]:
     """What a recollect.toml of the user's sets, for all agents and for this one."""
     return parse_file(read_bytes(path), path, agent=agent)
@@ -416,6 +430,9 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
         )
         path = BARE_GROUPS.get(path, path)
         source = Source(kind="environment", name=variable, key=variable)
+        if path in REMOVED_KEYS:
+            put(given, path, GivenValue(value=environment[variable], source=source))
+            continue
         if path not in known_keys():
             raise unknown_key(path, source, known_as=variable_name)
         try:
@@ -435,7 +452,9 @@ def _read_table(table: Mapping[str, Any], *, kind: SourceKind, name: str) -> dic
     given: dict[str, GivenValue] = {}
     for path, spelled, value in _flatten(table, kind, name):
         source = Source(kind=kind, name=name, key=spelled)
-        put(given, path, GivenValue(value=fit(known_keys()[path], value, source), source=source))
+        if path not in REMOVED_KEYS:
+            value = fit(known_keys()[path], value, source)
+        put(given, path, GivenValue(value=value, source=source))
     return given
 
 
@@ -446,9 +465,9 @@ def _flatten(
         spelled = f"{prefix}{raw_key}"
         path = snake_case(spelled)
         source = Source(kind=kind, name=name, key=spelled)
-        if path in known_keys():
+        if path in known_keys() or path in REMOVED_KEYS:
             yield path, spelled, value
-        elif path not in known_groups() and not (value and _is_foreign_group(path, value)):
+        elif path not in known_groups() and not _is_other_group(path, value):
             raise unknown_key(path, source)
         elif isinstance(value, Mapping):
             yield from _flatten(value, kind, name, f"{spelled}.")
@@ -462,18 +481,10 @@ def _flatten(
             )
 
 
-def _is_foreign_group(path: str, value: Any) -> bool:
-    """A block of OpenClaw's own spelling; one of its keys will say how it is spelled here."""
-    return isinstance(value, Mapping) and not prefixes().isdisjoint({path, f"{DEFAULTS}.{path}"})
-
-
-def put(given: dict[str, GivenValue], path: str, value: GivenValue) -> None:
-    """Take in one value; two spellings of one key in one place are an error."""
-    if path in given:
-        raise SettingsError(
-            f"{value.source} and {given[path].source} both set {path}; keep one of them"
-        )
-    given[path] = value
+def _is_other_group(path: str, value: Any) -> bool:
+    """A group of an earlier version, or a block of OpenClaw's own whose keys have names here."""
+    is_foreign = bool(value) and not prefixes().isdisjoint({path, f"{DEFAULTS}.{path}"})
+    return isinstance(value, Mapping) and (path in removed_groups() or is_foreign)
 
 
 def unknown_key(

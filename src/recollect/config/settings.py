@@ -201,7 +201,7 @@ class Recall(Validated):
     )
     deadline_seconds: Seconds | None = setting(
         None,
-        "How long recall may take; none: a second",
+        "How long recall may take; none: one second, or 5/6 of turn.deadline_seconds if shorter",
         project=ASK,
         openclaw="memory.qmd.limits.timeoutMs",
     )

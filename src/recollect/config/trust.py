@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from recollect.config.keys import GivenValue, known_keys
+from recollect.config.keys import REMOVED_KEYS, GivenValue, known_keys
 from recollect.config.places import trust_folder, user_settings_file
 from recollect.durable import replace_file
 from recollect.errors import SettingsError
@@ -91,7 +91,11 @@ def read_project_file(folder: Path) -> ProjectFile | UnreadFile | None:
 def withheld_values(given: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
     """What a project's file sets and only the user may decide."""
     keys = known_keys()
-    return {path: one for path, one in given.items() if not keys[path].project.allows(one.value)}
+    return {
+        path: one
+        for path, one in given.items()
+        if path not in REMOVED_KEYS and not keys[path].project.allows(one.value)
+    }
 
 
 def notice_text(path: Path, keys: Iterable[str]) -> str:

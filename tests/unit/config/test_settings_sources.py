@@ -13,6 +13,7 @@ from tests.trusted_settings import write_trusted
 
 from recollect.config import LoadedSettings, Settings, load_settings
 from recollect.config.fields import shapes_of, written
+from recollect.config.keys import REMOVED_KEYS, known_keys
 from recollect.config.settings import Pruning, Reset
 from recollect.errors import SettingsError
 
@@ -132,6 +133,84 @@ def test_an_unknown_key_names_itself_its_file_and_the_nearest_one(
     assert "mine.toml" in message
     assert nearest in message
     assert "\n" not in message
+
+
+def test_a_removed_setting_in_a_file_is_one_notice(tmp_path: Path) -> None:
+    text = (
+        "window_tokens = 5000\n[facts]\nenabled = false\nidle_seconds = 30\n"
+        "[query]\nuserMessages = 4\n[compaction.flush]\nfiles = ['daily']\n"
+    )
+    loaded = load_file(tmp_path, text)
+    assert (loaded.settings.window_tokens, loaded.settings.facts.idle_seconds) == (5000, 30)
+    assert loaded.settings.redaction.enabled
+    said = {notice.key: notice.message for notice in loaded.notices}
+    assert set(said) == {"facts.enabled", "query.user_messages", "compaction.flush.files"}
+    assert len(loaded.notices) == 3 and all(notice.without_effect for notice in loaded.notices)
+    for key, message in said.items():
+        assert "mine.toml" in message and "is no longer a setting and has no effect" in message, key
+    assert "only if models.extraction is set" in said["facts.enabled"]
+    assert load_file(tmp_path, "[query]\n# user_messages = 4\n").settings == Settings()
+
+
+def test_a_removed_setting_is_a_notice_in_every_source(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    by_variable = load_settings(environment={"RECOLLECT_FACTS__DIGESTS": "on"})
+    (notice,) = by_variable.notices
+    assert notice.message.startswith("RECOLLECT_FACTS__DIGESTS is no longer a setting")
+    assert "only if models.extraction is set" in notice.message
+    assert by_variable.settings == Settings()
+    by_argument = load_settings(arguments={"jobs": {"max_attempts": 3}}, environment={})
+    (notice,) = by_argument.notices
+    assert notice.message == ("argument jobs.max_attempts is no longer a setting and has no effect")
+    (tmp_path / "recollect.toml").write_text("window_tokens = 5000\nfacts.enabled = false\n")
+    caplog.clear()
+    for _ in range(2):
+        found = load_settings(environment={})
+        assert found.settings.window_tokens == 5000
+        assert [one.key for one in found.notices] == ["facts.enabled"]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "recollect.toml: facts.enabled is no longer a setting" in line
+    for_agent = "[agents.night]\nfacts.enabled = false\n"
+    assert load_file(tmp_path, for_agent).notices == ()
+    (notice,) = load_file(tmp_path, for_agent, agent="night").notices
+    assert "[agents.night]: facts.enabled is no longer" in notice.message
+
+
+def test_no_removed_setting_is_a_setting() -> None:
+    assert not REMOVED_KEYS.keys() & known_keys().keys()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "facts.enable = false",
+        "facts.enabld = false",
+        "enabled = false",
+        "[redation]\nenabled = false",
+        "zzz.enabled = false",
+        "[facts]\nrules = 1",
+        "query = 3",
+    ],
+)
+def test_no_hint_leads_to_another_group(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_file(tmp_path, text)
+    _, _, hint = str(caught.value).partition("did you mean ")
+    assert not hint or hint.startswith("facts."), hint
+
+
+@pytest.mark.parametrize("name", ["FACTS__ENABLE", "FACTS_ENABLED", "RECALL__ENABLE", "REDACT__ON"])
+def test_no_hint_leads_from_a_variable_to_another_group(name: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(environment={f"RECOLLECT_{name}": "false"})
+    _, _, hint = str(caught.value).partition("did you mean RECOLLECT_")
+    assert not hint or hint.startswith(name.partition("_")[0] + "__"), hint
+
+
+def test_a_misspelt_key_of_redaction_gets_its_hint(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"did you mean redaction\.enabled\?"):
+        load_file(tmp_path, "redaction.enable = false")
 
 
 def test_an_unknown_variable_names_the_variable_that_was_meant() -> None:
