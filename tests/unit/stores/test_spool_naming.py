@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.stores.spool import FileSpool
+from recollect.stores.spool import file_spool
 from recollect.stores.spool.naming import server_name
 from recollect.wiring import open_spool
 
@@ -101,13 +101,10 @@ def test_sockets_and_the_environment_are_read_as_libpq_does(tmp_path: Path) -> N
 def test_opening_a_spool_on_a_slow_disk_does_not_stop_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    waiting = FileSpool.waiting
+    def slowly(*_: object) -> None:
+        time.sleep(0.4)
 
-    async def slowly(spool: FileSpool) -> int:
-        await asyncio.to_thread(time.sleep, 0.4)
-        return await waiting(spool)
-
-    monkeypatch.setattr(FileSpool, "waiting", slowly)
+    monkeypatch.setattr(file_spool, "replace_damaged", slowly)
 
     async def run() -> int:
         ticks = 0

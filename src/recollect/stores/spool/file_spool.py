@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from recollect import durable
 from recollect.durable import STEP_SECONDS, LifeLock
-from recollect.errors import StoreCorrupt, StoreReplaced, StoreUnavailable
+from recollect.errors import StoreReplaced, StoreUnavailable
+from recollect.stores.spool.salvage import replace_damaged
 from recollect.stores.spool.version_before import records_before
 from recollect.stores.sqlite.connection import BUSY, SpaceFile, require_file, store_errors
 from recollect.stores.sqlite.database import Database, Lane, checkpoint
@@ -88,37 +89,20 @@ class FileSpool:
     async def open(cls, folder: Path, *, space: str, key: EncryptionKey | None = None) -> FileSpool:
         """The spool of a space; nothing is written before the first record.
 
-        Takes over what the version before left, and sets a damaged file aside. Raises WrongKey
-        when what waits there was written with another key.
+        Takes over what the version before left. Sets a damaged file aside and keeps the records in
+        it that can be read. Raises WrongKey if the file was written with another key.
         """
         # a passphrase takes a moment to derive
         raw = None if key is None else await asyncio.to_thread(key.raw, space)
         spool = cls(folder, space=space, key=raw)
         try:
-            try:
-                await spool._require_sound()
-                await spool.waiting()
-            except StoreCorrupt as damage:
-                await spool.close()
-                LOG.warning("spool: a damaged file was set aside: %s", damage)
-                await asyncio.to_thread(spool._set_damage_aside)
-                spool = cls(folder, space=space, key=raw)
+            await asyncio.to_thread(replace_damaged, spool._file, _TABLE, spool._aside)
             if raw is None:
                 await records_before(folder, spool._prefix, spool._insert)
         except BaseException:
             await spool.close()
             raise
         return spool
-
-    async def _require_sound(self) -> None:
-        """Raise StoreCorrupt unless every page of the file can be read."""
-
-        def check(database: Database) -> None:
-            if database.value("PRAGMA quick_check(1)") != "ok":
-                raise StoreCorrupt(f"{self._path} is damaged")
-
-        if await asyncio.to_thread(self._path.exists):
-            await self._lane.read(check)
 
     def unreadable_files(self) -> tuple[str, ...]:
         """The names of the files with what could not be read; only people can look into them."""
@@ -150,12 +134,15 @@ class FileSpool:
         handed = 0
         async with self._draining:
             while page := await self._ask(partial(self._page, limit=1), _NOTHING):
-                number, record = page[0]
+                lane, (number, record) = self._lane, page[0]
                 await take(record)
-                await self._write(partial(Database.run, statement=_DELETE, values=(number,)))
+                self._require_open()
+                if lane is self._lane:  # in another file the number means another record
+                    with contextlib.suppress(StoreReplaced):
+                        await lane.write(partial(Database.run, statement=_DELETE, values=(number,)))
                 handed += 1
             if handed:
-                await self._write_apart(_shrink)
+                await self._ask(_shrink, None, apart=True)
         return handed
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
@@ -190,20 +177,7 @@ class FileSpool:
 
     async def _insert(self, record: bytes, refused: str | None) -> None:
         values = self._owner, refused, record
-
-        def add(database: Database) -> None:
-            self._with_table(database, lambda db: db.run(_ADD, values))
-
-        await self._make()
-        try:
-            await self._write(add)
-        except StoreReplaced:  # somebody removed the file, or set it aside: begin another
-            self._lane.abandon()
-            self._lane = Lane(self._file, name="spool")
-            self._end_life()
-            self._made = False
-            await self._make()
-            await self._write(add)
+        await self._ask(lambda database: database.run(_ADD, values), None, make=True)
 
     async def _make(self) -> None:
         def make() -> None:
@@ -216,20 +190,38 @@ class FileSpool:
             await asyncio.to_thread(make)
             self._made = True
 
-    async def _ask(self, work: Callable[[Database], T], nothing: T) -> T:
-        """Do something with what waits; `nothing` where no record ever did."""
+    async def _ask(
+        self,
+        work: Callable[[Database], T],
+        nothing: T,
+        *,
+        make: bool = False,
+        apart: bool = False,
+        again: bool = True,
+    ) -> T:
+        """Do something with what waits; `nothing` if there is no file, unless it is to `make` it.
+
+        In one transaction, unless `apart`. A file that was removed or replaced is left for the one
+        that has its name now.
+        """
         self._require_open()
-        if not await asyncio.to_thread(self._path.exists):
+        if make:
+            await self._make()
+        elif not await asyncio.to_thread(self._path.exists):
             return nothing
-        return await self._write(lambda database: self._with_table(database, work))
-
-    async def _write(self, work: Callable[[Database], T]) -> T:
-        self._require_open()
-        return await self._lane.write(work)
-
-    async def _write_apart(self, work: Callable[[Database], T]) -> T:
-        self._require_open()
-        return await self._lane.run(work)
+        lane = self._lane
+        try:
+            run = lane.run if apart else lane.write
+            return await run(lambda database: self._with_table(database, work))
+        except StoreReplaced:
+            if not again:
+                raise
+        if lane is self._lane:  # else another task did it
+            lane.abandon()
+            self._lane = Lane(self._file, name="spool")
+            self._end_life()
+            self._made = False
+        return await self._ask(work, nothing, make=make, apart=apart, again=False)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -240,12 +232,9 @@ class FileSpool:
             self._life.release(remove=True)
             self._life = None
 
-    def _set_damage_aside(self) -> None:
-        aside = self._folder / f"{self._prefix}-{time.time_ns()}{_DAMAGED}"
-        with store_errors(self._path):
-            for left in ("-wal", "-shm", ""):
-                with contextlib.suppress(FileNotFoundError):
-                    Path(f"{self._path}{left}").rename(f"{aside.with_suffix('')}{left}{_DAMAGED}")
+    @property
+    def _aside(self) -> Path:
+        return self._folder / f"{self._prefix}-{time.time_ns()}{_DAMAGED}"
 
     def _with_table(self, database: Database, work: Callable[[Database], T]) -> T:
         if self._life is None:  # before others can see a record of this process
@@ -298,7 +287,7 @@ class FileSpool:
     async def _leave_no_log(self) -> None:
         """Move the log into the file and cut it: it holds what was replaced, if encrypted."""
         for _ in range(_CHECKPOINT_TRIES):
-            if await self._write_apart(lambda database: checkpoint(database, "TRUNCATE")):
+            if await self._ask(lambda database: checkpoint(database, "TRUNCATE"), True, apart=True):
                 return
             await asyncio.sleep(_CHECKPOINT_WAIT_SECONDS)
         raise StoreUnavailable("the spool is in use by another process for too long: try again")

@@ -29,28 +29,34 @@ async def records_before(
 ) -> None:
     """Keep what waits in the files of processes that died, the oldest first, and what was refused.
 
-    A file that cannot be read to its end stays, with the ending `.damaged`.
+    A file with a damaged part stays, with the ending `.damaged`. A last record that is cut off is
+    no damage: its process was killed before it was acknowledged.
     """
     for suffix, refused in ((".spool1", None), (".refused1", "refused before")):
         for path in await asyncio.to_thread(lambda: sorted(folder.glob(f"{prefix}-*{suffix}"))):  # noqa: B023
+            try:
+                token = bytes.fromhex(path.stem.rpartition("-")[2])
+            except ValueError:
+                continue  # not a name that a spool gave
             life = await asyncio.to_thread(LifeLock.take, path.with_suffix(".alive"))
             if life is None:
                 continue  # a process of the version before still writes to it
-            records, whole = await asyncio.to_thread(_read, path)
-            for record in records:
-                await keep(record, refused)
-            with contextlib.suppress(FileNotFoundError):
-                if whole:
-                    path.unlink()
-                else:
-                    LOG.warning("spool: a part of %s could not be read", path.name)
-                    path.rename(path.with_suffix(".damaged"))
-            life.release(remove=True)
+            try:
+                records, whole = await asyncio.to_thread(_read, path, token)
+                for record in records:
+                    await keep(record, refused)
+                with contextlib.suppress(FileNotFoundError):
+                    if whole:
+                        path.unlink()
+                    else:
+                        LOG.warning("spool: a part of %s could not be read", path.name)
+                        path.rename(path.with_suffix(".damaged"))
+            finally:
+                life.release(remove=True)
 
 
-def _read(path: Path) -> tuple[list[bytes], bool]:
+def _read(path: Path, token: bytes) -> tuple[list[bytes], bool]:
     """The records that wait in a file, and whether there is nothing else in it."""
-    token = bytes.fromhex(path.stem.rpartition("-")[2])
     mark, content = b"RSP1" + token, path.read_bytes()
     records: list[bytes] = []
     end, whole = 0, True
@@ -59,10 +65,13 @@ def _read(path: Path) -> tuple[list[bytes], bool]:
         payload = content[at + _HEAD.size : at + _HEAD.size + length]
         hashed = blake2b(struct.pack(">QI", number, length) + payload, digest_size=16, key=token)
         right = crc == zlib.crc32(content[at : at + 28])
+        if right and len(payload) < length:
+            return records, whole and at == end
         if right and state != _TAKEN and hashed.digest() == digest:
             records.append(payload)
         elif not right or state != _TAKEN:
             whole, end = False, at + 1
             continue
         whole, end = whole and at == end, at + _HEAD.size + length
-    return records, whole and end >= len(content)
+    tail = content[end:]
+    return records, whole and len(tail) < _HEAD.size and mark.startswith(tail[: len(mark)])

@@ -8,7 +8,6 @@ is never logged, shown or written; messages name the file and what to do next, n
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import re
@@ -24,7 +23,7 @@ from typing import Any, TypeAlias
 
 import apsw
 
-from recollect.durable import make_folder, sync_folder
+from recollect.durable import locked_within, make_folder, sync_folder
 from recollect.errors import (
     BatchRefused,
     MissingExtra,
@@ -268,26 +267,41 @@ def _make(file: SpaceFile) -> None:
     """
     path = file.path
     make_folder(path.parent)
-    number, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with file_apart(file) as apart, folder_locked(file):
+        if not path.exists():  # else another process was quicker: its file counts
+            put_in_place(apart.path, path)
+
+
+@contextmanager
+def file_apart(file: SpaceFile) -> Iterator[SpaceFile]:
+    """A new file with the tables of the space, under a name of its own; removed at the end."""
+    number, made = tempfile.mkstemp(dir=file.path.parent, prefix=f".{file.path.name}.")
     os.close(number)
     try:
-        connect(replace(file, path=Path(made)), BusyWait(file.busy_seconds)).close()
-        with _folder_locked(path.parent):
-            if not path.exists():  # else another process was quicker: its file counts
-                for left in ("-wal", "-shm"):  # of one that was deleted: no part of the new one
-                    Path(f"{path}{left}").unlink(missing_ok=True)
-                Path(made).rename(path)
-                sync_folder(path.parent)
+        apart = replace(file, path=Path(made), number=None)
+        connect(apart, BusyWait(file.busy_seconds)).close()
+        yield apart
     finally:
         Path(made).unlink(missing_ok=True)
 
 
+def put_in_place(made: Path, path: Path) -> None:
+    """Give a new file its name, where no file is; call it with the folder locked."""
+    for left in ("-wal", "-shm"):  # of one that was deleted: no part of the new one
+        Path(f"{path}{left}").unlink(missing_ok=True)
+    made.rename(path)
+    sync_folder(path.parent)
+
+
 @contextmanager
-def _folder_locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from making files of this kind in the folder meanwhile."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def folder_locked(file: SpaceFile) -> Iterator[None]:
+    """Keep other processes from making or replacing files of this kind in the folder meanwhile."""
+    descriptor = os.open(file.path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if not locked_within(descriptor, file.busy_seconds):
+            raise StoreUnavailable(
+                f"{file.path.parent} is in use by another process for too long: try again"
+            )
         yield
     finally:
         os.close(descriptor)
@@ -312,8 +326,8 @@ def check_encryption() -> None:
     raise missing
 
 
-def connect(file: SpaceFile, patience: BusyWait) -> apsw.Connection:
-    """A connection to the space, ready for use."""
+def connect(file: SpaceFile, patience: BusyWait, *, damaged: bool = False) -> apsw.Connection:
+    """A connection to the space, ready for use; `damaged`: without a look at its tables."""
     if file.key is not None:
         check_encryption()
     patience.renew()
@@ -325,6 +339,8 @@ def connect(file: SpaceFile, patience: BusyWait) -> apsw.Connection:
                     str(file.path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS
                 )
                 _prepare(connection, file, patience)
+                if not damaged:
+                    _bring_up_to_date(connection, file)
         except BaseException as error:
             if connection is not None:
                 connection.close(True)
@@ -377,7 +393,6 @@ def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -
     connection.pragma("synchronous", "FULL")
     connection.pragma("secure_delete", "ON")
     connection.pragma("foreign_keys", "ON")
-    _bring_up_to_date(connection, file)
 
 
 def _key_error(file: SpaceFile, *, readable: bool = False) -> WrongKey | None:

@@ -181,17 +181,24 @@ class Lane:
         return await asyncio.get_running_loop().run_in_executor(self._executor, how, work)
 
     def _connected(self) -> Database:
-        if self._opened_file not in (None, file_number(self._file.path)):
+        try:
+            self._require_same_file()
+        except StoreReplaced:
             self._disconnect()
+            raise
+        if self._database is None:
+            number = file_number(self._file.path)  # before: it may be replaced meanwhile
+            self._database = Database(connect(self._file, self._patience))
+            self._opened_file = number or file_number(self._file.path)
+        self._patience.renew()
+        return self._database
+
+    def _require_same_file(self) -> None:
+        if self._opened_file not in (None, file_number(self._file.path)):
             raise StoreReplaced(
                 f"{self._file.path} was removed or replaced while it was open: what was written to "
                 "it before is gone with it"
             )
-        if self._database is None:
-            self._database = Database(connect(self._file, self._patience))
-            self._opened_file = file_number(self._file.path)
-        self._patience.renew()
-        return self._database
 
     def _disconnect(self) -> None:
         if self._database is not None:
@@ -221,6 +228,7 @@ class Lane:
         while True:
             try:
                 database.run(begin)
+                self._require_same_file()  # it may be replaced while this waits for the lock
                 result = work(database)
                 database.run("COMMIT")
             except BaseException as error:
