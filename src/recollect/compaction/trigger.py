@@ -119,7 +119,8 @@ def breaker_is_open(breaker: Breaker, *, now: float) -> bool:
 
 
 def _refilled_rapidly(breaker: Breaker, result: CompactionResult, turn: int) -> bool:
-    if result.trigger == "manual" or breaker.last_turn is None:
+    # Without a compaction that the provider's overflow asked for, nothing could be sent at all.
+    if result.trigger in ("manual", "overflow") or breaker.last_turn is None:
         return False
     return turn - breaker.last_turn <= RAPID_TURNS
 

@@ -123,8 +123,14 @@ class Compactor:
         """Why no summary can ever be had; None where one can."""
         return self._summarizer.why_not
 
-    def why_not(self, state: SessionState, *, asked_for: bool = False) -> Reason | None:
-        """Why there can be no compaction now; None where there can."""
+    def why_not(
+        self, state: SessionState, *, asked_for: bool = False, overflowed: bool = False
+    ) -> Reason | None:
+        """Say why there can be no compaction now; None if there can.
+
+        A pause because the window fills too soon does not hold back one after the provider
+        `overflowed`: nothing could be sent without it.
+        """
         nobody = self._summarizer.why_not
         if nobody is not None or asked_for:
             return nobody
@@ -132,7 +138,8 @@ class Compactor:
             return Reason(Cause.COMPACTION_OFF)
         if state.compaction_paused:
             return Reason(Cause.COMPACTION_UNDONE)
-        if breaker_is_open(state.breaker, now=self._clock.now()):
+        is_open = breaker_is_open(state.breaker, now=self._clock.now())
+        if is_open and not (overflowed and state.breaker.failures == 0):
             return Reason(Cause.BREAKER_OPEN)
         return None
 
@@ -149,7 +156,11 @@ class Compactor:
             tokens_before=used,
             tokens_after=used,
         )
-        why_not = self.why_not(session.state, asked_for=order.trigger == "manual")
+        why_not = self.why_not(
+            session.state,
+            asked_for=order.trigger == "manual",
+            overflowed=order.trigger == "overflow",
+        )
         if why_not is not None:
             return replace(nothing, reason=why_not)
         if draft.given.request.continues:

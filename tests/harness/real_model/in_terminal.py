@@ -48,7 +48,7 @@ WALK: Final[Mapping[str, str]] = {
     "/receipt": "[Cc]ompaction",
     "/undo": "undo|undone",
     "/replay": "Notes of today",
-    "/replay 1": "as it was sent|not exact",
+    "/replay 1": "Byte for byte|not exact",
     "/model": "window 4,096",
     "/name Kiln": "called Kiln",
     "/sessions": "Kiln",
