@@ -43,9 +43,13 @@ def test_a_store_that_writes_without_a_transaction_is_found_out(tmp_path: Path) 
 
 
 def test_a_store_that_keeps_what_is_sent_again_twice_is_found_out(tmp_path: Path) -> None:
+    # a kill has to fall between a commit and its acknowledgement
     outcome = kill_writers(broken("open_not_idempotent", tmp_path), kills=30)
-    if not outcome.figures["found_when_resent"]:
-        pytest.fail("no kill fell between a commit and its acknowledgement")
+    attempt = 0
+    while not outcome.figures["found_when_resent"] and (attempt := attempt + 1) < 4:
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        outcome = kill_writers(broken("open_not_idempotent", folder), kills=30)
     assert outcome.duplicated, table([outcome])
 
 
