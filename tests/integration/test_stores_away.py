@@ -433,7 +433,7 @@ def test_a_long_history_on_a_full_disk_is_read_once(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """800 messages that can be kept nowhere cost their turn once, and no turn after it."""
-    monkeypatch.setattr("recollect.engine.archive.UNDURABLE_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.engine.archive.UNDURABLE_SECONDS", 0.0)
 
     async def run() -> None:
         talk = Talk()
