@@ -1,9 +1,9 @@
-"""Files that last, are replaced whole or not at all, and locks between processes.
+"""Durable files, replaced as a whole or not at all, and locks between processes.
 
-Owns how a file is synced, replaced and locked; raises OSError as the system does. A life lock says
-that the process that owns something is alive; the system lets go of it when the process dies.
-Always holds: nobody waits for a lock without an end; who has a life lock has it on the file that
-stands under that name now, not on one that was removed meanwhile. Imports nothing of Recollect.
+Syncs, replaces and locks files; raises OSError as the system does. A life lock shows that the
+process that owns something is alive; the system releases it when the process dies. Waiting for a
+lock always ends. A life lock is held on the file that has the name now, never on one that was
+removed. Imports nothing of Recollect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What commands of the chat answer about its own session: `/help`, `/why`, `/receipt`, `/replay`,
+"""Answers of the chat's commands about its own session: `/help`, `/why`, `/receipt`, `/replay`,
 `/name` and `/branch`.
 
-Values and their text are `recollect.inspect`'s; only `/name` and `/branch` change anything.
+`recollect.inspect` makes the values and their text; only `/name` and `/branch` change anything.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MOST_POINTS: Final = 30
 
 
 def help_text() -> str:
-    """What `/help` answers: every command, and what it does."""
+    """List every command and what it does."""
     lines = [*COMMANDS.values(), *TERMINAL_COMMANDS.values()]
     width = max(len(usage) for usage, _ in lines)
     return "\n".join(f"{usage:{width}}  {does}" for usage, does in lines)
 
 
 def why_text(report: Report, wanted: str, *, which: str) -> str:
-    """What became of the messages of a request: of all, of one by its number, or by words."""
+    """Explain the outcome of a request's messages: all, one by its number, or those with words."""
     turn = turn_of(report)
     if wanted:
         return turn_text(turn, messages_meant(report, wanted))
@@ -41,7 +41,7 @@ def why_text(report: Report, wanted: str, *, which: str) -> str:
 
 
 async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
-    """What a compaction kept and lost: the newest, or the one with this number."""
+    """Show what a compaction kept and lost: the newest, or the one with this number."""
     from recollect.inspect.drawn import Sheet, as_text, draw_receipt
     from recollect.inspect.receipts import read_receipts
 
@@ -54,7 +54,7 @@ async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
 
 
 async def replay_text(engine: Engine, session: str, wanted: str, *, elsewhere: str) -> str:
-    """What was sent at a turn, message by message; without one, which turns are kept."""
+    """Show the messages sent at a turn; without a number, list the recorded turns."""
     from recollect.engine.ledger import NotRebuilt, kept_turns
 
     number = _number(wanted, "/replay")
@@ -78,7 +78,7 @@ def _number(wanted: str, command: str) -> int:
 
 
 def listed_text(lines: Sequence[SessionLine]) -> str:
-    """What `/sessions` answers."""
+    """List the chat's sessions."""
     shown = sessions_text(lines[:MOST_LISTED])
     if len(lines) > MOST_LISTED:
         shown.append(f"… and {len(lines) - MOST_LISTED} older ones")

@@ -50,7 +50,7 @@ LOCK_SECONDS = 5.0
 """How long a note waits for who else writes the file: each holds it for one write and a sync."""
 _PAUSE_SECONDS = 0.01
 FLUSH_FILES: tuple[FlushFile, ...] = ("daily", "memory.md", "USER.md")
-"""What a flush may add to, and only add."""
+"""The files that a flush may append to; it may not change them otherwise."""
 LASTING_FILES: tuple[FlushFile, ...] = ("memory.md", "USER.md", "AGENTS.md", "TOOLS.md")
 """What each is for stands in `_USES`."""
 _COMPARED_BYTES = 1_000_000

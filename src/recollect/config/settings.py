@@ -654,7 +654,7 @@ class Turn(Validated):
 
     @property
     def stage_deadline_seconds(self) -> float:
-        """What one stage of it may wait for: 5 of 6 seconds."""
+        """How long one stage may take: five sixths of the turn's deadline."""
         return self.deadline_seconds * 5 / 6
 
 

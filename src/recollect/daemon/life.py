@@ -222,7 +222,7 @@ def http_access(settings: Settings, *, keep: bool = True) -> HttpAccess:
     text = json.dumps({"wanted": wanted, "port": access.port, "token": token}).encode()
     if known is not None:
         replace_file(path, text)
-    elif not create_file(path, text):  # whoever chose first has chosen
+    elif not create_file(path, text):  # another process was first: its choice counts
         kept = _chosen(path)
         return access if kept is None else kept[1]
     return access
