@@ -129,7 +129,7 @@ def test_the_transcript_keeps_what_was_done_but_no_words_of_a_fact(tmp_path: Pat
     kept = [entry["data"] for entry in harness.entries() if entry["type"] == "custom"]
     assert [one["command"] for one in kept] == ["memory"] * 4
     assert [one.get("argument") for one in kept] == ["add", "search", None, f"forget {id_}"]
-    assert "8443" not in (tmp_path / "session-1.jsonl").read_text()
+    assert "port 8443" not in (tmp_path / "session-1.jsonl").read_text()
 
 
 @pytest.mark.parametrize(
@@ -192,10 +192,10 @@ def test_what_was_said_is_forgotten_by_the_command_that_is_named(
         answer = asyncio.run(work())
     assert "1 message stays" in answer
     (command,) = re.findall(r"recollect (memory forget .*)", answer)
-    assert "8443" in "".join(one.read_text() for one in tmp_path.rglob("*.jsonl"))
+    assert "port 8443" in "".join(one.read_text() for one in tmp_path.rglob("*.jsonl"))
     done = CliRunner().invoke(main, [*shlex.split(command), "--yes"])
     assert done.exit_code == 0, done.output
-    assert "8443" not in "".join(one.read_text() for one in tmp_path.rglob("*.jsonl"))
+    assert "port 8443" not in "".join(one.read_text() for one in tmp_path.rglob("*.jsonl"))
 
 
 def test_a_path_is_no_command() -> None:
