@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recollect.config.trust import FILE_NAME, ProjectFile, read_project_file, record_trust
+from recollect.system.config.trust import FILE_NAME, ProjectFile, read_project_file, record_trust
 
 
 def write_trusted(text: str, folder: Path | str = ".") -> Path:

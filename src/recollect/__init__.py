@@ -18,56 +18,56 @@ TYPE_CHECKING = False
 """As in `typing`, which is not imported: agents wait for their hooks, and those begin here."""
 
 if TYPE_CHECKING:
-    from recollect.blocking import BlockingEngine as BlockingEngine
-    from recollect.config import Settings as Settings
-    from recollect.config import load_settings as load_settings
-    from recollect.engine import Context as Context
-    from recollect.engine import Engine as Engine
-    from recollect.engine import Observation as Observation
-    from recollect.engine import Session as Session
+    from recollect.adapters.wiring import open_blocking_memory as open_blocking_memory
+    from recollect.adapters.wiring import open_memory as open_memory
+    from recollect.core.blocking import BlockingEngine as BlockingEngine
+    from recollect.core.engine import Context as Context
+    from recollect.core.engine import Engine as Engine
+    from recollect.core.engine import Observation as Observation
+    from recollect.core.engine import Session as Session
+    from recollect.core.facts.results import FactFilter as FactFilter
+    from recollect.core.formats.stored_records import read_state as read_state
+    from recollect.core.formats.stored_records import write_state as write_state
+    from recollect.core.ports import Model as Model
+    from recollect.core.values.compaction import CompactionResult as CompactionResult
+    from recollect.core.values.fact import Fact as Fact
+    from recollect.core.values.history import SessionState as SessionState
+    from recollect.core.values.model import Answer as Answer
+    from recollect.core.values.model import Prompt as Prompt
+    from recollect.core.values.report import Report as Report
+    from recollect.core.values.segment import StoredMessage as StoredMessage
+    from recollect.core.values.upkeep import Certificate as Certificate
+    from recollect.core.values.upkeep import SessionSummary as SessionSummary
+    from recollect.core.values.upkeep import Stats as Stats
     from recollect.errors import RecollectError as RecollectError
-    from recollect.facts.results import FactFilter as FactFilter
-    from recollect.formats.stored_records import read_state as read_state
-    from recollect.formats.stored_records import write_state as write_state
-    from recollect.ports import Model as Model
-    from recollect.values.compaction import CompactionResult as CompactionResult
-    from recollect.values.fact import Fact as Fact
-    from recollect.values.history import SessionState as SessionState
-    from recollect.values.model import Answer as Answer
-    from recollect.values.model import Prompt as Prompt
-    from recollect.values.report import Report as Report
-    from recollect.values.segment import StoredMessage as StoredMessage
-    from recollect.values.upkeep import Certificate as Certificate
-    from recollect.values.upkeep import SessionSummary as SessionSummary
-    from recollect.values.upkeep import Stats as Stats
-    from recollect.wiring import open_blocking_memory as open_blocking_memory
-    from recollect.wiring import open_memory as open_memory
+    from recollect.system.config import Settings as Settings
+    from recollect.system.config import load_settings as load_settings
 
 _EXPORTS = {
-    "Answer": "recollect.values.model",
-    "Certificate": "recollect.values.upkeep",
-    "CompactionResult": "recollect.values.compaction",
-    "Model": "recollect.ports",
-    "Prompt": "recollect.values.model",
-    "BlockingEngine": "recollect.blocking",
-    "Context": "recollect.engine",
-    "Engine": "recollect.engine",
-    "Fact": "recollect.values.fact",
-    "FactFilter": "recollect.facts.results",
-    "Observation": "recollect.engine",
+    "Answer": "recollect.core.values.model",
+    "Certificate": "recollect.core.values.upkeep",
+    "CompactionResult": "recollect.core.values.compaction",
+    "Model": "recollect.core.ports",
+    "Prompt": "recollect.core.values.model",
+    "BlockingEngine": "recollect.core.blocking",
+    "Context": "recollect.core.engine",
+    "Engine": "recollect.core.engine",
+    "Fact": "recollect.core.values.fact",
+    "FactFilter": "recollect.core.facts.results",
+    "Observation": "recollect.core.engine",
     "RecollectError": "recollect.errors",
-    "Report": "recollect.values.report",
-    "Session": "recollect.engine",
-    "SessionState": "recollect.values.history",
-    "SessionSummary": "recollect.values.upkeep",
-    "Stats": "recollect.values.upkeep",
-    "StoredMessage": "recollect.values.segment",
-    "Settings": "recollect.config",
-    "load_settings": "recollect.config",
-    "read_state": "recollect.formats.stored_records",
-    "write_state": "recollect.formats.stored_records",
-    "open_blocking_memory": "recollect.wiring",
-    "open_memory": "recollect.wiring",
+    "Report": "recollect.core.values.report",
+    "Session": "recollect.core.engine",
+    "SessionState": "recollect.core.values.history",
+    "SessionSummary": "recollect.core.values.upkeep",
+    "Stats": "recollect.core.values.upkeep",
+    "StoredMessage": "recollect.core.values.segment",
+    "Settings": "recollect.system.config",
+    "load_settings": "recollect.system.config",
+    "read_state": "recollect.core.formats.stored_records",
+    "write_state": "recollect.core.formats.stored_records",
+    "open_blocking_memory": "recollect.adapters.wiring",
+    "open_memory": "recollect.adapters.wiring",
 }
 
 __all__ = ["__version__", *sorted(_EXPORTS)]

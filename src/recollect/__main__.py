@@ -13,15 +13,15 @@ def main() -> None:
     """Run the command that was typed."""
     given = sys.argv[1:]
     if given[:1] == ["hook"] and len(given) == 2 and not given[1].startswith("-"):
-        from recollect.daemon.client import main as hook
+        from recollect.hosts.daemon.client import main as hook
 
         del sys.argv[1]
         hook()
     if given == ["daemon", "run", "--detach"]:
-        from recollect.daemon.life import run_detached
+        from recollect.hosts.daemon.life import run_detached
 
         sys.exit(run_detached())
-    from recollect.surfaces.cli import main as command_line
+    from recollect.cli import main as command_line
 
     command_line()
 

@@ -20,9 +20,9 @@ from uuid import uuid4
 
 import msgspec
 
+from recollect.core.values.model import FormatName
 from recollect.errors import MissingExtra, ServiceError
-from recollect.service import models as m
-from recollect.values.model import FormatName
+from recollect.hosts.service import models as m
 
 if TYPE_CHECKING:
     import httpx2

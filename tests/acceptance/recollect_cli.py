@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.harness.forked_cli import run_forked
 
-PROGRAM = [sys.executable, "-c", "from recollect.surfaces.cli import main; main()"]
+PROGRAM = [sys.executable, "-c", "from recollect.cli import main; main()"]
 
 
 def environment(home: Path, *, columns: int = 100) -> dict[str, str]:

@@ -333,7 +333,7 @@ def test_bad_choices_are_one_line_with_what_is_allowed(pi_file: Path, tmp_path: 
 
 
 def test_a_closed_pipe_is_no_error_message(pi_file: Path) -> None:
-    script = "from recollect.surfaces.cli import main; main()"
+    script = "from recollect.cli import main; main()"
     with subprocess.Popen(
         [sys.executable, "-c", script, "explain", str(pi_file), "--all"],
         stdout=subprocess.PIPE,

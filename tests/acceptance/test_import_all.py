@@ -21,9 +21,9 @@ from tests.acceptance.recollect_cli import PROGRAM, environment
 from tests.harness.forked_cli import run_forked
 from tests.sizes import at_size
 
-from recollect.transfer.agent_histories import find_histories
-from recollect.values.segment import StoredSegment
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.transfer.agent_histories import find_histories
+from recollect.core.values.segment import StoredSegment
 
 SECRET = "ghp_" + "q7Rt2LmX9vB4kZ8wY1nD5cF3hJ6sP0aGeUoT"
 

@@ -18,8 +18,8 @@ import pytest
 from tests.acceptance.recollect_cli import PROGRAM, Recollect, environment
 from tests.sizes import at_size
 
-from recollect.formats.transcripts import read_transcripts
-from recollect.wiring import open_memory
+from recollect.adapters.wiring import open_memory
+from recollect.core.formats.transcripts import read_transcripts
 
 NODE = Path(__file__).parents[1] / "node"
 OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl")

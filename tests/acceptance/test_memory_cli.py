@@ -13,11 +13,11 @@ from tests.acceptance.recollect_cli import Recollect, environment
 from tests.harness.forked_cli import run_forked
 
 from recollect import open_memory
-from recollect.formats.stored_records import write_batch
-from recollect.stores.sqlite import SQLiteStore
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.adapters.wiring import open_spool
+from recollect.core.formats.stored_records import write_batch
+from recollect.core.values.batch import Batch
 from recollect.tools import memory_tools
-from recollect.values.batch import Batch
-from recollect.wiring import open_spool
 
 MARKER = "zanzibarquetzal"
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from tests.harness.fact_reader import fact_reader
 
 from recollect import open_memory
-from recollect.agent_folders import project_space
-from recollect.surfaces.cli import main
+from recollect.cli import main
+from recollect.system.agent_folders import project_space
 from recollect_bench.postgres_server import PostgresServer
 
 SAID = "We decided that invoices are printed by the Kestrel service."

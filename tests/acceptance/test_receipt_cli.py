@@ -15,12 +15,12 @@ from rich.console import Console
 from tests.acceptance.recollect_cli import Recollect
 
 from recollect import open_memory
-from recollect.compaction.ask import REQUIRED_HEADINGS
-from recollect.inspect.drawn import Sheet, draw_receipt
-from recollect.inspect.receipts import Receipts, read_receipts
-from recollect.surfaces.cli import main
+from recollect.adapters.wiring import open_store
+from recollect.cli import main
+from recollect.core.compaction.ask import REQUIRED_HEADINGS
+from recollect.hosts.inspect.drawn import Sheet, draw_receipt
+from recollect.hosts.inspect.receipts import Receipts, read_receipts
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.wiring import open_store
 
 RULE = "Never push to the release branch without asking me."
 SAID = ("ship the gateway", "{} the spool", "rename the tables", "plain English", "{} it", "none")

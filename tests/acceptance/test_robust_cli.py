@@ -15,10 +15,10 @@ from tests.acceptance.recollect_cli import PROGRAM, Recollect, environment
 from tests.store_contract import examples
 
 import recollect as library
+from recollect.adapters.wiring import open_spool
+from recollect.core.formats.stored_records import write_batch
+from recollect.core.values.batch import Batch
 from recollect.errors import SettingsError
-from recollect.formats.stored_records import write_batch
-from recollect.values.batch import Batch
-from recollect.wiring import open_spool
 
 MESSAGES = 12
 COMMANDS = (

@@ -109,6 +109,6 @@ def test_turns_are_listed_by_what_the_user_said(
 
 
 def _masked(request: Any) -> Any:
-    from recollect.rules.redaction import redact
+    from recollect.core.rules.redaction import redact
 
     return json.loads(redact(json.dumps(request)).text)

@@ -45,9 +45,9 @@ def citus() -> TestDatabase:
 async def _distributed(url: str) -> TestDatabase:
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-    from recollect.stores.postgres.citus import distribute
-    from recollect.stores.postgres.database_check import check_database
-    from recollect.stores.postgres.schema import initialize
+    from recollect.adapters.stores.postgres.citus import distribute
+    from recollect.adapters.stores.postgres.database_check import check_database
+    from recollect.adapters.stores.postgres.schema import initialize
     from recollect_bench.postgres_server import APP_PASSWORD, APP_ROLE
 
     await initialize(url, app_role=APP_ROLE, app_password=APP_PASSWORD)

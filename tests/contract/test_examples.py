@@ -8,11 +8,11 @@ import sys
 
 from tests.store_contract.examples import full_batch, ids, segments, text
 
-from recollect.formats.stored_records import read_batch, write_batch
+from recollect.core.formats.stored_records import read_batch, write_batch
 
 SCRIPT = """
 from hashlib import sha256
-from recollect.formats.stored_records import write_batch
+from recollect.core.formats.stored_records import write_batch
 from tests.store_contract.examples import full_batch
 print(sha256(b"".join(write_batch(full_batch(number)) for number in range(3))).hexdigest())
 """

@@ -8,10 +8,10 @@ import apsw
 import pytest
 from tests.store_contract import StoreContract
 
-from recollect.ports import Store
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.fact import FactId
-from recollect.values.segment import SegmentId
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.ports import Store
+from recollect.core.values.fact import FactId
+from recollect.core.values.segment import SegmentId
 
 
 class TestSQLiteOnFile(StoreContract):

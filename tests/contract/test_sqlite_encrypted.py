@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.store_contract import StoreContract
 
-from recollect.ports import Store
-from recollect.stores.sqlite import EncryptionKey, SQLiteStore
-from recollect.stores.sqlite.connection import BusyWait, connect, space_file
-from recollect.values.fact import FactId
-from recollect.values.segment import SegmentId
+from recollect.adapters.stores.sqlite import EncryptionKey, SQLiteStore
+from recollect.adapters.stores.sqlite.connection import BusyWait, connect, space_file
+from recollect.core.ports import Store
+from recollect.core.values.fact import FactId
+from recollect.core.values.segment import SegmentId
 
 KEY = EncryptionKey(b"k" * 32, raw=True)
 

@@ -14,23 +14,23 @@ import pytest
 from hypothesis import Phase, settings
 from tests.store_contract import CONTRACT, run_check
 
-from recollect.errors import StaleFacts
-from recollect.ports import Store
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import Batch, Lease, WriteResult
-from recollect.values.compaction import CompactionRecord
-from recollect.values.fact import Fact, FactId, FactVectorSet
-from recollect.values.history import SessionId
-from recollect.values.message import MessageId
-from recollect.values.recall import (
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, Lease, WriteResult
+from recollect.core.values.compaction import CompactionRecord
+from recollect.core.values.fact import Fact, FactId, FactVectorSet
+from recollect.core.values.history import SessionId
+from recollect.core.values.message import MessageId
+from recollect.core.values.recall import (
     CandidateQuery,
     Candidates,
     FactCandidates,
     FactQuery,
     Surroundings,
 )
-from recollect.values.segment import SegmentId, StoredSegment
-from recollect.values.upkeep import BodyKind, ForgetOrder, Forgotten, RewriteOrder, Rewritten
+from recollect.core.values.segment import SegmentId, StoredSegment
+from recollect.core.values.upkeep import BodyKind, ForgetOrder, Forgotten, RewriteOrder, Rewritten
+from recollect.errors import StaleFacts
 
 T = TypeVar("T")
 

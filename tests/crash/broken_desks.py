@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.harness.crash.desk import Desk
 
-from recollect.engine import Engine
-from recollect.engine.archive import Kept
-from recollect.session import SessionTranscript
+from recollect.adapters.session import SessionTranscript
+from recollect.core.engine import Engine
+from recollect.core.engine.archive import Kept
 
 LATE_LINES = 3
 

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from tests.harness.crash.places import open_plain
 
-from recollect.values.batch import Batch, Lease, WriteResult
-from recollect.values.segment import NewSegment, SegmentId
+from recollect.core.values.batch import Batch, Lease, WriteResult
+from recollect.core.values.segment import NewSegment, SegmentId
 
 
 class Broken:

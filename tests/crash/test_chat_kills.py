@@ -22,11 +22,11 @@ from tests.acceptance.recollect_cli import PROGRAM, environment
 from tests.harness.model_server import Asked, ModelServer, Step
 from tests.sizes import at_size
 
-from recollect.session.transcript import read_session_file
+from recollect.adapters.session.transcript import read_session_file
+from recollect.adapters.wiring import open_store
+from recollect.core.values.model import Usage
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall
-from recollect.values.model import Usage
-from recollect.wiring import open_store
 
 POINTS = at_size(ci=2, full=50)
 MODELS = {"/v1/models": {"data": [{"id": "scripted"}]}}

@@ -12,7 +12,7 @@ from tests.harness.crash.outcome import Outcome, table
 from tests.harness.crash.places import site
 from tests.sizes import at_size, only_in_full
 
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
 
 KILLS = at_size(ci=4, full=25)
 BROKEN = "tests.crash.broken_desks"

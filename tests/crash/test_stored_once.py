@@ -16,16 +16,16 @@ from tests.conversations.resends import blocks_to_strings, move_cache_marks, str
 from tests.harness.crash.places import Place, Site, site
 from tests.harness.crash.verify import read_segments
 
-from recollect.config import Settings
-from recollect.config.settings import StoreSettings
-from recollect.engine.archive import DurableArchive
-from recollect.formats.transcripts import read_transcript
-from recollect.ports import Spool
-from recollect.rules.identity import space_secret
-from recollect.rules.tokens import Weigher
-from recollect.transfer.transcripts import ImportCounts, ImportRules, import_transcript
-from recollect.values.batch import Batch
-from recollect.wiring import open_memory, open_spool
+from recollect.adapters.wiring import open_memory, open_spool
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.formats.transcripts import read_transcript
+from recollect.core.ports import Spool
+from recollect.core.rules.identity import space_secret
+from recollect.core.rules.tokens import Weigher
+from recollect.core.transfer.transcripts import ImportCounts, ImportRules, import_transcript
+from recollect.core.values.batch import Batch
+from recollect.system.config import Settings
+from recollect.system.config.settings import StoreSettings
 
 SESSION = "one-session"
 EXCHANGES = 9

@@ -22,8 +22,8 @@ from tests.acceptance.recollect_cli import PROGRAM, environment
 from tests.harness.model_server import Asked, ModelServer
 from tests.harness.terminal import Terminal
 
+from recollect.core.values.model import Usage
 from recollect.testing.scripted_model import Says, ScriptedCall
-from recollect.values.model import Usage
 
 COLUMNS, ROWS, RECEIPT_ROWS = 88, 34, 44
 BEFORE = (

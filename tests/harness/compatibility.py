@@ -40,11 +40,11 @@ from tests.harness.clients.hop import HttpExchange, RecordingHop
 from tests.harness.clients.lab import PACKAGES, Lab, LabError
 from tests.harness.clients.provider import ScriptedProvider, as_json, scripted_server
 
-from recollect.formats import anthropic, openai_chat, openai_responses
-from recollect.formats.transcripts import claude_code, codex, opencode, pi
-from recollect.hooks.events import HOOK_EVENTS
-from recollect.hooks.transcript_file import AgentName
-from recollect.values.model import FormatName
+from recollect.core.formats import anthropic, openai_chat, openai_responses
+from recollect.core.formats.transcripts import claude_code, codex, opencode, pi
+from recollect.core.values.model import FormatName
+from recollect.hosts.hooks.events import HOOK_EVENTS
+from recollect.hosts.hooks.transcript_file import AgentName
 
 Name: TypeAlias = tuple[str, str, str]
 """What kind of thing it is, what it is called, and where it stood."""

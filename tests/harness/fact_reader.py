@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from tests.harness.model_server import Asked, ModelServer, Step
 
+from recollect.core.values.model import Prompt
 from recollect.testing.scripted_model import Says, ScriptedModel
-from recollect.values.model import Prompt
 
 _LINE = re.compile(r"^\[(\d+)\] (?:user|assistant): (.+)$", re.MULTILINE)
 _TYPES = {"decided": "decision", "prefer": "preference"}

@@ -24,13 +24,13 @@ from typing import Any, NoReturn
 
 MESSAGE_BYTES = 1 << 20
 MODULES = (
-    "recollect.surfaces.cli",
-    "recollect.surfaces.cli.explain",
-    "recollect.surfaces.cli.memory",
-    "recollect.engine",
-    "recollect.engine.facts.book",
-    "recollect.stores.sqlite",
-    "recollect.wiring.memory",
+    "recollect.cli",
+    "recollect.cli.explain",
+    "recollect.cli.memory",
+    "recollect.core.engine",
+    "recollect.core.engine.facts.book",
+    "recollect.adapters.stores.sqlite",
+    "recollect.adapters.wiring.memory",
     "numpy",
     "rich.console",
     "rich.table",
@@ -126,7 +126,7 @@ def _be_child(order: dict[str, Any], handed: Sequence[int]) -> NoReturn:
             own = Path(folder, "sitecustomize.py")
             if folder and own.is_file():  # as Python runs it when it starts
                 exec(own.read_text(), {})
-        from recollect.surfaces.cli import main
+        from recollect.cli import main
 
         try:
             main()

@@ -21,11 +21,11 @@ from typing import Any, Final
 from tests.harness.model_server import Asked, ModelServer, Step
 
 from recollect import BlockingEngine, open_blocking_memory
-from recollect.rules.identity import segment_id
+from recollect.core.rules.identity import segment_id
+from recollect.core.values.edit import Edit
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, WireName
-from recollect.values.edit import Edit
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 WINDOW: Final = 8_000
 SESSION: Final = "harbour"

@@ -25,10 +25,10 @@ from urllib.parse import urlsplit
 
 from tests.harness.model_server import Asked, ModelServer, Step
 
-from recollect.config import load_settings
-from recollect.gateway.running import BackgroundGateway
+from recollect.core.values.model import Usage
+from recollect.hosts.gateway.running import BackgroundGateway
+from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Fails, Says, ScriptedCall
-from recollect.values.model import Usage
 
 Wire: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses"]
 Row: TypeAlias = dict[str, Any]

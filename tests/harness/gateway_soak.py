@@ -31,11 +31,11 @@ import aiohttp
 import psutil
 from tests.harness.model_server import Asked, ModelServer, Step
 
-from recollect.gateway.access import TOKEN_HEADER, TOKEN_PATH, with_token
-from recollect.own_secret import own_secret
-from recollect.stores.sqlite import SQLiteStore
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.values.model import Usage
+from recollect.hosts.gateway.access import TOKEN_HEADER, TOKEN_PATH, with_token
+from recollect.system.own_secret import own_secret
 from recollect.testing.scripted_model import Fails, Says
-from recollect.values.model import Usage
 
 WORKERS: Final = 6
 TURNS: Final = 8

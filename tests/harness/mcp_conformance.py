@@ -21,10 +21,10 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from recollect.mcp import MemoryOrder
-from recollect.mcp.http import App, Message, Receive, Send, guarded_app
-from recollect.mcp.memory import served_memory
-from recollect.mcp.server import server_over
+from recollect.hosts.mcp import MemoryOrder
+from recollect.hosts.mcp.http import App, Message, Receive, Send, guarded_app
+from recollect.hosts.mcp.memory import served_memory
+from recollect.hosts.mcp.server import server_over
 
 NEEDS: Final = {
     "completion-complete": "prompts of its own: there are none here",

@@ -28,8 +28,8 @@ from tests.harness.model_wires import (
     streamed_reply,
 )
 
+from recollect.core.values.model import Usage
 from recollect.testing.scripted_model import Fails, Says, WireName, whole_reply
-from recollect.values.model import Usage
 
 Step: TypeAlias = Says | Fails
 OverflowManner: TypeAlias = Literal["error", "inside", "silent"]

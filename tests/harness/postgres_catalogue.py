@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import recollect.stores.postgres as package
-from recollect.stores.postgres.database_check import read_catalogue
-from recollect.stores.postgres.pool import connect
+import recollect.adapters.stores.postgres as package
+from recollect.adapters.stores.postgres.database_check import read_catalogue
+from recollect.adapters.stores.postgres.pool import connect
 from recollect_bench.postgres_server import PostgresServer
 
 RECORDED = Path(package.__path__[0]) / "catalogue.txt"

@@ -13,11 +13,11 @@ from typing import Any
 from tests.property.test_every_request import refused
 
 from recollect import Context, Engine, open_memory
-from recollect.compaction.ask import REQUIRED_HEADINGS
+from recollect.adapters.wiring import open_store
+from recollect.core.compaction.ask import REQUIRED_HEADINGS
+from recollect.core.values.compaction import CompactionResult, Spent
+from recollect.core.values.model import Answer, Prompt
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.compaction import CompactionResult, Spent
-from recollect.values.model import Answer, Prompt
-from recollect.wiring import open_store
 
 WINDOW = 8_000
 LIMIT = 6_000

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from tests.disk import bytes_of
 from tests.sizes import at_size
 
-from recollect.rules.redaction import redact, told_apart
+from recollect.core.rules.redaction import redact, told_apart
 from recollect_bench.redaction_data import HALVES, Kind, load_kinds
 
 KINDS = tuple(kind for half in HALVES for kind in load_kinds(half) if not kind.lookalike)

@@ -18,15 +18,15 @@ import pytest
 from tests.acceptance.recollect_cli import PROGRAM, environment
 from tests.harness.model_server import Asked, ModelServer
 
-from recollect.errors import MissingExtra, RecollectError, SettingsError
-from recollect.inspect.sessions import sessions_of
-from recollect.session import SessionIndex, read_session_file, transcript_file
-from recollect.surfaces.chat.opening import (
+from recollect.adapters.session import SessionIndex, read_session_file, transcript_file
+from recollect.agent.chat.opening import (
     ChatOrder,
     chosen_settings,
     served_model,
 )
-from recollect.surfaces.chat.plain import given, lines_of, talk_json, talk_plain
+from recollect.agent.chat.plain import given, lines_of, talk_json, talk_plain
+from recollect.errors import MissingExtra, RecollectError, SettingsError
+from recollect.hosts.inspect.sessions import sessions_of
 from recollect.testing.scripted_model import Fails, Says, ScriptedCall
 
 MODELS = {"/v1/models": {"data": [{"id": "scripted"}]}}
@@ -203,7 +203,7 @@ def test_sessions_are_named_listed_resumed_and_begun_anew(workspace: Path) -> No
 def test_without_any_model_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("recollect.surfaces.chat.opening.LOCAL_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setattr("recollect.agent.chat.opening.LOCAL_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(SettingsError, match="ANTHROPIC_API_KEY"):
         chosen_settings(None, provider=None, model=None, window_tokens=None)
     with pytest.raises(SettingsError, match="http://"):
@@ -223,7 +223,7 @@ def test_what_is_named_counts_then_keys_then_a_server_on_this_machine(
 
     with ModelServer(pages=MODELS) as server:
         local = f"{server.url}/v1"
-        monkeypatch.setattr("recollect.surfaces.chat.opening.LOCAL_URL", local)
+        monkeypatch.setattr("recollect.agent.chat.opening.LOCAL_URL", local)
         assert models() == ("openai-chat", "scripted", local)
         assert models(provider=server.url, model="other") == ("openai-chat", "other", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "k")
@@ -254,7 +254,7 @@ def test_a_pipe_gets_plain_text_by_itself(workspace: Path, tmp_path: Path) -> No
 
 
 def test_importing_the_command_loads_nothing_heavy() -> None:
-    code = "import recollect.surfaces.cli.chat, sys; print('\\n'.join(sys.modules))"
+    code = "import recollect.cli.chat, sys; print('\\n'.join(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
     )
@@ -263,7 +263,7 @@ def test_importing_the_command_loads_nothing_heavy() -> None:
 
 
 def test_without_the_extra_a_terminal_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "recollect.surfaces.chat.terminal", raising=False)
+    monkeypatch.delitem(sys.modules, "recollect.agent.chat.terminal", raising=False)
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     with pytest.raises(MissingExtra, match=r"recollect\[chat\]"):
-        importlib.import_module("recollect.surfaces.chat.terminal")
+        importlib.import_module("recollect.agent.chat.terminal")

@@ -18,9 +18,9 @@ from tests.harness.model_server import Asked, Step
 from tests.harness.terminal import Terminal
 from tests.sizes import at_size
 
-from recollect.config.places import chat_history_file, space_file
+from recollect.core.values.model import Usage
+from recollect.system.config.places import chat_history_file, space_file
 from recollect.testing.scripted_model import Says, ScriptedCall
-from recollect.values.model import Usage
 
 CTRL_C, CTRL_D, CTRL_J, CTRL_O, CTRL_R = "\x03", "\x04", "\x0a", "\x0f", "\x12"
 ALT_ENTER = "\x1b\r"
@@ -170,7 +170,7 @@ def test_ctrl_c_stops_a_command_that_runs(tmp_path: Path, monkeypatch: pytest.Mo
 TYPED_EARLY = """
 import sys, threading, time
 from importlib.abc import MetaPathFinder
-import recollect.surfaces.chat.terminal as terminal
+import recollect.agent.chat.terminal as terminal
 
 begun, imported_here = threading.Event(), []
 

@@ -25,8 +25,8 @@ from tests.harness.clients.scenarios import SCENARIOS
 from tests.harness.clients.sdks import sdk_faults
 from tests.harness.model_server import ModelServer
 
-from recollect.config import load_settings
-from recollect.gateway.running import BackgroundGateway
+from recollect.hosts.gateway.running import BackgroundGateway
+from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Says
 
 LAB = Lab(folder=Path(os.environ.get("CLIENTS_FOLDER", ROOT / ".ci" / "agents")))

@@ -35,13 +35,13 @@ from tests.integration.long_talk import (
 )
 
 from recollect import Context, Engine
+from recollect.adapters.providers.anthropic import AnthropicModel
+from recollect.adapters.providers.openai import OpenAIChatModel, OpenAIResponsesModel
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.values.model import Overflow, Prompt
 from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable
-from recollect.formats.summaries import PI_OPENING
-from recollect.http import Retries
-from recollect.providers.anthropic import AnthropicModel
-from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
+from recollect.system.http import Retries
 from recollect.testing.scripted_model import Fails, Says, ScriptedModel
-from recollect.values.model import Overflow, Prompt
 
 OPENING = PI_OPENING.split("\n", 1)[0]
 WIRES = ("anthropic", "openai-chat", "openai-responses")

@@ -14,14 +14,14 @@ import pytest
 from tests.integration.long_talk import SESSION, Talk, honest, opened, scribe, shown, sound, stored
 
 from recollect import Engine
-from recollect.formats.stored_records import read_record
-from recollect.formats.summaries import PI_OPENING
-from recollect.ports import Store
-from recollect.upkeep.forget import forget
-from recollect.values.compaction import CompactionRecord
-from recollect.values.edit import Cut
-from recollect.values.upkeep import ForgetOrder
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.formats.stored_records import read_record
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.ports import Store
+from recollect.core.upkeep.forget import forget
+from recollect.core.values.compaction import CompactionRecord
+from recollect.core.values.edit import Cut
+from recollect.core.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import PostgresServer
 
 OPENING = PI_OPENING.split("\n", 1)[0]

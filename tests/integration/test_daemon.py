@@ -29,15 +29,15 @@ from click.testing import CliRunner
 from tests.sizes import at_size, only_in_full
 
 import recollect
-from recollect.config import load_settings
-from recollect.config.places import data_home
-from recollect.daemon.client import MOST_BYTES, WAIT_SECONDS, socket_path
-from recollect.daemon.life import http_access
-from recollect.daemon.server import Daemon
-from recollect.data_folder import data_folder
-from recollect.hooks.install import HookEndpoint, carry_out, plan_install
-from recollect.surfaces.cli.daemon import status
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.cli.daemon import status
+from recollect.hosts.daemon.client import MOST_BYTES, WAIT_SECONDS, socket_path
+from recollect.hosts.daemon.life import http_access
+from recollect.hosts.daemon.server import Daemon
+from recollect.hosts.hooks.install import HookEndpoint, carry_out, plan_install
+from recollect.system.config import load_settings
+from recollect.system.config.places import data_home
+from recollect.system.data_folder import data_folder
 
 DECISION = "For the billing service we decided to store amounts as integers in cents."
 QUESTION = "How does the billing service store amounts?"
@@ -73,10 +73,10 @@ if os.environ.get("STUB_ANSWERS"):
             pass
 
     from typing import Literal
-    stub = types.ModuleType("recollect.hooks.memory")
+    stub = types.ModuleType("recollect.hosts.hooks.memory")
     stub.HookMemory = HookMemory
     stub.AgentName = Literal["claude-code", "codex"]
-    sys.modules["recollect.hooks.memory"] = stub
+    sys.modules["recollect.hosts.hooks.memory"] = stub
 '''
 
 
@@ -765,7 +765,7 @@ def test_a_hook_that_the_daemon_answers_imports_next_to_nothing(lab: Lab) -> Non
     lab.scripted().started()
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from recollect.daemon.client import AGENTS, run_hook\n"
+        "from recollect.hosts.daemon.client import AGENTS, run_hook\n"
         "run_hook(AGENTS['codex'])\n"
         "print(*(set(sys.modules) - before), file=sys.stderr)"
     )
@@ -780,9 +780,9 @@ def test_a_hook_that_the_daemon_answers_imports_next_to_nothing(lab: Lab) -> Non
     )
     assert json.loads(done.stdout)["told"] == "light"
     loaded = set(done.stderr.decode().split())
-    assert "recollect.daemon.client" in loaded
+    assert "recollect.hosts.daemon.client" in loaded
     heavy = {"json", "http", "http.client", "asyncio", "logging", "typing", "pathlib", "subprocess"}
-    assert not loaded & {*heavy, "click", "msgspec", "recollect.errors", "recollect.config"}
+    assert not loaded & {*heavy, "click", "msgspec", "recollect.errors", "recollect.system.config"}
 
 
 # The processes of MCP clients

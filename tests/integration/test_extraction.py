@@ -13,19 +13,19 @@ import pytest
 from tests.harness.fact_reader import fact_reader
 
 from recollect import open_memory
-from recollect.config import Settings, load_settings
-from recollect.engine import Engine
-from recollect.engine.background import runner_of
+from recollect.adapters.wiring import open_store
+from recollect.core.engine import Engine
+from recollect.core.engine.background import runner_of
+from recollect.core.formats.transcripts import read_transcript
+from recollect.core.ports import Model, Store
+from recollect.core.rules.identity import space_secret
+from recollect.core.rules.tokens import Weigher
+from recollect.core.transfer.transcripts import ImportRules, import_transcript
+from recollect.core.upkeep.jobs import RunResult
+from recollect.core.values.fact import Fact
 from recollect.errors import ModelRefused, ModelUnavailable, RecollectError
-from recollect.formats.transcripts import read_transcript
-from recollect.ports import Model, Store
-from recollect.rules.identity import space_secret
-from recollect.rules.tokens import Weigher
+from recollect.system.config import Settings, load_settings
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.transfer.transcripts import ImportRules, import_transcript
-from recollect.upkeep.jobs import RunResult
-from recollect.values.fact import Fact
-from recollect.wiring import open_store
 
 NOON = 1_760_011_200.0
 IDLE = 600.0

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from recollect.rules.identity import segment_id
-from recollect.search.tokenize import tokenize
-from recollect.session import open_transcript, transcript_file
-from recollect.surfaces.cli import main
-from recollect.surfaces.cli.facts import SUBCOMMANDS
-from recollect.values.batch import Batch
-from recollect.values.fact import EvidenceSpan, Fact, FactId, fact_id
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import NewSegment, Segment, SegmentId
-from recollect.wiring import open_store
+from recollect.adapters.session import open_transcript, transcript_file
+from recollect.adapters.wiring import open_store
+from recollect.cli import main
+from recollect.cli.facts import SUBCOMMANDS
+from recollect.core.rules.identity import segment_id
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import EvidenceSpan, Fact, FactId, fact_id
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.segment import NewSegment, Segment, SegmentId
 
 MARKER = "zanzibarquetzal"
 DAY = 86_400.0
@@ -305,7 +305,7 @@ def test_why_shows_the_words_in_their_sentence_and_the_line(facts: Facts) -> Non
 
 @contextmanager
 def transcript(facts: Facts) -> Iterator[Any]:
-    from recollect.config.settings import Redaction
+    from recollect.system.config.settings import Redaction
 
     path = transcript_file("default", SESSION)
     path.parent.mkdir(parents=True)

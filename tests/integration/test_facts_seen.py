@@ -16,10 +16,10 @@ from tests.harness.model_server import ModelServer
 from tests.integration.facts_seen_talk import write_recording
 from tests.integration.test_facts_cli import Facts, fact, segment
 
-from recollect.surfaces.cli import main
+from recollect.cli import main
+from recollect.core.upkeep import matching
+from recollect.core.values.fact import FactId
 from recollect.testing.scripted_model import Says
-from recollect.upkeep import matching
-from recollect.values.fact import FactId
 
 ESCAPE = "\x1b[31mred"
 CLEAR = "the falcon badge is 7788"

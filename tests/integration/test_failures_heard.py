@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from recollect import Engine, open_memory
-from recollect.config import build
-from recollect.embedders.hash import HashEmbedder
-from recollect.engine import recaller as asking
-from recollect.engine.archive import DurableArchive
-from recollect.engine.background import in_process_jobs
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.stores.spool import FileSpool
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.engine import recaller as asking
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.engine.background import in_process_jobs
+from recollect.core.ports import Spool, Store
+from recollect.core.transfer.memory_files import Following
+from recollect.core.values.batch import Batch, WriteResult
+from recollect.core.values.model import Answer, Prompt
+from recollect.core.values.upkeep import MemoryFilesResult
 from recollect.errors import EmbedderError, ModelUnavailable, StoreUnavailable
-from recollect.ports import Spool, Store
-from recollect.stores.spool import FileSpool
-from recollect.stores.sqlite import SQLiteStore
-from recollect.transfer.memory_files import Following
-from recollect.values.batch import Batch, WriteResult
-from recollect.values.model import Answer, Prompt
-from recollect.values.upkeep import MemoryFilesResult
+from recollect.system.config import build
 
 SECRET = "sk-ant-api03-" + "a1B2c3D4e5" * 9 + "f6gAA"
 PLANTED = ("zirconium", "hovercraft", "quetzalcoatl", SECRET)

@@ -32,10 +32,10 @@ from tests.integration.long_talk import (
 )
 
 from recollect import Context
-from recollect.compaction.render import CONSUMED_NOTE
-from recollect.formats.summaries import PI_OPENING
-from recollect.values.edit import Cut
-from recollect.values.model import Prompt
+from recollect.core.compaction.render import CONSUMED_NOTE
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.values.edit import Cut
+from recollect.core.values.model import Prompt
 
 OPENING = PI_OPENING.split("\n", 1)[0]
 
@@ -211,7 +211,7 @@ def test_12_turns_go_on_while_a_summary_is_written(tmp_path: Path) -> None:
             window_tokens = None
 
             async def ask(self, prompt: Prompt) -> Any:
-                from recollect.values.model import Answer
+                from recollect.core.values.model import Answer
 
                 asked.set()
                 await answer.wait()

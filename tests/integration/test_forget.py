@@ -16,16 +16,16 @@ from tests.disk import bytes_of
 from tests.store_contract import examples
 
 from recollect import open_memory
-from recollect.formats.stored_records import write_batch
-from recollect.ports import Store
-from recollect.search.tokenize import tokenize
-from recollect.upkeep.forget import forget
-from recollect.values.batch import Batch, NewJob
-from recollect.values.fact import FactId
-from recollect.values.recall import CandidateQuery
-from recollect.values.segment import Vector, VectorSet
-from recollect.values.upkeep import ForgetOrder
-from recollect.wiring import open_spool, open_store
+from recollect.adapters.wiring import open_spool, open_store
+from recollect.core.formats.stored_records import write_batch
+from recollect.core.ports import Store
+from recollect.core.search.tokenize import tokenize
+from recollect.core.upkeep.forget import forget
+from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.fact import FactId
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import Vector, VectorSet
+from recollect.core.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "zanzibarquokka"

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from tests.store_contract import examples
 
-from recollect.surfaces.cli import main
-from recollect.values.batch import Batch
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.cli import main
+from recollect.core.values.batch import Batch
 
 
 async def plant(url: str) -> None:

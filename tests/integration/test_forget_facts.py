@@ -22,21 +22,21 @@ from tests.harness.fact_reader import fact_reader, reader_server, reader_variabl
 from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe, shown, sound
 from tests.store_contract import examples
 
+from recollect.adapters.session import SessionIndex, open_transcript, transcript_file
+from recollect.adapters.wiring import open_store
 from recollect.agent.flush import DayNote, append_note
-from recollect.config.settings import Redaction
-from recollect.formats.stored_records import with_texts
-from recollect.ports import Store
-from recollect.search.tokenize import tokenize
-from recollect.session import SessionIndex, open_transcript, transcript_file
-from recollect.surfaces.cli import main
-from recollect.values.batch import Batch
-from recollect.values.edit import Cut
-from recollect.values.fact import EvidenceSpan, Fact
-from recollect.values.model import Prompt
-from recollect.values.recall import CandidateQuery, FactQuery
-from recollect.values.segment import NewSegment, Segment
-from recollect.values.upkeep import BODY_KINDS
-from recollect.wiring import open_store
+from recollect.cli import main
+from recollect.core.formats.stored_records import with_texts
+from recollect.core.ports import Store
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.batch import Batch
+from recollect.core.values.edit import Cut
+from recollect.core.values.fact import EvidenceSpan, Fact
+from recollect.core.values.model import Prompt
+from recollect.core.values.recall import CandidateQuery, FactQuery
+from recollect.core.values.segment import NewSegment, Segment
+from recollect.core.values.upkeep import BODY_KINDS
+from recollect.system.config.settings import Redaction
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "zanzibarquokka"

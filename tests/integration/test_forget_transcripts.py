@@ -14,12 +14,17 @@ import pytest
 from tests.disk import bytes_of
 
 from recollect import open_memory
+from recollect.adapters.session import (
+    SessionIndex,
+    SessionTranscript,
+    open_transcript,
+    transcript_file,
+)
+from recollect.adapters.wiring import open_store
 from recollect.agent.flush import DayNote, append_note
-from recollect.config.settings import Redaction
-from recollect.formats.pi_session import build_context
-from recollect.formats.translate import Speaker, to_wire
-from recollect.session import SessionIndex, SessionTranscript, open_transcript, transcript_file
-from recollect.wiring import open_store
+from recollect.core.formats.pi_session import build_context
+from recollect.core.formats.translate import Speaker, to_wire
+from recollect.system.config.settings import Redaction
 
 MARKER = "zanzibarquokka"
 PLAN = f"The plan for {MARKER} is to leave at dawn from the old quay."

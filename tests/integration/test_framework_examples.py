@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.harness.model_server import Asked, ModelServer, Step
 
+from recollect.adapters.wiring import open_store
 from recollect.testing.scripted_model import Says
-from recollect.wiring import open_store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAID = ["The red crane stands at quay nine.", "Where does the crane stand?"]

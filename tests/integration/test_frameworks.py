@@ -34,10 +34,10 @@ from tests.harness.frameworks import (
 from tests.harness.model_server import Asked, ModelServer, Step
 
 from recollect import BlockingEngine, open_memory
+from recollect.adapters.wiring import open_store
+from recollect.core.values.model import Usage
 from recollect.frameworks.turns import ShownRow
 from recollect.testing.scripted_model import Says, ScriptedCall
-from recollect.values.model import Usage
-from recollect.wiring import open_store
 
 TOOL = {
     "name": "read_page",

@@ -19,15 +19,15 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.harness.model_server import Asked, ModelServer, Step
 
-from recollect.config import Settings, load_settings
-from recollect.config.places import data_home
-from recollect.engine import Engine
-from recollect.gateway.caller import credential_mark
-from recollect.gateway.running import BackgroundGateway
-from recollect.surfaces.cli import main
+from recollect.adapters.wiring.stores import installation_secret
+from recollect.cli import main
+from recollect.core.engine import Engine
+from recollect.core.values.model import Usage
+from recollect.hosts.gateway.caller import credential_mark
+from recollect.hosts.gateway.running import BackgroundGateway
+from recollect.system.config import Settings, load_settings
+from recollect.system.config.places import data_home
 from recollect.testing.scripted_model import Fails, Says, ScriptedCall
-from recollect.values.model import Usage
-from recollect.wiring.stores import installation_secret
 
 PATHS = {
     "anthropic": "/v1/messages",
@@ -482,8 +482,8 @@ def test_whatever_goes_wrong_in_opening_a_memory_the_provider_answers() -> None:
 
 
 def test_memories_that_are_stuck_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.gateway.spaces.STUCK_SECONDS", 0.3)
-    monkeypatch.setattr("recollect.gateway.server.ASKED_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.hosts.gateway.spaces.STUCK_SECONDS", 0.3)
+    monkeypatch.setattr("recollect.hosts.gateway.server.ASKED_AGAIN_SECONDS", 0.2)
     says = Says(text="Next.", usage=Usage(input_tokens=80, output_tokens=8))
     freed = threading.Event()
     with ModelServer(lambda _: says) as server, gateway(server) as running:
@@ -507,7 +507,7 @@ def test_memories_that_are_stuck_hold_nobody_up(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_gateway_whose_memories_are_stuck_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.gateway.spaces.STUCK_SECONDS", 0.3)
+    monkeypatch.setattr("recollect.hosts.gateway.spaces.STUCK_SECONDS", 0.3)
     freed = threading.Event()
     with ModelServer(lambda _: Says(text="Next.")) as server:
         with gateway(server) as running:
@@ -520,7 +520,7 @@ def test_a_gateway_whose_memories_are_stuck_can_be_stopped(monkeypatch: pytest.M
 def test_what_is_too_large_or_no_json_is_answered_for_what_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recollect.gateway.server.MOST_BODY_BYTES", 10_000)
+    monkeypatch.setattr("recollect.hosts.gateway.server.MOST_BODY_BYTES", 10_000)
     says = Fails(status=400, body={"error": {"message": "not JSON"}})
     with (
         ModelServer(lambda _: says) as server,
@@ -639,7 +639,7 @@ def test_every_request_brings_the_token_on_loopback_too(monkeypatch: pytest.Monk
 
 def test_a_key_goes_to_its_own_provider_or_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "recollect.gateway.upstream._HOSTS", {"anthropic": "127.0.0.1", "openai": "127.0.0.1"}
+        "recollect.hosts.gateway.upstream._HOSTS", {"anthropic": "127.0.0.1", "openai": "127.0.0.1"}
     )
     pages: dict[str, Any] = {"/v1/models": {"data": []}}
     with ModelServer([], pages=pages) as one, ModelServer([], pages=pages) as other:
@@ -858,8 +858,8 @@ def test_a_conversation_without_a_key_goes_on_after_a_restart() -> None:
 def test_memories_that_are_unused_for_long_are_closed_and_opened_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recollect.gateway.spaces.MOST_OPEN", 3)
-    monkeypatch.setattr("recollect.gateway.spaces.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("recollect.hosts.gateway.spaces.MOST_OPEN", 3)
+    monkeypatch.setattr("recollect.hosts.gateway.spaces.IDLE_SECONDS", 0.0)
     says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
     with ModelServer(lambda _: says) as server, gateway(server) as running:
         for space in "abcdefa":
@@ -894,7 +894,7 @@ def test_a_provider_that_holds_the_replys_ceiling_against_the_window_is_served()
 
 
 def test_a_provider_that_stays_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.gateway.upstream.SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr("recollect.hosts.gateway.upstream.SILENCE_SECONDS", 0.3)
     says = Says(text="late", hang_after_events=0)
     with (
         ModelServer(lambda _: says) as server,
@@ -905,7 +905,7 @@ def test_a_provider_that_stays_silent_is_given_up(monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_more_requests_at_once_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.gateway.server.MOST_REQUESTS", 1)
+    monkeypatch.setattr("recollect.hosts.gateway.server.MOST_REQUESTS", 1)
     slow = Says(text="slow", delay_seconds=1.5)
     with (
         ModelServer(lambda _: slow) as server,

@@ -15,7 +15,7 @@ from tests.integration.test_gateway import (
     records,
 )
 
-from recollect.gateway.asgi import unless_gone
+from recollect.hosts.gateway.asgi import unless_gone
 from recollect.testing.scripted_model import Says
 
 

@@ -29,11 +29,11 @@ from tests.integration.test_gateway import (
 )
 
 from recollect import Engine, open_memory
-from recollect.embedders.hash import HashEmbedder
-from recollect.gateway.running import BackgroundGateway
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.wiring import open_store
+from recollect.core.values.model import Usage
+from recollect.hosts.gateway.running import BackgroundGateway
 from recollect.testing.scripted_model import Fails, Says
-from recollect.values.model import Usage
-from recollect.wiring import open_store
 from recollect_bench.postgres_server import PostgresServer
 
 MOST_SECONDS = 20.0
@@ -241,8 +241,8 @@ def test_bodies_that_no_client_sends_are_answered_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Larger than allowed without saying so, never complete, too deep, or not what it says."""
-    monkeypatch.setattr("recollect.gateway.server.SILENCE_SECONDS", 1.0)
-    monkeypatch.setattr("recollect.gateway.server.MOST_BODY_BYTES", 50_000)
+    monkeypatch.setattr("recollect.hosts.gateway.server.SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr("recollect.hosts.gateway.server.MOST_BODY_BYTES", 50_000)
     says = Fails(status=200, body={})
     with ModelServer(lambda _: says) as server, gateway(server) as running:
         assert _raw(running, b"transfer-encoding: chunked", _chunks(b"x" * 90_000)) == 413

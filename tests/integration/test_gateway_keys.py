@@ -24,8 +24,8 @@ from tests.integration.test_gateway import (
 )
 from tests.sizes import at_size
 
+from recollect.core.values.model import Usage
 from recollect.testing.scripted_model import Fails, Says
-from recollect.values.model import Usage
 
 KEY = "Qz7-vK3wXp9Rt5Ym2Hs8Lc4Nb6Jd1Fg0Wa-Ue7Io3Tr9Px5"
 PART_CHARS = 12

@@ -17,11 +17,11 @@ from tests.harness.model_server import ModelServer
 from tests.harness.request_mutation import OWN_SHAPES, Mutated, Mutator, captured_shapes
 from tests.sizes import at_size
 
-from recollect.config import load_settings
-from recollect.gateway.activity import MOST_RECORDS
-from recollect.gateway.running import BackgroundGateway
+from recollect.core.values.reason import Cause
+from recollect.hosts.gateway.activity import MOST_RECORDS
+from recollect.hosts.gateway.running import BackgroundGateway
+from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Fails, Says
-from recollect.values.reason import Cause
 
 REQUESTS = 10_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=300, full=1_000)
 SECONDS = 30

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from recollect.gateway.asgi import Message, Receive, Send, http_server, read_body, send_plain
-from recollect.gateway.running import BackgroundServer
-from recollect.loopback import listen_on
+from recollect.hosts.gateway.asgi import Message, Receive, Send, http_server, read_body, send_plain
+from recollect.hosts.gateway.running import BackgroundServer
+from recollect.system.loopback import listen_on
 
 
 async def counting(scope: Message, receive: Receive, send: Send) -> None:
@@ -87,7 +87,7 @@ def test_large_bodies_and_heads_of_usual_size_are_read(address: tuple[str, int])
 def test_a_head_that_does_not_come_is_not_waited_for(
     begun: bytes, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.gateway.heads.HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.hosts.gateway.heads.HEAD_SECONDS", 0.2)
     with socket.create_connection(address) as opened:
         opened.sendall(begun)
         opened.settimeout(5)
@@ -97,7 +97,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(
 def test_connections_that_rest_and_answers_that_take_long_are_left_alone(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.gateway.heads.HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.hosts.gateway.heads.HEAD_SECONDS", 0.2)
     with socket.create_connection(address) as opened:
         opened.settimeout(5)
         for _ in range(2):

@@ -27,7 +27,7 @@ from tests.harness.clients.lab import Lab
 from tests.harness.clients.provider import ScriptedProvider, scripted_server
 from tests.sizes import at_size
 
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
 
 DECISION = "We decided that the staging database listens on port 5433, never on 5432."
 ASKED = "Which port does the staging database use?"

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from recollect import Engine, open_memory
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING, TOOL_OPENING
 from recollect.tools import MemoryAnswer, memory_tools
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING, TOOL_OPENING
 
 OWN = "The user's own billing service is called Kestrel and listens on port 4711."
 FOREIGN = "The neighbour's vault code is 99-88-77, nobody else may know it."

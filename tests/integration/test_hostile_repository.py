@@ -26,7 +26,7 @@ from tests.integration.hostile_machine import (
 )
 from tests.sizes import at_size
 
-from recollect.config.keys import snake_case
+from recollect.system.config.keys import snake_case
 
 QUICK = ("library", "commands")
 INLINE = tuple(kind for kind, text in SETTINGS.items() if " = {{" in text)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from recollect import Engine, open_memory
-from recollect.config import build
-from recollect.engine.archive import DurableArchive
+from recollect.adapters.wiring import open_store
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.formats.request import fill_frame
+from recollect.core.ports import Store
 from recollect.errors import StoreUnavailable
-from recollect.formats.request import fill_frame
-from recollect.ports import Store
-from recollect.wiring import open_store
+from recollect.system.config import build
 
 LONG = "cargo and crane and winch over the quay " * 120
 

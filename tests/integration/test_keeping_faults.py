@@ -15,17 +15,17 @@ from typing import Any
 from tests.sizes import at_size
 
 from recollect import BlockingEngine, Engine, open_memory
-from recollect.config import build
-from recollect.config.settings import StoreSettings
-from recollect.engine.archive import DurableArchive
+from recollect.adapters.stores.spool import FileSpool
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.adapters.wiring import open_store
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, WriteResult
+from recollect.core.values.edit import Shorten
+from recollect.core.values.report import Report
 from recollect.errors import BatchRefused, StoreUnavailable
-from recollect.ports import Store
-from recollect.stores.spool import FileSpool
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import Batch, WriteResult
-from recollect.values.edit import Shorten
-from recollect.values.report import Report
-from recollect.wiring import open_store
+from recollect.system.config import build
+from recollect.system.config.settings import StoreSettings
 
 KEY = "sk-ant-api03-" + "a1B2c3D4e5" * 9 + "f6gAA"
 

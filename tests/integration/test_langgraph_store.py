@@ -11,8 +11,8 @@ from typing import Any, TypedDict
 import pytest
 
 from recollect import BlockingEngine, open_blocking_memory
+from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import StoreError
-from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import PostgresServer
 
 pytest.importorskip("langgraph")

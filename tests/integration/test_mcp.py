@@ -26,23 +26,23 @@ import psutil
 import pytest
 
 from recollect import open_memory
-from recollect.compaction.ask import REQUIRED_HEADINGS
-from recollect.engine.ledger import Rebuilt, rebuild_request
+from recollect.core.compaction.ask import REQUIRED_HEADINGS
+from recollect.core.engine.ledger import Rebuilt, rebuild_request
+from recollect.core.values.recall import TOOL_OPENING
+from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
-from recollect.mcp import MemoryOrder, handshake
-from recollect.mcp.http import access_token
+from recollect.hosts.mcp import MemoryOrder, handshake
+from recollect.hosts.mcp.http import access_token
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.tools import memory_tools
-from recollect.values.recall import TOOL_OPENING
-from recollect.values.upkeep import ForgetOrder
 
 pytest.importorskip("mcp")
 from mcp import Client, MCPError, StdioServerParameters, types
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from recollect.mcp.memory import served_memory
-from recollect.mcp.server import server_over
+from recollect.hosts.mcp.memory import served_memory
+from recollect.hosts.mcp.server import server_over
 
 DECIDED = "We decided that invoices are printed by the Kestrel service on port 4711."
 FOREIGN = "The neighbour's vault code is 99-88-77, nobody else may know it."

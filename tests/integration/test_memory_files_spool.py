@@ -7,18 +7,18 @@ import os
 import time
 from pathlib import Path
 
-from recollect.boundary import Failure, SystemClock
-from recollect.config.settings import Redaction
-from recollect.engine.archive import DurableArchive
+from recollect.adapters.wiring import open_spool, open_store
+from recollect.core.boundary import Failure, SystemClock
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.ports import Store
+from recollect.core.rules.identity import space_secret
+from recollect.core.rules.tokens import Weigher
+from recollect.core.transfer.file_sections import FileRules
+from recollect.core.transfer.memory_files import Following, MemoryFiles
+from recollect.core.values.batch import Batch
+from recollect.core.values.upkeep import MemoryFilesResult
 from recollect.errors import StoreUnavailable
-from recollect.ports import Store
-from recollect.rules.identity import space_secret
-from recollect.rules.tokens import Weigher
-from recollect.transfer.file_sections import FileRules
-from recollect.transfer.memory_files import Following, MemoryFiles
-from recollect.values.batch import Batch
-from recollect.values.upkeep import MemoryFilesResult
-from recollect.wiring import open_spool, open_store
+from recollect.system.config.settings import Redaction
 
 
 def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_path: Path) -> None:

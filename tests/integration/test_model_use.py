@@ -16,19 +16,19 @@ from tests.harness.fact_reader import reader_server, reader_variables
 from tests.sizes import at_size
 
 from recollect import Engine, open_memory
-from recollect.boundary import Failure, SystemClock
-from recollect.config import build
-from recollect.engine.archive import DurableArchive
-from recollect.engine.background import MeteredModel, metered
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.adapters.wiring import open_store
+from recollect.cli import main
+from recollect.core.boundary import Failure, SystemClock
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.engine.background import MeteredModel, metered
+from recollect.core.rules.tokens import count_text
+from recollect.core.values.edit import Cut
+from recollect.core.values.model import Answer, ModelUse, Prompt
+from recollect.core.values.reason import Cause
 from recollect.errors import ModelUnavailable, StoreUnavailable
-from recollect.rules.tokens import count_text
-from recollect.stores.sqlite import SQLiteStore
-from recollect.surfaces.cli import main
+from recollect.system.config import build
 from recollect.testing.scripted_model import ScriptedModel, Step
-from recollect.values.edit import Cut
-from recollect.values.model import Answer, ModelUse, Prompt
-from recollect.values.reason import Cause
-from recollect.wiring import open_store
 
 REQUESTS = at_size(ci=120, full=230)
 NOON = 1_760_011_200.0

@@ -24,19 +24,19 @@ from tests.integration.long_talk import SESSION, Clock, Talk, notes, opened, scr
 from tests.integration.planted_secrets import Planted, bytes_below, kinds_of
 from tests.unit.agent.agent_harness import AgentHarness, filling
 
-from recollect.config import load_settings
-from recollect.config.settings import Redaction
-from recollect.engine.background import runner_of
-from recollect.engine.keeper import keep_note
-from recollect.rules import redaction
-from recollect.rules.redaction import redact
-from recollect.rules.secret_table import SecretMatch
-from recollect.rules.tokens import Weigher
-from recollect.stores.sqlite.bodies import unpack_body
-from recollect.surfaces.cli import main
+from recollect.adapters.stores.sqlite.bodies import unpack_body
+from recollect.adapters.wiring import open_store
+from recollect.cli import main
+from recollect.core.engine.background import runner_of
+from recollect.core.engine.keeper import keep_note
+from recollect.core.rules import redaction
+from recollect.core.rules.redaction import redact
+from recollect.core.rules.secret_table import SecretMatch
+from recollect.core.rules.tokens import Weigher
+from recollect.core.values.model import Prompt
+from recollect.system.config import load_settings
+from recollect.system.config.settings import Redaction
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel
-from recollect.values.model import Prompt
-from recollect.wiring import open_store
 
 NAMES = ("DB_PASSWORD", "API_TOKEN", "STRIPE_SECRET", "SIGNING_KEY", "SESSION_SECRET")
 EMBEDDED = string.ascii_letters + string.digits

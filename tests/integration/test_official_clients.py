@@ -15,9 +15,9 @@ import pytest
 from tests.harness.model_server import ModelServer
 
 from recollect import open_blocking_memory, open_memory
+from recollect.adapters.wiring import open_store
+from recollect.core.values.model import Usage
 from recollect.testing.scripted_model import Says, ScriptedCall
-from recollect.values.model import Usage
-from recollect.wiring import open_store
 
 anthropic = pytest.importorskip("anthropic")
 openai = pytest.importorskip("openai")

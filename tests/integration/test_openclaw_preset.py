@@ -23,14 +23,14 @@ from click.testing import CliRunner
 from tests.unit.config.test_recall_settings_act import Clock
 
 from recollect import open_memory
-from recollect.config.settings import Preset
-from recollect.engine.session import Context
-from recollect.search.openclaw import WarmIndex, WarmMessage, Weights, words_of
-from recollect.surfaces.cli import main
-from recollect.values.batch import Batch
-from recollect.values.fact import Fact, FactId, FactType
-from recollect.values.segment import SegmentId
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.cli import main
+from recollect.core.engine.session import Context
+from recollect.core.search.openclaw import WarmIndex, WarmMessage, Weights, words_of
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import Fact, FactId, FactType
+from recollect.core.values.segment import SegmentId
+from recollect.system.config.settings import Preset
 
 START = datetime(2026, 2, 10, 14, 31, tzinfo=UTC).timestamp()
 HOUR = 3600.0

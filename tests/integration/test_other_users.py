@@ -15,7 +15,7 @@ import pytest
 from tests.harness.model_server import ModelServer
 from tests.integration.test_gateway import PATHS, ask, records, settings_for, turn
 
-from recollect.gateway.running import BackgroundGateway
+from recollect.hosts.gateway.running import BackgroundGateway
 from recollect.testing.scripted_model import Says
 
 SETPRIV = shutil.which("setpriv")

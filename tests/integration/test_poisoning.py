@@ -17,21 +17,21 @@ import pytest
 from tests.integration.poison import ATTACKS, ECHOES, attack, deep
 
 from recollect import open_memory
-from recollect.config import load_settings
-from recollect.engine.background import runner_of
-from recollect.facts.extract import extract
-from recollect.facts.provenance import is_order
-from recollect.facts.reading import EXTRACTION_SCHEMA, MOST_FACTS
-from recollect.rules.trust import is_below, is_fetcher, trust_of_role
-from recollect.search.statements import STANDING_WORD
+from recollect.adapters.wiring import open_store
+from recollect.core.engine.background import runner_of
+from recollect.core.facts.extract import extract
+from recollect.core.facts.provenance import is_order
+from recollect.core.facts.reading import EXTRACTION_SCHEMA, MOST_FACTS
+from recollect.core.rules.trust import is_below, is_fetcher, trust_of_role
+from recollect.core.search.statements import STANDING_WORD
+from recollect.core.turn.ingest import index
+from recollect.core.values.fact import EXTRACTED_TYPES, Fact, FactDraft
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.model import Prompt
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.core.values.segment import Segment, SegmentId, StoredSegment
+from recollect.system.config import load_settings
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.turn.ingest import index
-from recollect.values.fact import EXTRACTED_TYPES, Fact, FactDraft
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.model import Prompt
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
-from recollect.values.segment import Segment, SegmentId, StoredSegment
-from recollect.wiring import open_store
 
 NOON = 1_760_011_200.0
 ALL = range(len(ATTACKS))

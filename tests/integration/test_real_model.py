@@ -24,11 +24,11 @@ from tests.harness.real_model.through_gateway import converse_through_gateway
 from tests.harness.real_model.weights import PARTS, VERSION, WeightsError, put_together
 from tests.sizes import FULL, at_size, only_in_full
 
+from recollect.adapters.providers.openai import OpenAIChatModel
+from recollect.core.facts.extract import Extracted, extract
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.segment import Segment, SegmentId
 from recollect.errors import ModelError
-from recollect.facts.extract import Extracted, extract
-from recollect.providers.openai import OpenAIChatModel
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import Segment, SegmentId
 from recollect_bench.llama_server import LlamaMissingError, LlamaServer, find_gguf
 
 ROOT = Path(__file__).parents[2]

@@ -15,20 +15,20 @@ from typing import Any
 
 import pytest
 
-from recollect.boundary import SystemClock
-from recollect.config import Settings, build
-from recollect.embedders.hash import HashEmbedder
-from recollect.engine import Engine
-from recollect.engine.archive import DurableArchive
-from recollect.engine.background import in_process_jobs
-from recollect.engine.recaller import MemoryRecaller, QuestionVectors
-from recollect.engine.session import Context
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.adapters.wiring import open_memory
+from recollect.core.boundary import SystemClock
+from recollect.core.engine import Engine
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.engine.background import in_process_jobs
+from recollect.core.engine.recaller import MemoryRecaller, QuestionVectors
+from recollect.core.engine.session import Context
+from recollect.core.ports import Embedder
+from recollect.core.upkeep.chores import VectorUpkeep
+from recollect.core.values.recall import CandidateQuery, Candidates, EmbedderKind
 from recollect.errors import EmbedderError
-from recollect.ports import Embedder
-from recollect.stores.sqlite import SQLiteStore
-from recollect.upkeep.chores import VectorUpkeep
-from recollect.values.recall import CandidateQuery, Candidates, EmbedderKind
-from recollect.wiring import open_memory
+from recollect.system.config import Settings, build
 
 DIMENSIONS = 64
 HANG_SECONDS = 60.0

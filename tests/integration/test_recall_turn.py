@@ -27,12 +27,12 @@ from tests.unit.config.test_recall_settings_act import (
 )
 
 from recollect import open_memory
-from recollect.engine.session import Context
-from recollect.ports import Store
+from recollect.adapters.wiring import open_store
+from recollect.core.engine.session import Context
+from recollect.core.ports import Store
+from recollect.core.values.edit import Insert
+from recollect.core.values.model import FormatName
 from recollect.testing.provider_rules import violations
-from recollect.values.edit import Insert
-from recollect.values.model import FormatName
-from recollect.wiring import open_store
 
 QUESTION = "how much cargo does the red crane lift, and who paints it?"
 

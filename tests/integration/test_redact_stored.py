@@ -16,20 +16,20 @@ from tests.disk import bytes_of
 from tests.store_contract import examples
 
 from recollect import open_memory
+from recollect.adapters.session import SessionIndex, open_transcript, transcript_file
+from recollect.adapters.session.files import outputs_folder
+from recollect.adapters.wiring import open_spool, open_store
 from recollect.agent.flush import DayNote, append_note
-from recollect.config.settings import Redaction
-from recollect.formats.stored_records import write_batch
-from recollect.search.tokenize import tokenize
-from recollect.session import SessionIndex, open_transcript, transcript_file
-from recollect.session.files import outputs_folder
-from recollect.surfaces.cli import main
-from recollect.surfaces.cli.redact import apply_command
-from recollect.values.batch import Batch, NewJob
-from recollect.values.edit import Insert
-from recollect.values.fact import EvidenceSpan
-from recollect.values.reason import NOT_RUN
-from recollect.values.recall import CandidateQuery
-from recollect.wiring import open_spool, open_store
+from recollect.cli import main
+from recollect.cli.redact import apply_command
+from recollect.core.formats.stored_records import write_batch
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.edit import Insert
+from recollect.core.values.fact import EvidenceSpan
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.recall import CandidateQuery
+from recollect.system.config.settings import Redaction
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 # Made up; in two parts, so that no scanner takes this file for a leak.

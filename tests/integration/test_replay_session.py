@@ -17,11 +17,11 @@ import pytest
 from tests.sizes import at_size
 
 from recollect import Engine, open_memory
-from recollect.compaction.ask import REQUIRED_HEADINGS
-from recollect.engine.ledger import Rebuilt, rebuild_request
+from recollect.adapters.wiring import open_store
+from recollect.core.compaction.ask import REQUIRED_HEADINGS
+from recollect.core.engine.ledger import Rebuilt, rebuild_request
+from recollect.core.values.edit import Cut, Insert, LeaveOut, Shorten
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
-from recollect.wiring import open_store
 
 TURNS = at_size(ci=40, full=120)
 COMPACTED_EVERY = at_size(ci=7, full=13)

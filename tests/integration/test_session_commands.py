@@ -14,14 +14,14 @@ from click.testing import CliRunner, Result
 from tests.harness.model_server import Asked, ModelServer
 from tests.unit.agent.agent_harness import notes
 
-from recollect.config.settings import Redaction
-from recollect.inspect.sessions import sessions_of
-from recollect.session import open_transcript, transcript_file
-from recollect.surfaces.chat.opening import ChatOrder, chosen_settings
-from recollect.surfaces.chat.plain import given, talk_json
-from recollect.surfaces.cli import main
+from recollect.adapters.session import open_transcript, transcript_file
+from recollect.agent.chat.opening import ChatOrder, chosen_settings
+from recollect.agent.chat.plain import given, talk_json
+from recollect.cli import main
+from recollect.core.values.model import Prompt, Usage
+from recollect.hosts.inspect.sessions import sessions_of
+from recollect.system.config.settings import Redaction
 from recollect.testing.scripted_model import Says
-from recollect.values.model import Prompt, Usage
 
 USED = Usage(input_tokens=9_000, output_tokens=40)
 TALK = [f"Question {number} " + "about bread and ovens " * 60 for number in range(1, 5)]

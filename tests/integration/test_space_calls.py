@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from recollect import Engine, SessionState, open_blocking_memory, open_memory
+from recollect.adapters.wiring import spool_state, stored_spaces
 from recollect.errors import RecollectError, StoreError
-from recollect.wiring import spool_state, stored_spaces
 from recollect_bench.postgres_server import PostgresServer
 
 SAID = [

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from recollect import open_memory
-from recollect.engine.session import Context
-from recollect.formats.recalled_block import STANDING_NOTE
-from recollect.values.edit import Insert
-from recollect.values.model import Prompt
-from recollect.values.recall import BLOCK_OPENING
-from recollect.values.upkeep import ForgetOrder
-from recollect.wiring.stores import open_store
+from recollect.adapters.wiring.stores import open_store
+from recollect.core.engine.session import Context
+from recollect.core.formats.recalled_block import STANDING_NOTE
+from recollect.core.values.edit import Insert
+from recollect.core.values.model import Prompt
+from recollect.core.values.recall import BLOCK_OPENING
+from recollect.core.values.upkeep import ForgetOrder
 
 SETTINGS = {"recall.embedder": "none", "window_tokens": 6_000, "recall.standing_tokens": 1_600}
 LAID_DOWN = (

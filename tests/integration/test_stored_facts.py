@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pytest
 
 from recollect import open_memory
+from recollect.core.values.edit import Insert
 from recollect.tools import memory_tools
-from recollect.values.edit import Insert
 
 ASKED = {
     "The archive room is locked at half past six.": "When is the archive room locked?",

@@ -17,19 +17,19 @@ import apsw
 import pytest
 
 from recollect import Context, Engine, open_memory
-from recollect.boundary import Failure
-from recollect.config import build
-from recollect.engine.archive import DurableArchive
-from recollect.engine.background import in_process_jobs
+from recollect.adapters.stores.spool import FileSpool
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.adapters.wiring import open_spool, open_store
+from recollect.cli.store_options import Place, with_store
+from recollect.core.boundary import Failure
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.engine.background import in_process_jobs
+from recollect.core.formats.stored_records import write_batch
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, SessionWrite, WriteResult
+from recollect.core.values.recall import Recalled, RecallRequest
 from recollect.errors import StoreUnavailable
-from recollect.formats.stored_records import write_batch
-from recollect.ports import Store
-from recollect.stores.spool import FileSpool
-from recollect.stores.sqlite import SQLiteStore
-from recollect.surfaces.cli.store_options import Place, with_store
-from recollect.values.batch import Batch, SessionWrite, WriteResult
-from recollect.values.recall import Recalled, RecallRequest
-from recollect.wiring import open_spool, open_store
+from recollect.system.config import build
 
 WINDOW = 6_000
 NOTE = "cargo and winch over the quay, with ropes and tide tables of the day "
@@ -384,7 +384,7 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
     disk: Disk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = 4.0
-    monkeypatch.setattr("recollect.engine.archive.UNDURABLE_SECONDS", patience)
+    monkeypatch.setattr("recollect.core.engine.archive.UNDURABLE_SECONDS", patience)
 
     async def run() -> None:
         talk, file = Talk(), disk.folder / "m.db"
@@ -433,7 +433,7 @@ def test_a_long_history_on_a_full_disk_is_read_once(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """800 messages that can be kept nowhere cost their turn once, and no turn after it."""
-    monkeypatch.setattr("recollect.engine.archive.UNDURABLE_SECONDS", 0.0)
+    monkeypatch.setattr("recollect.core.engine.archive.UNDURABLE_SECONDS", 0.0)
 
     async def run() -> None:
         talk = Talk()

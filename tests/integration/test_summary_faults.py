@@ -26,15 +26,15 @@ from tests.unit.compaction.worked import (
     plan_of,
 )
 
-from recollect.compaction.summarize import summarize
-from recollect.config import build
-from recollect.engine import Engine, Session
+from recollect.adapters.providers.anthropic import AnthropicModel
+from recollect.core.compaction.summarize import summarize
+from recollect.core.engine import Engine, Session
+from recollect.core.values.compaction import CompactionResult, NoSummary, Summarized
+from recollect.core.values.model import Answer, Overflow, Prompt
 from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
-from recollect.http import Retries
-from recollect.providers.anthropic import AnthropicModel
+from recollect.system.config import build
+from recollect.system.http import Retries
 from recollect.testing.scripted_model import Fails, Says, ScriptedModel
-from recollect.values.compaction import CompactionResult, NoSummary, Summarized
-from recollect.values.model import Answer, Overflow, Prompt
 
 WINDOW = 12_000
 SAID = "I cannot help with that."

@@ -8,15 +8,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from recollect.config.fields import shown
-from recollect.config.keys import camel_case, known_groups, known_keys
-from recollect.config.load import NOT_RESTORED, NOT_SETTINGS, OPENCLAW, variable_name
-from recollect.config.openclaw import routes
+from recollect.system.config.fields import shown
+from recollect.system.config.keys import camel_case, known_groups, known_keys
+from recollect.system.config.load import NOT_RESTORED, NOT_SETTINGS, OPENCLAW, variable_name
+from recollect.system.config.openclaw import routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from recollect.config.keys import Key
+    from recollect.system.config.keys import Key
 
 _INTRODUCTION = """\
 # Settings

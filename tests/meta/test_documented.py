@@ -13,10 +13,10 @@ import pytest
 
 import recollect
 from recollect import errors
-from recollect.config import known_keys
-from recollect.config.keys import known_groups
-from recollect.config.load import PRESETS
-from recollect.surfaces.cli import main
+from recollect.cli import main
+from recollect.system.config import known_keys
+from recollect.system.config.keys import known_groups
+from recollect.system.config.load import PRESETS
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}

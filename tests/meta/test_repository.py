@@ -78,9 +78,9 @@ def test_the_engine_never_loads_the_drawing_library() -> None:
 
 def test_a_gateway_loads_no_transcripts() -> None:
     """An agent that is wrapped waits for this import."""
-    code = "import sys, recollect.gateway.running as _\nprint('\\n'.join(sys.modules))"
+    code = "import sys, recollect.hosts.gateway.running as _\nprint('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "recollect.session.transcript" not in done.stdout.split()
+    assert "recollect.adapters.session.transcript" not in done.stdout.split()
 
 
 # A page of the docs, a decision by its number, or a file of the package, as prose cites them.

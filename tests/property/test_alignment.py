@@ -16,14 +16,14 @@ from tests.conversations.resends import move_cache_marks, reorder_keys, strings_
 from tests.conversations.strategies import bodies, resends
 from tests.sizes import at_size
 
-from recollect.config import build
-from recollect.engine import Context, Engine, Session
-from recollect.rules.identity import ROOT, chain
-from recollect.turn.align import align
-from recollect.values.edit import LeaveOut, Shorten
-from recollect.values.history import SessionState
-from recollect.values.message import MessageId
-from recollect.values.model import FormatName
+from recollect.core.engine import Context, Engine, Session
+from recollect.core.rules.identity import ROOT, chain
+from recollect.core.turn.align import align
+from recollect.core.values.edit import LeaveOut, Shorten
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import MessageId
+from recollect.core.values.model import FormatName
+from recollect.system.config import build
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
 SECRET_NAMES = ["cobalt", "heron", "lattice", "marlin", "nutmeg", "opal", "quartz", "saffron"]

@@ -18,22 +18,22 @@ from hypothesis import strategies as st
 from tests.conversations.strategies import bodies, body_from, valid_bodies
 from tests.sizes import at_size
 
-from recollect.compaction.chunks import chunk
-from recollect.compaction.cut import cut, replace_past, undo
-from recollect.formats.codec import CODECS
-from recollect.formats.request import split_request
-from recollect.rules.calls import group
-from recollect.rules.identity import ROOT, chain
-from recollect.rules.tokens import Weigher
+from recollect.core.compaction.chunks import chunk
+from recollect.core.compaction.cut import cut, replace_past, undo
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.request import split_request
+from recollect.core.rules.calls import group
+from recollect.core.rules.identity import ROOT, chain
+from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.align import LastRequest, enter, read
+from recollect.core.turn.apply import apply
+from recollect.core.values.compaction import CutPlan, NoCut
+from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.core.values.history import Entry, View
+from recollect.core.values.message import EntryKey, MessageId, ToolResult
+from recollect.core.values.model import FormatName
+from recollect.core.values.reason import NOT_RUN
 from recollect.testing.provider_rules import violations
-from recollect.turn.align import LastRequest, enter, read
-from recollect.turn.apply import apply
-from recollect.values.compaction import CutPlan, NoCut
-from recollect.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
-from recollect.values.history import Entry, View
-from recollect.values.message import EntryKey, MessageId, ToolResult
-from recollect.values.model import FormatName
-from recollect.values.reason import NOT_RUN
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
 EXAMPLES = 2_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=25, full=60)

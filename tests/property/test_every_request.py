@@ -25,14 +25,14 @@ from tests.conversations.strategies import (
 )
 from tests.sizes import at_size
 
-from recollect.config import build, load_settings
-from recollect.engine import Context, Engine, Session
-from recollect.formats.json_text import array_spans, object_spans
+from recollect.core.engine import Context, Engine, Session
+from recollect.core.formats.json_text import array_spans, object_spans
+from recollect.core.values.history import Composed, Entry
+from recollect.core.values.model import FormatName
+from recollect.core.values.reason import Cause
+from recollect.core.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
+from recollect.system.config import build, load_settings
 from recollect.testing.provider_rules import unfaithful, violations
-from recollect.values.history import Composed, Entry
-from recollect.values.model import FormatName
-from recollect.values.reason import Cause
-from recollect.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
 EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=120, full=1_000)

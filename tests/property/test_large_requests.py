@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from tests.sizes import at_size
 
-from recollect.config import build
-from recollect.engine import Engine, Session
+from recollect.core.engine import Engine, Session
+from recollect.core.values.model import FormatName
+from recollect.system.config import build
 from recollect.testing.provider_rules import unfaithful, violations
-from recollect.values.model import FormatName
 
 WORDS = [
     "crane",

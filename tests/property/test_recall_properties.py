@@ -17,18 +17,18 @@ from tests.sizes import at_size
 from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 from tests.unit.turn.memories import Memory, entries, memory, user
 
-from recollect.rules.tokens import Weigher, count_text, count_text_openclaw
-from recollect.search.calibrate import calibrate
-from recollect.search.dates import days_meant, windows_asked
-from recollect.search.identifiers import identifiers_in, words_of
-from recollect.search.names import date_words_in, names_in, speaker_of
-from recollect.search.passages import MOST_OF_ONE, pack
-from recollect.search.question import read_question
-from recollect.search.rank import Weighing, fuse, rank
-from recollect.turn.inject import inject
-from recollect.values.batch import Batch
-from recollect.values.fact import Fact, FactId
-from recollect.values.recall import (
+from recollect.core.rules.tokens import Weigher, count_text, count_text_openclaw
+from recollect.core.search.calibrate import calibrate
+from recollect.core.search.dates import days_meant, windows_asked
+from recollect.core.search.identifiers import identifiers_in, words_of
+from recollect.core.search.names import date_words_in, names_in, speaker_of
+from recollect.core.search.passages import MOST_OF_ONE, pack
+from recollect.core.search.question import read_question
+from recollect.core.search.rank import Weighing, fuse, rank
+from recollect.core.turn.inject import inject
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import Fact, FactId
+from recollect.core.values.recall import (
     AskedVector,
     Candidate,
     EmbedderKind,

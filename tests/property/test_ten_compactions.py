@@ -22,13 +22,13 @@ from tests.property.test_every_request import FORMATS, refused
 from tests.replay.test_recordings import PI
 from tests.sizes import at_size
 
-from recollect.config import build
-from recollect.engine import Engine, Session
-from recollect.formats.transcripts import read_transcripts
-from recollect.values.compaction import CompactionResult
-from recollect.values.edit import Insert
-from recollect.values.history import behind_cut
-from recollect.values.model import Answer, FormatName, Prompt
+from recollect.core.engine import Engine, Session
+from recollect.core.formats.transcripts import read_transcripts
+from recollect.core.values.compaction import CompactionResult
+from recollect.core.values.edit import Insert
+from recollect.core.values.history import behind_cut
+from recollect.core.values.model import Answer, FormatName, Prompt
+from recollect.system.config import build
 
 COMPACTIONS = 10
 EXAMPLES = at_size(ci=8, full=25)

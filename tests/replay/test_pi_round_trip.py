@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from tests.unit.session.node_pi import assert_node_agrees, node, session_bytes
 
-from recollect.config.settings import Redaction
-from recollect.formats.json_text import decode, stringify
-from recollect.formats.pi_session import (
+from recollect.adapters.session import migrate_file, open_transcript
+from recollect.core.formats.json_text import decode, stringify
+from recollect.core.formats.pi_session import (
     PiSession,
     build_context,
     migrate,
     read_session,
 )
-from recollect.formats.transcripts.pi import read_pi
-from recollect.session import migrate_file, open_transcript
+from recollect.core.formats.transcripts.pi import read_pi
+from recollect.system.config.settings import Redaction
 
 RECORDINGS = ("pi_before-compaction", "pi_large-session")
 

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from tests.sizes import at_size
 
-from recollect.config import build
-from recollect.engine import Engine, Session
-from recollect.formats.transcripts import read_transcripts
-from recollect.rules.message_redaction import TextMask
+from recollect.core.engine import Engine, Session
+from recollect.core.formats.transcripts import read_transcripts
+from recollect.core.rules.message_redaction import TextMask
+from recollect.core.values.message import CallId
+from recollect.core.values.model import FormatName
+from recollect.core.values.transcript import RecordedSession
+from recollect.system.config import build
 from recollect.testing.provider_rules import unfaithful, violations
-from recollect.values.message import CallId
-from recollect.values.model import FormatName
-from recollect.values.transcript import RecordedSession
 from recollect_bench.cost.data import tau_runs
 
 WINDOWS = at_size(ci=(8_000,), full=(8_000, 32_000, 128_000))

@@ -61,9 +61,9 @@ from tests.store_contract.harness import (
     run_check,
 )
 
-from recollect.ports import Store
-from recollect.values.fact import FactId
-from recollect.values.segment import SegmentId
+from recollect.core.ports import Store
+from recollect.core.values.fact import FactId
+from recollect.core.values.segment import SegmentId
 
 __all__ = [
     "CONTRACT", "Check", "Damage", "DamageFact", "OpenStore", "Spaces", "StoreContract",

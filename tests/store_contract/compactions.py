@@ -27,15 +27,15 @@ from tests.store_contract.examples import (
 from tests.store_contract.harness import Spaces, contents
 from tests.store_contract.model import ReferenceModel
 
-from recollect.formats.stored_records import join_state
-from recollect.ports import Store
-from recollect.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
-from recollect.values.edit import Cut, Edit, Insert, LeaveOut
-from recollect.values.message import MessageId
-from recollect.values.reason import NOT_RUN
-from recollect.values.recall import CandidateQuery
-from recollect.values.segment import NewSegment, SegmentId
-from recollect.values.upkeep import ForgetOrder
+from recollect.core.formats.stored_records import join_state
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
+from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut
+from recollect.core.values.message import MessageId
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import NewSegment, SegmentId
+from recollect.core.values.upkeep import ForgetOrder
 
 MARK = "Großer Bärenklau"
 

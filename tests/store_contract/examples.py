@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from recollect.formats.stored_records import split_state
-from recollect.rules.identity import ROOT, chain, identify, segment_id, space_secret
-from recollect.search.passages import split_passages
-from recollect.search.tokenize import tokenize
-from recollect.values.batch import (
+from recollect.core.formats.stored_records import split_state
+from recollect.core.rules.identity import ROOT, chain, identify, segment_id, space_secret
+from recollect.core.search.passages import split_passages
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.batch import (
     Batch,
     LedgerPiece,
     NewJob,
@@ -30,13 +30,20 @@ from recollect.values.batch import (
     SessionWrite,
     TurnRecord,
 )
-from recollect.values.compaction import CompactionRecord
-from recollect.values.edit import Edit
-from recollect.values.fact import Fact, FactId, FactVector, FactVectorSet
-from recollect.values.history import SessionState
-from recollect.values.message import EntryKey, Message, MessageId, Role, Text
-from recollect.values.recall import AskedVector
-from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, Vector, VectorSet
+from recollect.core.values.compaction import CompactionRecord
+from recollect.core.values.edit import Edit
+from recollect.core.values.fact import Fact, FactId, FactVector, FactVectorSet
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import EntryKey, Message, MessageId, Role, Text
+from recollect.core.values.recall import AskedVector
+from recollect.core.values.segment import (
+    NewPassage,
+    NewSegment,
+    Segment,
+    SegmentId,
+    Vector,
+    VectorSet,
+)
 
 START: Final = 1_760_000_000.25
 SOON: Final = START + 1_000

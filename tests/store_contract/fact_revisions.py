@@ -21,14 +21,14 @@ from tests.store_contract.examples import (
 )
 from tests.store_contract.harness import Spaces, contents
 
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.fact import EvidenceSpan, ExtractedTo, Fact, FactId, fact_identity
+from recollect.core.values.message import MessageId
+from recollect.core.values.recall import FactQuery
+from recollect.core.values.segment import NewSegment, SegmentId
+from recollect.core.values.upkeep import ForgetOrder, RewriteOrder
 from recollect.errors import StaleFacts
-from recollect.ports import Store
-from recollect.values.batch import Batch, NewJob
-from recollect.values.fact import EvidenceSpan, ExtractedTo, Fact, FactId, fact_identity
-from recollect.values.message import MessageId
-from recollect.values.recall import FactQuery
-from recollect.values.segment import NewSegment, SegmentId
-from recollect.values.upkeep import ForgetOrder, RewriteOrder
 
 
 async def revision_grows_with_changes_of_facts(spaces: Spaces) -> None:

@@ -20,11 +20,11 @@ from tests.store_contract.examples import (
 )
 from tests.store_contract.harness import Spaces, for_every
 
-from recollect.search.bm25 import inverse_document_frequency
-from recollect.values.batch import Batch
-from recollect.values.fact import EvidenceSpan, Fact, FactId, FactVector, FactVectorSet
-from recollect.values.recall import AskedVector, FactCandidates, FactQuery
-from recollect.values.segment import SegmentId
+from recollect.core.search.bm25 import inverse_document_frequency
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import EvidenceSpan, Fact, FactId, FactVector, FactVectorSet
+from recollect.core.values.recall import AskedVector, FactCandidates, FactQuery
+from recollect.core.values.segment import SegmentId
 
 
 def _plain(facts: tuple[Fact, ...]) -> list[Fact]:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from unittest import SkipTest
 from uuid import uuid4
 
-from recollect.ports import Store
-from recollect.values.fact import FactId
-from recollect.values.recall import CandidateQuery
-from recollect.values.segment import SegmentId
+from recollect.core.ports import Store
+from recollect.core.values.fact import FactId
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import SegmentId
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

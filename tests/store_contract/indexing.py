@@ -19,11 +19,11 @@ from tests.store_contract.examples import (
 from tests.store_contract.harness import Spaces
 from tests.store_contract.model import ReferenceModel
 
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import Candidate, CandidateQuery, Surroundings
+from recollect.core.values.segment import NewPassage, NewSegment, SegmentId, Vector, VectorSet
 from recollect.errors import StoreError
-from recollect.ports import Store
-from recollect.values.batch import Batch
-from recollect.values.recall import Candidate, CandidateQuery, Surroundings
-from recollect.values.segment import NewPassage, NewSegment, SegmentId, Vector, VectorSet
 
 
 def _long() -> NewSegment:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tests.store_contract.examples import SOON, START, fact, ids, segments
 from tests.store_contract.harness import Spaces, for_every
 
-from recollect.ports import Store
-from recollect.values.batch import Batch, Lease, NewJob
-from recollect.values.model import ModelUse
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, Lease, NewJob
+from recollect.core.values.model import ModelUse
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

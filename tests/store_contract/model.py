@@ -1,7 +1,7 @@
 """The oracle: what a store must answer, worked out slowly from plain dictionaries.
 
 Only the suite asks it, beside the store that is tested; it keeps nothing and is no store. It
-scores with `recollect.search.bm25` and numpy, as the engine does with what a store returns.
+scores with `recollect.core.search.bm25` and numpy, as the engine does with what a store returns.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recollect.ports import Store
-from recollect.search.bm25 import score_document
-from recollect.values.batch import Batch
-from recollect.values.compaction import CompactionRecord
-from recollect.values.message import MessageId
-from recollect.values.recall import (
+from recollect.core.ports import Store
+from recollect.core.search.bm25 import score_document
+from recollect.core.values.batch import Batch
+from recollect.core.values.compaction import CompactionRecord
+from recollect.core.values.message import MessageId
+from recollect.core.values.recall import (
     FILE_SESSIONS,
     Candidate,
     CandidateQuery,
     Candidates,
     Surroundings,
 )
-from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId
+from recollect.core.values.segment import NewPassage, NewSegment, Segment, SegmentId
 
 SIMILARITY_TOLERANCE = 1e-4
 _SCORE_TOLERANCE = 1e-9

@@ -19,13 +19,13 @@ from tests.store_contract.examples import (
 )
 from tests.store_contract.harness import Spaces
 
-from recollect.formats.stored_records import read_state
-from recollect.values.batch import Batch, NewJob, TurnRecord
-from recollect.values.edit import Shorten
-from recollect.values.message import MessageId
-from recollect.values.reason import NOT_RUN
-from recollect.values.segment import NewSegment
-from recollect.values.upkeep import ForgetOrder
+from recollect.core.formats.stored_records import read_state
+from recollect.core.values.batch import Batch, NewJob, TurnRecord
+from recollect.core.values.edit import Shorten
+from recollect.core.values.message import MessageId
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.segment import NewSegment
+from recollect.core.values.upkeep import ForgetOrder
 
 STOCK = "please continue"
 

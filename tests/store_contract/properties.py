@@ -21,15 +21,15 @@ from tests.store_contract.examples import (
 from tests.store_contract.harness import Spaces, for_every
 from tests.store_contract.model import ReferenceModel
 
-from recollect.values.batch import Batch
-from recollect.values.recall import AskedVector, CandidateQuery
-from recollect.values.segment import SegmentId
-from recollect.values.upkeep import ForgetOrder
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import AskedVector, CandidateQuery
+from recollect.core.values.segment import SegmentId
+from recollect.core.values.upkeep import ForgetOrder
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from recollect.ports import Store
+    from recollect.core.ports import Store
 
 _WORDS = ("apple", "pear", "src/a.py", "数据", "NEAR", '"')
 _SESSIONS = ("one", "two")

@@ -19,11 +19,11 @@ from tests.store_contract.examples import (
 from tests.store_contract.harness import Spaces
 from tests.store_contract.model import ReferenceModel, ask
 
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import NewSegment, SegmentId
 from recollect.errors import StoreError
-from recollect.ports import Store
-from recollect.values.batch import Batch
-from recollect.values.recall import CandidateQuery
-from recollect.values.segment import NewSegment, SegmentId
 
 ODD_WORDS = (
     "src/payment/webhook.ts", "v1.2.3", "std::vector", "a", "NEAR", "AND", "NOT", "OR", "near",

@@ -29,10 +29,10 @@ from tests.store_contract.examples import (
 from tests.store_contract.harness import Spaces
 from tests.store_contract.model import ReferenceModel, ask
 
-from recollect.formats.stored_records import join_state, split_state
-from recollect.ports import Store
-from recollect.rules.identity import ROOT, chain
-from recollect.values.batch import (
+from recollect.core.formats.stored_records import join_state, split_state
+from recollect.core.ports import Store
+from recollect.core.rules.identity import ROOT, chain
+from recollect.core.values.batch import (
     DIGEST_JOB,
     EXTRACT_JOB,
     Batch,
@@ -41,13 +41,13 @@ from recollect.values.batch import (
     TurnRecord,
     extract_key,
 )
-from recollect.values.edit import Cut, Insert, LeaveOut, Shorten
-from recollect.values.history import SessionState, TokenCalibration
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.reason import NOT_RUN
-from recollect.values.recall import CandidateQuery, FactQuery
-from recollect.values.segment import NewSegment
-from recollect.values.upkeep import ForgetOrder
+from recollect.core.values.edit import Cut, Insert, LeaveOut, Shorten
+from recollect.core.values.history import SessionState, TokenCalibration
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.recall import CandidateQuery, FactQuery
+from recollect.core.values.segment import NewSegment
+from recollect.core.values.upkeep import ForgetOrder
 
 
 async def path_grows(spaces: Spaces) -> None:

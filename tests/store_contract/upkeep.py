@@ -28,18 +28,17 @@ from tests.store_contract.examples import (
 from tests.store_contract.harness import Spaces, contents
 from tests.store_contract.model import ReferenceModel
 
-from recollect.errors import StoreError
-from recollect.formats.stored_records import join_state, split_state
-from recollect.ports import Store
-from recollect.values.batch import Batch, NewJob, WriteResult
-from recollect.values.edit import Cut, Edit, LeaveOut
-from recollect.values.fact import EvidenceSpan, FactId
-from recollect.values.history import SessionState
-from recollect.values.message import MessageId
-from recollect.values.reason import NOT_RUN
-from recollect.values.recall import CandidateQuery, FactQuery
-from recollect.values.segment import NewSegment
-from recollect.values.upkeep import (
+from recollect.core.formats.stored_records import join_state, split_state
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, NewJob, WriteResult
+from recollect.core.values.edit import Cut, Edit, LeaveOut
+from recollect.core.values.fact import EvidenceSpan, FactId
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import MessageId
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.recall import CandidateQuery, FactQuery
+from recollect.core.values.segment import NewSegment
+from recollect.core.values.upkeep import (
     BODY_KINDS,
     BodyKind,
     ForgetOrder,
@@ -47,6 +46,7 @@ from recollect.values.upkeep import (
     RewriteOrder,
     StoredBody,
 )
+from recollect.errors import StoreError
 
 
 async def spaces_do_not_see_each_other(spaces: Spaces) -> None:

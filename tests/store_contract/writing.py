@@ -30,13 +30,13 @@ from tests.store_contract.examples import (
 from tests.store_contract.harness import Spaces, contents
 from tests.store_contract.model import ReferenceModel
 
+from recollect.core.values.batch import Batch, NewJob, TurnRecord
+from recollect.core.values.fact import EvidenceSpan, ExtractedTo
+from recollect.core.values.message import Role
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import SegmentId, Vector, VectorSet
+from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import BatchRefused
-from recollect.values.batch import Batch, NewJob, TurnRecord
-from recollect.values.fact import EvidenceSpan, ExtractedTo
-from recollect.values.message import Role
-from recollect.values.recall import CandidateQuery
-from recollect.values.segment import SegmentId, Vector, VectorSet
-from recollect.values.upkeep import ForgetOrder
 
 _UNWRITABLE: Any = cast(Any, object())
 _SURROGATE = "lone \ud800 surrogate"

@@ -17,8 +17,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from recollect.plain_text import window_from
-from recollect.surfaces.cli.progress import ShownProgress
+from recollect.cli.progress import ShownProgress
+from recollect.system.plain_text import window_from
 from recollect_bench.result import BenchResult, figure_text
 
 BENCHES: Final = {

@@ -47,7 +47,7 @@ PAUSE_SECONDS: Final = 0.4
 """Between two prompts, in which what was said is kept; people and models take far longer."""
 _ALONE: Final = """
 import sys
-from recollect.daemon.alone import answer_alone
+from recollect.hosts.daemon.alone import answer_alone
 sys.stdout.buffer.write(answer_alone("claude-code", sys.stdin.buffer.read(), 60.0))
 """
 NOTES: Final = (

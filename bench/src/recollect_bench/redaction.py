@@ -22,9 +22,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from recollect.core.rules.redaction import redact
+from recollect.core.rules.secret_values import is_published_sample
 from recollect.errors import MissingExtra, RecollectError
-from recollect.rules.redaction import redact
-from recollect.rules.secret_values import is_published_sample
 from recollect_bench.redaction_data import (
     FILLED,
     HALVES,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import cycle, repeat
 from statistics import mean, median
 
-from recollect.values.batch import Batch
-from recollect.values.segment import NewSegment
+from recollect.core.values.batch import Batch
+from recollect.core.values.segment import NewSegment
 from recollect_bench.result import BenchResult
 from recollect_bench.store_data import vector_batches
 from recollect_bench.store_measure import (

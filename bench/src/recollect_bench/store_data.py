@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.search.passages import WHOLE_MAX_CHARS
-from recollect.values.batch import Batch, NewJob, SessionWrite
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.recall import AskedVector, CandidateQuery
-from recollect.values.segment import (
+from recollect.core.search.passages import WHOLE_MAX_CHARS
+from recollect.core.values.batch import Batch, NewJob, SessionWrite
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.recall import AskedVector, CandidateQuery
+from recollect.core.values.segment import (
     NewPassage,
     NewSegment,
     Segment,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg import sql
 
-from recollect.ports import Store
+from recollect.core.ports import Store
 from recollect_bench.store_data import SMALL_WORDS_PER_PASSAGE, Corpus, Turns, vector_batches
 from recollect_bench.store_measure import ask, ask_each, milliseconds, write
 

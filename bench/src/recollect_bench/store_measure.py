@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from recollect.ports import Store
-from recollect.values.batch import Batch
-from recollect.values.recall import CandidateQuery
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import CandidateQuery
 
 
 class Baseline(Protocol):

@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.recall import CandidateQuery
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.values.recall import CandidateQuery
 from recollect_bench.store_data import Corpus
 from recollect_bench.store_sqlite_baseline import SqliteBaseline
 

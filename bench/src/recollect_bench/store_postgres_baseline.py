@@ -20,8 +20,8 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from psycopg.types import TypeInfo
 
-from recollect.values.batch import Batch
-from recollect.values.recall import CandidateQuery
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import CandidateQuery
 from recollect_bench.store_data import DIMENSIONS
 
 _SCHEMA: Final = f"""

@@ -17,8 +17,8 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.values.batch import Batch
-from recollect.values.recall import CandidateQuery
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import CandidateQuery
 from recollect_bench.store_data import DIMENSIONS
 
 _PRAGMAS: Final = (

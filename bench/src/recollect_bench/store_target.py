@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import UUID, uuid4
 
+from recollect.core.ports import Store
+from recollect.core.values.segment import NewSegment
 from recollect.errors import RecollectError
-from recollect.ports import Store
-from recollect.values.segment import NewSegment
 from recollect_bench.store_data import Corpus, Turns
 from recollect_bench.store_measure import Baseline
 
 if TYPE_CHECKING:
-    from recollect.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.postgres import PostgresFleet
     from recollect_bench.postgres_server import PostgresServer
 
 
@@ -69,7 +69,7 @@ class SqliteTarget:
 
     async def open(self, space: str) -> Store:
         """The memory of a space, in a file of its own."""
-        from recollect.stores.sqlite import SQLiteStore
+        from recollect.adapters.stores.sqlite import SQLiteStore
 
         return await SQLiteStore.open(self._folder / f"{space}.db", space=space)
 
@@ -128,7 +128,7 @@ class PostgresTarget:
 
     def space_id(self, space: str) -> UUID:
         """The space's number in the tables."""
-        from recollect.stores.postgres.store import space_uuid
+        from recollect.adapters.stores.postgres.store import space_uuid
 
         return space_uuid(space)
 
@@ -146,7 +146,7 @@ class PostgresTarget:
 
     async def settle(self, store: Store, *, size: str) -> dict[str, float]:
         """Run the packing that a worker would run."""
-        from recollect.stores.postgres import PostgresStore
+        from recollect.adapters.stores.postgres import PostgresStore
 
         assert isinstance(store, PostgresStore)
         started = time.perf_counter()
@@ -180,7 +180,7 @@ async def open_target(url: str) -> AsyncIterator[Target]:
 
 @asynccontextmanager
 async def _fleet(app_url: str) -> AsyncIterator[PostgresFleet]:
-    from recollect.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.postgres import PostgresFleet
 
     fleet = await PostgresFleet.open(app_url)
     try:
@@ -208,7 +208,7 @@ async def _own_database(url: str) -> AsyncIterator[PostgresTarget]:
     import psycopg
     from psycopg import sql
 
-    from recollect.stores.postgres import migrate
+    from recollect.adapters.stores.postgres import migrate
 
     name = f"recollect_bench_{uuid4().hex[:12]}"
     parts = urlsplit(url)

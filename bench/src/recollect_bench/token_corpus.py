@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 HELD_KINDS = ("english", "python", "hex_json", "base64", "chinese", "japanese", "korean")
-"""The kinds for which the bounds of `recollect.rules.tokens` are promised."""
+"""The kinds for which the bounds of `recollect.core.rules.tokens` are promised."""
 
 UNSEEN_KINDS = ("scripts", "scripts_held", "shapes", "shapes_held")
 """Generated kinds that the tables of pairs are not fitted on."""

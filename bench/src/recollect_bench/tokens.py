@@ -28,16 +28,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recollect.errors import MissingExtra
-from recollect.rules import token_costs
-from recollect.rules.token_costs import (
+from recollect.core.rules import token_costs
+from recollect.core.rules.token_costs import (
     EAST_ASIAN_CLASSES,
     LETTER_CLASSES,
     SCRIPT_CLASSES,
     UNITS_PER_TOKEN,
 )
-from recollect.rules.tokens import count_text, count_text_openclaw
-from recollect.values.history import TokenCalibration
+from recollect.core.rules.tokens import count_text, count_text_openclaw
+from recollect.core.values.history import TokenCalibration
+from recollect.errors import MissingExtra
 from recollect_bench.result import BenchResult
 from recollect_bench.token_corpus import (
     HELD_KINDS,

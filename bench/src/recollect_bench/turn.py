@@ -22,9 +22,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from recollect.config import build
-from recollect.engine import Context, Engine, Session
+from recollect.core.engine import Context, Engine, Session
 from recollect.errors import RecollectError
+from recollect.system.config import build
 from recollect_bench.result import BenchResult
 
 WARM = ("warm_untouched", "warm_under_edits")

@@ -35,14 +35,14 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.config import build
-from recollect.config.settings import Recall as RecallSettings
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.adapters.stores.sqlite.connection import BusyWait, connect, space_file
+from recollect.core.ports import Archive, Store
+from recollect.core.turn.recall import recall
+from recollect.core.values.recall import Recalled
 from recollect.errors import RecollectError
-from recollect.ports import Archive, Store
-from recollect.stores.sqlite import SQLiteStore
-from recollect.stores.sqlite.connection import BusyWait, connect, space_file
-from recollect.turn.recall import recall
-from recollect.values.recall import Recalled
+from recollect.system.config import build
+from recollect.system.config.settings import Recall as RecallSettings
 from recollect_bench.recall.embedders import opened_embedders
 from recollect_bench.result import BenchResult
 from recollect_bench.store_measure import milliseconds

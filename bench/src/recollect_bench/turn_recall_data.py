@@ -17,15 +17,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.ports import Store
-from recollect.rules.identity import segment_id
-from recollect.rules.tokens import Weigher
-from recollect.search.tokenize import tokenize
-from recollect.values.batch import Batch
-from recollect.values.history import SessionId
-from recollect.values.message import EntryKey
-from recollect.values.recall import AskedVector, EmbedderKind, RecallRequest, Scale
-from recollect.values.segment import NewSegment, Vector, VectorSet
+from recollect.core.ports import Store
+from recollect.core.rules.identity import segment_id
+from recollect.core.rules.tokens import Weigher
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.batch import Batch
+from recollect.core.values.history import SessionId
+from recollect.core.values.message import EntryKey
+from recollect.core.values.recall import AskedVector, EmbedderKind, RecallRequest, Scale
+from recollect.core.values.segment import NewSegment, Vector, VectorSet
 from recollect_bench.store_data import SEGMENTS_PER_SESSION, STARTED_AT, Corpus
 
 TOPICS: Final = 64

@@ -1,7 +1,7 @@
 """Answers of the chat's commands about its own session: `/help`, `/why`, `/receipt`, `/replay`,
 `/name` and `/branch`.
 
-`recollect.inspect` makes the values and their text; only `/name` and `/branch` change anything.
+`recollect.hosts.inspect` makes values and text; only `/name` and `/branch` change anything.
 """
 
 from __future__ import annotations
@@ -11,16 +11,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from recollect.agent.commands import COMMANDS, TERMINAL_COMMANDS, one_line
+from recollect.core.formats.blocks import texts_of
 from recollect.errors import RecollectError, TranscriptError
-from recollect.formats.blocks import texts_of
-from recollect.inspect.text import MOST_LISTED, sent_text, sessions_text, turn_text, turns_text
-from recollect.inspect.turns import messages_meant, read_turn, turn_of
+from recollect.hosts.inspect.text import (
+    MOST_LISTED,
+    sent_text,
+    sessions_text,
+    turn_text,
+    turns_text,
+)
+from recollect.hosts.inspect.turns import messages_meant, read_turn, turn_of
 
 if TYPE_CHECKING:
     from recollect.agent.conversation import Conversation
-    from recollect.engine.engine import Engine
-    from recollect.inspect.sessions import SessionLine
-    from recollect.values.report import Report
+    from recollect.core.engine.engine import Engine
+    from recollect.core.values.report import Report
+    from recollect.hosts.inspect.sessions import SessionLine
 
 MOST_POINTS: Final = 30
 
@@ -42,8 +48,8 @@ def why_text(report: Report, wanted: str, *, which: str) -> str:
 
 async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
     """Show what a compaction kept and lost: the newest, or the one with this number."""
-    from recollect.inspect.drawn import Sheet, as_text, draw_receipt
-    from recollect.inspect.receipts import read_receipts
+    from recollect.hosts.inspect.drawn import Sheet, as_text, draw_receipt
+    from recollect.hosts.inspect.receipts import read_receipts
 
     await engine.settle()
     found = await engine._look_up(lambda store: read_receipts(store, session))
@@ -55,7 +61,7 @@ async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
 
 async def replay_text(engine: Engine, session: str, wanted: str, *, elsewhere: str) -> str:
     """Show the messages sent at a turn; without a number, list the recorded turns."""
-    from recollect.engine.ledger import NotRebuilt, kept_turns
+    from recollect.core.engine.ledger import NotRebuilt, kept_turns
 
     number = _number(wanted, "/replay")
     await engine.settle()

@@ -19,18 +19,18 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from recollect.engine.engine import Engine
+from recollect.core.engine.engine import Engine
+from recollect.core.values.compaction import CompactionResult
+from recollect.core.values.fact import Fact
+from recollect.core.values.recall import FILE_SESSIONS
+from recollect.core.values.segment import SPEAKERS
+from recollect.core.values.upkeep import Certificate
 from recollect.errors import RecollectError
-from recollect.plain_text import plain_line
-from recollect.values.compaction import CompactionResult
-from recollect.values.fact import Fact
-from recollect.values.recall import FILE_SESSIONS
-from recollect.values.segment import SPEAKERS
-from recollect.values.upkeep import Certificate
+from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
-    from recollect.engine.facts.book import FactBook
-    from recollect.facts.results import FactSource, FactWhy, FactWritten
+    from recollect.core.engine.facts.book import FactBook
+    from recollect.core.facts.results import FactSource, FactWhy, FactWritten
 
 
 CommandName: TypeAlias = Literal[
@@ -359,7 +359,7 @@ def _read(argument: str) -> tuple[MemoryAction | None, str]:
 
 
 async def _listed(book: FactBook, search: str, scope: MemoryScope) -> str:
-    from recollect.facts.results import FactFilter
+    from recollect.core.facts.results import FactFilter
 
     facts = await book.list(FactFilter(search=search))
     every = await book.list(FactFilter(superseded=True))
@@ -412,7 +412,7 @@ def _forget_message(id: str, scope: MemoryScope) -> str:  # noqa: A002
 
 async def _forget(book: FactBook, id: str, scope: MemoryScope) -> str:  # noqa: A002
     """Forget a fact in the store; what only a command can reach is named with that command."""
-    from recollect.upkeep.forget import CANNOT
+    from recollect.core.upkeep.forget import CANNOT
 
     if waiting := await scope.engine.settle():
         return (

@@ -12,24 +12,30 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from recollect.adapters.session.index import SessionIndex, SessionRecord
+from recollect.adapters.session.transcript import SessionTranscript
+from recollect.adapters.session.undo import NothingToUndo, is_undo, standing_compactions
 from recollect.agent.events import FlushResult
-from recollect.compaction.cut import UndoResult
-from recollect.engine.session import Context
-from recollect.formats.pi_session import PiEntry, PiShown, build_context, build_history, path_to
-from recollect.formats.translate import WireHistory
-from recollect.ports import Clock
-from recollect.session.index import SessionIndex, SessionRecord
-from recollect.session.transcript import SessionTranscript
-from recollect.session.undo import NothingToUndo, is_undo, standing_compactions
-from recollect.values.compaction import CompactionResult
-from recollect.values.edit import Cut
-from recollect.values.history import SessionState, newest_cut
-from recollect.values.message import EntryKey
-from recollect.values.model import Usage
-from recollect.values.reason import Cause, Reason
+from recollect.core.compaction.cut import UndoResult
+from recollect.core.engine.session import Context
+from recollect.core.formats.pi_session import (
+    PiEntry,
+    PiShown,
+    build_context,
+    build_history,
+    path_to,
+)
+from recollect.core.formats.translate import WireHistory
+from recollect.core.ports import Clock
+from recollect.core.values.compaction import CompactionResult
+from recollect.core.values.edit import Cut
+from recollect.core.values.history import SessionState, newest_cut
+from recollect.core.values.message import EntryKey
+from recollect.core.values.model import Usage
+from recollect.core.values.reason import Cause, Reason
 
 if TYPE_CHECKING:
-    from recollect.engine.engine import Engine
+    from recollect.core.engine.engine import Engine
 
 # The history that every request begins from
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from recollect.values.compaction import CompactionResult
-from recollect.values.model import Usage
-from recollect.values.report import Report
+from recollect.core.values.compaction import CompactionResult
+from recollect.core.values.model import Usage
+from recollect.core.values.report import Report
 
 # How a flush turn ended.
 

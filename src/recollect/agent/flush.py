@@ -26,21 +26,21 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
+from recollect.adapters.session.workspace import LONG_TERM_NOTES
 from recollect.agent.durably import durably
 from recollect.agent.events import FlushOutcome, FlushRefusal, FlushResult
 from recollect.agent.request import Shape, messages_field, with_user_text
 from recollect.agent.tools.outcome import CUT_OFF, ToolOutcome, failed, text_given
-from recollect.config import Settings
-from recollect.config.settings import FlushFile, Redaction
-from recollect.durable import locked_within, same_file
+from recollect.core.formats.blocks import texts_of
+from recollect.core.formats.translate import Speaker, to_pi, to_wire
+from recollect.core.ports import ChatModel
+from recollect.core.rules.redaction import redact
+from recollect.core.values.model import ReplyDone, Usage, added
 from recollect.errors import ModelError, RecollectError
-from recollect.formats.blocks import texts_of
-from recollect.formats.translate import Speaker, to_pi, to_wire
-from recollect.plain_text import plain_line
-from recollect.ports import ChatModel
-from recollect.rules.redaction import redact
-from recollect.session.workspace import LONG_TERM_NOTES
-from recollect.values.model import ReplyDone, Usage, added
+from recollect.system.config import Settings
+from recollect.system.config.settings import FlushFile, Redaction
+from recollect.system.durable import locked_within, same_file
+from recollect.system.plain_text import plain_line
 
 # The notes of the day
 

@@ -22,6 +22,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from recollect.adapters.session.exported import export_session
+from recollect.adapters.session.files import outputs_folder
+from recollect.adapters.session.index import SessionIndex, SessionRecord
+from recollect.adapters.session.transcript import SessionTranscript
+from recollect.adapters.session.undo import NothingToUndo
 from recollect.agent.answers import (
     branch_points,
     branch_points_text,
@@ -63,20 +68,15 @@ from recollect.agent.tools.files import edit_tool, read_tool, write_tool
 from recollect.agent.tools.memory import memory_agent_tools
 from recollect.agent.tools.outcome import CUT_OFF, Outputs, Tool, ToolOutcome, failed
 from recollect.agent.tools.shell import bash_tool
-from recollect.boundary import Failure, SystemClock, attempted
-from recollect.config.settings import Reset
-from recollect.engine.engine import Engine
+from recollect.core.boundary import Failure, SystemClock, attempted
+from recollect.core.engine.engine import Engine
+from recollect.core.ports import ChatModel, Clock
+from recollect.core.values.history import newest_cut
 from recollect.errors import RecollectError, TranscriptError
-from recollect.inspect.sessions import SessionLine, listed_sessions, session_meant
-from recollect.inspect.status import ContextStatus, status_text
-from recollect.ports import ChatModel, Clock
-from recollect.session.exported import export_session
-from recollect.session.files import outputs_folder
-from recollect.session.index import SessionIndex, SessionRecord
-from recollect.session.transcript import SessionTranscript
-from recollect.session.undo import NothingToUndo
-from recollect.tools.handler import Confirm
-from recollect.values.history import newest_cut
+from recollect.hosts.inspect.sessions import SessionLine, listed_sessions, session_meant
+from recollect.hosts.inspect.status import ContextStatus, status_text
+from recollect.hosts.tools.handler import Confirm
+from recollect.system.config.settings import Reset
 
 # One run at a time
 

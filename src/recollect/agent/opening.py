@@ -15,24 +15,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from recollect.adapters.session.files import transcript_file
+from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.transcript import SessionTranscript, open_transcript
+from recollect.adapters.session.workspace import create_missing_files
+from recollect.adapters.wiring.memory import open_memory
+from recollect.adapters.wiring.models import choose_model
 from recollect.agent.conversation import Conversation
 from recollect.agent.durably import durably
 from recollect.agent.loop import Agent
 from recollect.agent.prompt import answered_before
 from recollect.agent.tools.confine import ShellRule
-from recollect.config import Settings, load_settings
-from recollect.config.load import named_file
-from recollect.engine.engine import Engine
+from recollect.core.engine.engine import Engine
+from recollect.core.ports import ChatModel, Clock
+from recollect.core.rules.budget import window_of
 from recollect.errors import MissingExtra, SettingsError
-from recollect.ports import ChatModel, Clock
-from recollect.rules.budget import window_of
-from recollect.session.files import transcript_file
-from recollect.session.index import SessionIndex
-from recollect.session.transcript import SessionTranscript, open_transcript
-from recollect.session.workspace import create_missing_files
-from recollect.tools.handler import Confirm
-from recollect.wiring.memory import open_memory
-from recollect.wiring.models import choose_model
+from recollect.hosts.tools.handler import Confirm
+from recollect.system.config import Settings, load_settings
+from recollect.system.config.load import named_file
 
 WINDOW_SECONDS = 5.0
 """How long opening waits for a server to state its window; without it, an overflow teaches it."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.transcript import read_session_file
 from recollect.agent.tools.outcome import Tool
 from recollect.errors import TranscriptError
-from recollect.session.index import SessionIndex
-from recollect.session.transcript import read_session_file
 
 _UNFINISHED = frozenset({"error", "aborted"})
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from recollect.adapters.session.workspace import LoadedWorkspace
 from recollect.agent.tools.outcome import Tool, wire_tool
-from recollect.formats.translate import Speaker, WireHistory
-from recollect.session.workspace import LoadedWorkspace
-from recollect.values.report import Report
+from recollect.core.formats.translate import Speaker, WireHistory
+from recollect.core.values.report import Report
 
 DEFAULT_OUTPUT_TOKENS = 8192
 """Anthropic's wire must name a limit; every current model of theirs takes this one."""

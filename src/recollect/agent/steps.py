@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from typing import Any, TypeVar
 
+from recollect.adapters.session.workspace import LoadedWorkspace, load_workspace
 from recollect.agent.conversation import (
     SPENT,
     Conversation,
@@ -44,11 +45,10 @@ from recollect.agent.prompt import is_answered, system_prompt
 from recollect.agent.request import RequestMade, Shape, request_body
 from recollect.agent.tools.confine import ToolScope
 from recollect.agent.tools.outcome import Tool
-from recollect.engine.engine import Engine
-from recollect.engine.session import Context, Observation
-from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable, RecollectError
-from recollect.formats.pi_session import PiShown
-from recollect.formats.translate import (
+from recollect.core.engine.engine import Engine
+from recollect.core.engine.session import Context, Observation
+from recollect.core.formats.pi_session import PiShown
+from recollect.core.formats.translate import (
     REFUSED,
     Speaker,
     WireHistory,
@@ -57,19 +57,11 @@ from recollect.formats.translate import (
     to_pi,
     to_wire,
 )
-from recollect.inspect.status import (
-    ContextStatus,
-    WhichRequest,
-    reported_tokens,
-    request_context,
-    spending_of,
-)
-from recollect.ports import ChatModel, Clock
-from recollect.rules.price import read_prices
-from recollect.session.workspace import LoadedWorkspace, load_workspace
-from recollect.values.compaction import CompactionResult, Trigger
-from recollect.values.edit import Edit
-from recollect.values.model import (
+from recollect.core.ports import ChatModel, Clock
+from recollect.core.rules.price import read_prices
+from recollect.core.values.compaction import CompactionResult, Trigger
+from recollect.core.values.edit import Edit
+from recollect.core.values.model import (
     Overflow,
     ReplyDone,
     ReplyEvent,
@@ -77,7 +69,15 @@ from recollect.values.model import (
     ThinkingDelta,
     Usage,
 )
-from recollect.values.report import Report
+from recollect.core.values.report import Report
+from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable, RecollectError
+from recollect.hosts.inspect.status import (
+    ContextStatus,
+    WhichRequest,
+    reported_tokens,
+    request_context,
+    spending_of,
+)
 
 # One request of a turn: what went out, and what came of it.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from recollect.blocking import BlockingEngine
+from recollect.core.blocking import BlockingEngine
 from recollect.errors import MissingExtra
 from recollect.frameworks.turns import ShownRow, Turns, chat_reply
 

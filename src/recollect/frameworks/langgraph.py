@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from recollect.blocking import BlockingEngine
-from recollect.engine.items import ItemPlace, ItemStore, Namespace, NewItem, StoredItem
+from recollect.core.blocking import BlockingEngine
+from recollect.core.engine.items import ItemPlace, ItemStore, Namespace, NewItem, StoredItem
+from recollect.core.values.segment import SegmentId
 from recollect.errors import MissingExtra
-from recollect.values.segment import SegmentId
 
 try:
     from langgraph.store.base import (

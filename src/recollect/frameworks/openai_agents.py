@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from recollect.blocking import BlockingEngine
-from recollect.boundary import Failure, guarded
+from recollect.core.blocking import BlockingEngine
+from recollect.core.boundary import Failure, guarded
 from recollect.errors import FormatError, MissingExtra
 from recollect.frameworks.turns import ShownRow, Turns
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
-from recollect.blocking import BlockingEngine
+from recollect.core.blocking import BlockingEngine
 from recollect.errors import MissingExtra
 from recollect.frameworks.turns import ShownRow, Turns, chat_reply
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from recollect.blocking import BlockingEngine
-from recollect.boundary import Failure, Part, attempted, guarded
-from recollect.engine.session import Context, check_session_name
+from recollect.core.blocking import BlockingEngine
+from recollect.core.boundary import Failure, Part, attempted, guarded
+from recollect.core.engine.session import Context, check_session_name
+from recollect.core.values.history import Entry
+from recollect.core.values.model import FormatName
 from recollect.errors import FormatError
-from recollect.values.history import Entry
-from recollect.values.model import FormatName
 
 T = TypeVar("T")
 

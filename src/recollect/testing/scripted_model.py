@@ -3,7 +3,7 @@
 It fails on a call that the script does not foresee, and `check` names the steps that nobody
 asked for. A step is a text, an `Answer`, an exception to raise, a `ReplyEvent` or a list of
 them for a stream, or a function of the prompt (or request) that gives one of these. How a wire
-spells a reply is written here from the wires' descriptions; never import `recollect.providers`,
+spells a reply is written here from the wires' descriptions; never import the providers,
 which it tests.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from recollect.values.model import (
+from recollect.core.values.model import (
     Answer,
     CallStarted,
     FormatName,

@@ -10,9 +10,9 @@ from tests.harness.clients.agents import KEY
 from tests.harness.clients.hop import HttpExchange
 from tests.harness.clients.lab import Stage
 
-from recollect.formats.json_text import array_spans, object_spans
+from recollect.core.formats.json_text import array_spans, object_spans
+from recollect.core.values.segment import StoredSegment
 from recollect.testing.provider_rules import unfaithful, violations
-from recollect.values.segment import StoredSegment
 
 _BETWEEN_TWO: Final = frozenset(
     {"connection", "keep-alive", "host", "content-length", "transfer-encoding", "date", "server"}

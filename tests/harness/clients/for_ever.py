@@ -24,8 +24,8 @@ from tests.harness.clients.checks import WIRES
 from tests.harness.clients.lab import Lab, Stage, staged
 from tests.harness.clients.sdks import SdkTalk
 
-from recollect.formats.summaries import PI_CLOSING, PI_OPENING
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect_bench.live.feed import folded, holds
 from recollect_bench.live.sessions import Need
 

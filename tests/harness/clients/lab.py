@@ -22,10 +22,10 @@ from tests.harness.clients.hop import HttpExchange, RecordingHop
 from tests.harness.clients.provider import ScriptedProvider, scripted_server
 from tests.harness.model_server import ModelServer
 
-from recollect.gateway.access import with_token
-from recollect.own_secret import own_secret
-from recollect.values.segment import StoredSegment
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.values.segment import StoredSegment
+from recollect.hosts.gateway.access import with_token
+from recollect.system.own_secret import own_secret
 
 PACKAGES: Final[Mapping[str, str]] = {
     "node24": "node@24",

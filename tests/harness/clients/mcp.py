@@ -18,7 +18,7 @@ import psutil
 from tests.harness.clients.agents import ClaudeCode, ClaudeTalk, until
 from tests.harness.clients.lab import Lab, Stage, staged
 
-from recollect.values.recall import TOOL_OPENING
+from recollect.core.values.recall import TOOL_OPENING
 
 DECIDED: Final = "We decided that the Kestrel service listens on port 4711."
 _SEARCHED: Final = "which port has Kestrel?"

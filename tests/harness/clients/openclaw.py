@@ -25,10 +25,10 @@ from tests.harness.clients.lab import Lab
 from tests.harness.clients.provider import ScriptedProvider, scripted_server
 from tests.harness.model_server import Asked, Step
 
-from recollect.formats.blocks import texts_of
+from recollect.adapters.wiring import open_store
+from recollect.core.formats.blocks import texts_of
+from recollect.core.values.recall import BLOCK_OPENING
 from recollect.testing.scripted_model import Says, WireName
-from recollect.values.recall import BLOCK_OPENING
-from recollect.wiring import open_store
 
 PLUGIN: Final = Path(__file__).parents[3] / "plugins" / "openclaw"
 DECISION: Final = "We decided that the staging database listens on port 5433, never on 5432."

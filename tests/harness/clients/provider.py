@@ -23,10 +23,10 @@ from typing import Any
 from tests.harness.model_server import Asked, ModelServer, Step
 from tests.harness.model_wires import error_body
 
+from recollect.core.values.model import Usage
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Fails, Says, ScriptedCall, WireName
-from recollect.values.model import Usage
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 SUMMARY = "<summary>\nWhat was said before stands here in short. SUMMARY-MARK\n</summary>"
 _SHELLS: Mapping[str, str] = {

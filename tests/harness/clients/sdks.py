@@ -18,8 +18,8 @@ from tests.harness.clients.lab import GatewayProcess, LabError
 from tests.harness.clients.provider import newest, tool_names
 from tests.harness.model_server import Asked, ModelServer, Step
 
+from recollect.core.values.model import Usage
 from recollect.testing.scripted_model import Says, ScriptedCall
-from recollect.values.model import Usage
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 PACKAGES: Final = (

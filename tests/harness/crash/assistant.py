@@ -48,11 +48,11 @@ from recollect.agent.events import (
 )
 from recollect.agent.loop import Agent
 from recollect.agent.tools.outcome import Tool, ToolOutcome, schema
-from recollect.engine import Engine
-from recollect.engine.session import Observation
+from recollect.core.engine import Engine
+from recollect.core.engine.session import Observation
+from recollect.core.values.model import Answer, Prompt
+from recollect.core.values.report import Report
 from recollect.testing.scripted_model import Given, Says, ScriptedCall, ScriptedModel
-from recollect.values.model import Answer, Prompt
-from recollect.values.report import Report
 
 TOOL = "look"
 

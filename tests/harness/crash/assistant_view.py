@@ -13,9 +13,9 @@ from typing import Any
 
 from tests.harness.crash.desk import markers_in
 
+from recollect.core.values.history import Entry, behind_cut
+from recollect.core.values.report import Report
 from recollect.testing.provider_rules import violations
-from recollect.values.history import Entry, behind_cut
-from recollect.values.report import Report
 
 
 def broken_promises(

@@ -28,13 +28,13 @@ from recollect.errors import TranscriptError
 MODULE = "tests.harness.crash.assistant"
 IMPORTED = (
     MODULE,
-    "recollect.engine.background",
-    "recollect.providers.overflow",
-    "recollect.embedders.cache",
-    "recollect.embedders.choose",
-    "recollect.wiring.models",
-    "recollect.wiring.memory",
-    "recollect.wiring.models",
+    "recollect.core.engine.background",
+    "recollect.adapters.providers.overflow",
+    "recollect.adapters.embedders.cache",
+    "recollect.adapters.embedders.choose",
+    "recollect.adapters.wiring.models",
+    "recollect.adapters.wiring.memory",
+    "recollect.adapters.wiring.models",
 )
 """What an engine imports when it is opened, and should find there already."""
 FIRST_TURNS = 14

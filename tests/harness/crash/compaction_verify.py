@@ -18,13 +18,13 @@ from pathlib import Path
 from tests.harness.crash.desk import Desk, markers_in, session_of_turn, spoken_in, turn_of
 from tests.harness.crash.verify import PAGE
 
+from recollect.adapters.session import SessionTranscript
 from recollect.agent.conversation import MARK, is_own
+from recollect.core.formats.stored_records import join_state, read_record
+from recollect.core.ports import Store
+from recollect.core.values.compaction import CompactionRecord
+from recollect.core.values.history import SessionState, newest_cut
 from recollect.errors import FormatError, TranscriptError
-from recollect.formats.stored_records import join_state, read_record
-from recollect.ports import Store
-from recollect.session import SessionTranscript
-from recollect.values.compaction import CompactionRecord
-from recollect.values.history import SessionState, newest_cut
 
 
 @dataclass(slots=True, kw_only=True)

@@ -26,8 +26,8 @@ from tests.harness.crash.plan import (
 )
 from tests.harness.crash.writer import say
 
-from recollect.ports import Store
-from recollect.values.recall import AskedVector, CandidateQuery
+from recollect.core.ports import Store
+from recollect.core.values.recall import AskedVector, CandidateQuery
 
 LEASE_SECONDS = 30.0
 

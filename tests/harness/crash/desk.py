@@ -17,12 +17,19 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tests.harness.crash.plan import WORDS
 
-from recollect.compaction.ask import REQUIRED_HEADINGS
-from recollect.config.settings import Compaction, Recall, Redaction, Settings, StoreSettings, Turn
-from recollect.engine import Engine
-from recollect.session import SessionIndex, SessionTranscript, open_transcript
-from recollect.values.model import Prompt
-from recollect.wiring import open_memory
+from recollect.adapters.session import SessionIndex, SessionTranscript, open_transcript
+from recollect.adapters.wiring import open_memory
+from recollect.core.compaction.ask import REQUIRED_HEADINGS
+from recollect.core.engine import Engine
+from recollect.core.values.model import Prompt
+from recollect.system.config.settings import (
+    Compaction,
+    Recall,
+    Redaction,
+    Settings,
+    StoreSettings,
+    Turn,
+)
 
 WHOLE: Final = "tests.harness.crash.desk:Desk"
 """The desk with nothing broken."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from uuid import uuid4
 
-from recollect.ports import Store
-from recollect.values.batch import Batch, Lease
-from recollect.values.fact import Fact, FactId
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, Lease
+from recollect.core.values.fact import Fact, FactId
 
 PREFIX = "effect of "
 

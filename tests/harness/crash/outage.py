@@ -20,9 +20,9 @@ from tests.harness.crash.places import Place, engine_home
 from tests.harness.crash.spoken import reply_of, request_of, session_of_turn
 from tests.harness.crash.talker_kills import TALKER, verify_spoken, waiting_in_spool
 
-from recollect.boundary import ANSWERS, PATIENCE
-from recollect.engine import Engine
-from recollect.wiring import open_memory
+from recollect.adapters.wiring import open_memory
+from recollect.core.boundary import ANSWERS, PATIENCE
+from recollect.core.engine import Engine
 from recollect_bench.postgres_server import PostgresServer
 
 PACE_SECONDS = 0.2

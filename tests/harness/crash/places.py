@@ -17,14 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from recollect.ports import Store
+from recollect.core.ports import Store
 from recollect_bench.postgres_server import PostgresServer, Version
 
 _HERE: Final = "tests.harness.crash.places"
-_SQLITE_MODULES: Final = ("recollect.wiring", "recollect.stores.sqlite.connection")
+_SQLITE_MODULES: Final = (
+    "recollect.adapters.wiring",
+    "recollect.adapters.stores.sqlite.connection",
+)
 _POSTGRES_MODULES: Final = (
-    "recollect.wiring",
-    "recollect.stores.postgres.store",
+    "recollect.adapters.wiring",
+    "recollect.adapters.stores.postgres.store",
 )
 _SERVERS: Final[dict[str, Version]] = {"pg18": 18, "pg16": 16}
 STORES: Final = ("sqlite", "encrypted", *_SERVERS)
@@ -63,14 +66,14 @@ async def open_place(opener: str, location: str, space: str) -> Store:
 
 async def open_plain(location: str, space: str) -> Store:
     """A file or a URL, as `recollect` opens it."""
-    from recollect.wiring import open_store
+    from recollect.adapters.wiring import open_store
 
     return await open_store(location, space=space)
 
 
 async def open_encrypted(location: str, space: str) -> Store:
     """An encrypted file, its key in a file beside it."""
-    from recollect.wiring import open_store
+    from recollect.adapters.wiring import open_store
 
     return await open_store(location, space=space, key=f"file:{location}{KEY_SUFFIX}")
 

@@ -11,11 +11,25 @@ import json
 import struct
 from hashlib import blake2b
 
-from recollect.rules.identity import segment_id
-from recollect.values.batch import Batch, LedgerPiece, NewJob, PieceHash, SessionWrite, TurnRecord
-from recollect.values.fact import Fact, FactId
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import NewPassage, NewSegment, Segment, SegmentId, Vector, VectorSet
+from recollect.core.rules.identity import segment_id
+from recollect.core.values.batch import (
+    Batch,
+    LedgerPiece,
+    NewJob,
+    PieceHash,
+    SessionWrite,
+    TurnRecord,
+)
+from recollect.core.values.fact import Fact, FactId
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.segment import (
+    NewPassage,
+    NewSegment,
+    Segment,
+    SegmentId,
+    Vector,
+    VectorSet,
+)
 
 EMBEDDER = "crash-64"
 DIMENSIONS = 64

@@ -26,8 +26,8 @@ from tests.harness.crash.places import HOME, Place
 from tests.harness.crash.spoken import marker, text_of_turn
 from tests.harness.crash.writer import say
 
-from recollect.engine import Context
-from recollect.wiring import open_memory
+from recollect.adapters.wiring import open_memory
+from recollect.core.engine import Context
 
 MODULE = "tests.harness.crash.restarts"
 TALKER = "talker"

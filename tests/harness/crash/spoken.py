@@ -14,7 +14,7 @@ from typing import Any
 from tests.harness.crash.plan import WORDS
 from tests.harness.crash.verify import Verdict
 
-from recollect.values.segment import StoredSegment
+from recollect.core.values.segment import StoredSegment
 
 SESSION_TURNS = 25
 """Turns a session; then another one begins, so that requests stay of a size."""

@@ -16,8 +16,8 @@ from tests.harness.crash.places import HOME
 from tests.harness.crash.spoken import reply_of, request_of, session_of_turn
 from tests.harness.crash.writer import say
 
-from recollect.engine import Engine
-from recollect.wiring import open_memory
+from recollect.adapters.wiring import open_memory
+from recollect.core.engine import Engine
 
 LINGER_SECONDS = 0.5
 """At a good end: time for what waits in the spool to reach the store."""

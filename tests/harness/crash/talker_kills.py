@@ -18,7 +18,7 @@ from tests.harness.crash.places import Place, engine_home
 from tests.harness.crash.spoken import compare_spoken, markers
 from tests.harness.crash.verify import Verdict, read_segments
 
-from recollect.wiring import open_spool
+from recollect.adapters.wiring import open_spool
 
 MODULE = "tests.harness.crash.talker"
 TALKER = "talker"

@@ -17,12 +17,12 @@ from tests.harness.crash.places import Place
 from tests.harness.crash.plan import LONG_EVERY, planned_batch
 from tests.harness.crash.verify import read_segments
 
-from recollect.config.settings import StoreSettings
-from recollect.engine.archive import DurableArchive
-from recollect.formats.stored_records import write_batch
-from recollect.ports import Spool
-from recollect.stores.spool import FileSpool
-from recollect.values.batch import Batch
+from recollect.adapters.stores.spool import FileSpool
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.formats.stored_records import write_batch
+from recollect.core.ports import Spool
+from recollect.core.values.batch import Batch
+from recollect.system.config.settings import StoreSettings
 
 WRITER = "torn"
 DRAIN_SECONDS = 30.0

@@ -21,10 +21,10 @@ from tests.harness.crash.plan import (
     session_of,
 )
 
-from recollect.ports import Store
-from recollect.values.fact import FactId
-from recollect.values.message import EntryKey
-from recollect.values.segment import SegmentId, StoredSegment
+from recollect.core.ports import Store
+from recollect.core.values.fact import FactId
+from recollect.core.values.message import EntryKey
+from recollect.core.values.segment import SegmentId, StoredSegment
 
 PAGE = 1000
 ALL = 1_000_000

@@ -20,9 +20,9 @@ from tests.harness.crash.places import open_place
 from tests.harness.crash.plan import STARTED_AT
 from tests.harness.crash.writer import say
 
-from recollect.ports import Store
-from recollect.upkeep.jobs import JobRunner, day_of
-from recollect.values.batch import Batch, Lease
+from recollect.core.ports import Store
+from recollect.core.upkeep.jobs import JobRunner, day_of
+from recollect.core.values.batch import Batch, Lease
 
 KIND = "count"
 DAY_SECONDS = 86_400.0

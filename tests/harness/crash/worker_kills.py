@@ -19,7 +19,7 @@ from tests.harness.crash.outcome import Outcome, Tell, silent
 from tests.harness.crash.places import Place
 from tests.harness.crash.worker import KIND
 
-from recollect.values.batch import Batch, NewJob
+from recollect.core.values.batch import Batch, NewJob
 
 MODULE = "tests.harness.crash.worker"
 WORKERS = 2

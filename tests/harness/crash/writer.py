@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from tests.harness.crash.places import open_place
 from tests.harness.crash.plan import planned_batch
 
+from recollect.core.ports import Store
 from recollect.errors import StoreUnavailable
-from recollect.ports import Store
 
 RETRY_SECONDS = 0.05
 

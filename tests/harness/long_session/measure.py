@@ -16,9 +16,9 @@ import psutil
 from tests.harness.long_session.talk import Kind, Talk
 
 from recollect import Engine, open_memory
-from recollect.values.history import newest_cut
-from recollect.values.reason import Cause
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.values.history import newest_cut
+from recollect.core.values.reason import Cause
 from recollect_bench.live.run import Summarizer
 
 SESSION: Final = "long"

@@ -18,12 +18,12 @@ from tests.harness.real_model.script import Turn, plan_conversation
 from tests.harness.real_model.watched import WatchedModel
 
 from recollect import open_memory
+from recollect.adapters.providers.openai import OpenAIChatModel
+from recollect.adapters.session.transcript import open_transcript
 from recollect.agent.events import AgentEvent, Compacted, Ended, Failed, Flushed, Replied
 from recollect.agent.loop import Agent
-from recollect.config.settings import Redaction
-from recollect.engine.engine import Engine
-from recollect.providers.openai import OpenAIChatModel
-from recollect.session.transcript import open_transcript
+from recollect.core.engine.engine import Engine
+from recollect.system.config.settings import Redaction
 from recollect_bench.llama_server import LlamaServer
 
 TURN_TOKENS: Final = (1310, 1310, 1500, 1700)

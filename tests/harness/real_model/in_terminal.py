@@ -22,12 +22,12 @@ from tests.harness.clients.hop import HttpExchange, RecordingHop
 from tests.harness.real_model.script import plan_conversation
 from tests.harness.terminal import Terminal
 
-from recollect.config import Settings
-from recollect.engine.engine import Engine
-from recollect.formats.json_text import encode
-from recollect.formats.summaries import PI_OPENING
-from recollect.rules.tokens import MESSAGE_TOKENS, count_text
-from recollect.values.recall import BLOCK_OPENING
+from recollect.core.engine.engine import Engine
+from recollect.core.formats.json_text import encode
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.rules.tokens import MESSAGE_TOKENS, count_text
+from recollect.core.values.recall import BLOCK_OPENING
+from recollect.system.config import Settings
 from recollect_bench.llama_server import LlamaServer
 
 PROMPT: Final = "› "

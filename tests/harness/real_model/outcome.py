@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.harness.real_model.watched import Place, Watched
 
-from recollect.values.compaction import CompactionResult
+from recollect.core.values.compaction import CompactionResult
 
 
 @dataclass(slots=True, kw_only=True)

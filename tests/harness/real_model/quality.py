@@ -17,11 +17,11 @@ from tests.harness.real_model.converse import CALL_SECONDS
 from tests.harness.real_model.script import notes_around
 
 from recollect import open_memory
-from recollect.compaction.carry import strip_carried
-from recollect.engine.engine import Engine
-from recollect.formats.summaries import PINNED_HEADING
-from recollect.providers.openai import OpenAIChatModel
-from recollect.values.compaction import CompactionResult
+from recollect.adapters.providers.openai import OpenAIChatModel
+from recollect.core.compaction.carry import strip_carried
+from recollect.core.engine.engine import Engine
+from recollect.core.formats.summaries import PINNED_HEADING
+from recollect.core.values.compaction import CompactionResult
 from recollect_bench.llama_server import LlamaServer
 
 SESSION: Final = "quality"

@@ -16,8 +16,8 @@ from typing import Any, Final
 from tests.harness.clients.hop import RecordingHop
 from tests.harness.real_model.script import plan_conversation
 
-from recollect.config import load_settings
-from recollect.gateway.running import BackgroundGateway
+from recollect.hosts.gateway.running import BackgroundGateway
+from recollect.system.config import load_settings
 from recollect_bench.llama_server import LlamaServer
 
 TURN_TOKENS: Final = (500, 800, 650)

@@ -10,11 +10,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from recollect.adapters.providers.openai import OpenAIChatModel
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.values.model import Answer, Prompt, ReplyDone, ReplyEvent, TextDelta
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.errors import ModelOverflow
-from recollect.formats.summaries import PI_OPENING
-from recollect.providers.openai import OpenAIChatModel
-from recollect.values.model import Answer, Prompt, ReplyDone, ReplyEvent, TextDelta
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 Place: TypeAlias = Literal["summary", "recalled", "kept", "nowhere"]
 

@@ -20,10 +20,10 @@ from tests.harness.service_faults.fleet import Fleet
 from tests.harness.service_faults.load import Load, stored_tokens
 from tests.store_contract import CONTRACT, run_contract
 
+from recollect.adapters.stores.postgres import PostgresFleet, migrate
+from recollect.adapters.stores.postgres.database_check import check_database
 from recollect.client import MemoryClient
-from recollect.ports import Store
-from recollect.stores.postgres import PostgresFleet, migrate
-from recollect.stores.postgres.database_check import check_database
+from recollect.core.ports import Store
 from recollect_bench.postgres_server import APP_PASSWORD, APP_ROLE, PostgresServer, TestDatabase
 
 Way: TypeAlias = Literal["base backup", "dump"]

@@ -10,10 +10,10 @@ from random import Random
 
 from tests.store_contract import examples
 
-from recollect.boundary import SystemClock
-from recollect.upkeep.jobs import Backoff, JobRunner
-from recollect.values.batch import Batch, Lease
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.boundary import SystemClock
+from recollect.core.upkeep.jobs import Backoff, JobRunner
+from recollect.core.values.batch import Batch, Lease
 
 LEASE_SECONDS = 0.3
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write, opened
 
+from recollect.core.ports import Store
+from recollect.core.upkeep import jobs as background_module
+from recollect.core.upkeep.jobs import BackgroundJobs, JobRunner
+from recollect.core.values.batch import Batch, Lease, NewJob
 from recollect.errors import StoreUnavailable
-from recollect.ports import Store
-from recollect.upkeep import jobs as background_module
-from recollect.upkeep.jobs import BackgroundJobs, JobRunner
-from recollect.values.batch import Batch, Lease, NewJob
 
 OnStore = Callable[[Scenario], None]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario
 from tests.store_contract import examples
 
-from recollect.config import Settings, load_settings
-from recollect.engine.background import runner_of
-from recollect.values.batch import DIGEST_JOB, Batch, NewJob
-from recollect.values.recall import CandidateQuery, EmbedderKind
+from recollect.core.engine.background import runner_of
+from recollect.core.values.batch import DIGEST_JOB, Batch, NewJob
+from recollect.core.values.recall import CandidateQuery, EmbedderKind
+from recollect.system.config import Settings, load_settings
 
 OnStore = Callable[[Scenario], None]
 

@@ -9,9 +9,9 @@ import pytest
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
 from tests.store_contract import examples
 
-from recollect.upkeep import jobs as runner_module
-from recollect.upkeep.jobs import Backoff, GiveUp, day_of
-from recollect.values.batch import Batch, JobId, Lease, NewJob
+from recollect.core.upkeep import jobs as runner_module
+from recollect.core.upkeep.jobs import Backoff, GiveUp, day_of
+from recollect.core.values.batch import Batch, JobId, Lease, NewJob
 
 OnStore = Callable[[Scenario], None]
 

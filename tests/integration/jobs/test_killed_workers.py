@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from recollect.values.batch import Batch, NewJob
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.values.batch import Batch, NewJob
 
 KILLS = int(os.environ.get("RECOLLECT_JOB_KILLS", "10"))
 JOBS_A_KILL = 15

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from tests.integration.jobs.work_bench import NOON
 
-from recollect.ports import Store
-from recollect.values.batch import Batch, NewJob
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, NewJob
 
 COMMAND = """
 import sys
-from recollect.surfaces.cli import LazyGroup, main, COMMANDS
+from recollect.cli import LazyGroup, main, COMMANDS
 COMMANDS.setdefault("worker", "worker:worker")
 main()
 """

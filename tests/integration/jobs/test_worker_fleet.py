@@ -14,9 +14,9 @@ import pytest
 from tests.integration.jobs.test_worker_command import command
 from tests.integration.jobs.work_bench import NOON
 
-from recollect.stores.postgres import PostgresFleet, migrate
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.batch import Batch, NewJob
+from recollect.adapters.stores.postgres import PostgresFleet, migrate
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.values.batch import Batch, NewJob
 from recollect_bench.postgres_server import (
     APP_PASSWORD,
     APP_ROLE,

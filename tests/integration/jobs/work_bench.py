@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from recollect.ports import Store
-from recollect.upkeep.jobs import Backoff, Handler, JobRunner
-from recollect.values.batch import Batch, Lease, NewJob
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.ports import Store
+from recollect.core.upkeep.jobs import Backoff, Handler, JobRunner
+from recollect.core.values.batch import Batch, Lease, NewJob
 
 NOON = 1_760_011_200.0
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from tests.store_contract import examples
 
-from recollect.ports import Store
-from recollect.stores.postgres import PostgresFleet, vectors
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import Batch
-from recollect.values.recall import AskedVector, Candidate, CandidateQuery
-from recollect.values.segment import NewSegment, SegmentId, Vector, VectorSet
+from recollect.adapters.stores.postgres import PostgresFleet, vectors
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import AskedVector, Candidate, CandidateQuery
+from recollect.core.values.segment import NewSegment, SegmentId, Vector, VectorSet
 from recollect_bench.postgres_server import TestDatabase
 
 DIMENSIONS = {"few": 48, "many": 384}

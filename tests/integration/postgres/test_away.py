@@ -15,10 +15,10 @@ import psycopg
 import pytest
 from tests.store_contract import examples
 
+from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import StoreUnavailable
-from recollect.stores.postgres import PostgresFleet
-from recollect.values.recall import CandidateQuery
-from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import PostgresServer, StopMode
 
 QUERY = CandidateQuery(words=("a",), vectors=(examples.asked("q"),))

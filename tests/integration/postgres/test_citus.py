@@ -13,13 +13,13 @@ import pytest
 from tests.harness.postgres_catalogue import RECORDED, made_by_migrations
 from tests.store_contract import examples
 
+from recollect.adapters.stores.postgres import PostgresFleet, migrate
+from recollect.adapters.stores.postgres.citus import distribute
+from recollect.adapters.stores.postgres.database_check import check_database
+from recollect.adapters.stores.postgres.schema import initialize
+from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import StoreError, StoreUnavailable
-from recollect.stores.postgres import PostgresFleet, migrate
-from recollect.stores.postgres.citus import distribute
-from recollect.stores.postgres.database_check import check_database
-from recollect.stores.postgres.schema import initialize
-from recollect.values.batch import Batch, NewJob
-from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
 STAND_IN = Path(__file__).parents[2] / "harness" / "citus"
@@ -296,7 +296,7 @@ def test_the_recorded_catalogue_is_what_migrations_make(server: PostgresServer) 
 def test_a_server_that_is_too_old_is_told(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.stores.postgres.schema.SERVER_VERSION", 99)
+    monkeypatch.setattr("recollect.adapters.stores.postgres.schema.SERVER_VERSION", 99)
     with pytest.raises(StoreError, match=r"is PostgreSQL 18.*needs 99 or newer"):
         asyncio.run(migrate(server.new_database().admin_url))
 
@@ -305,7 +305,7 @@ def test_a_migration_lets_others_go_first_and_tries_again(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader with an open transaction does not make every other reader wait behind it."""
-    monkeypatch.setattr("recollect.stores.postgres.schema.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("recollect.adapters.stores.postgres.schema.LOCK_SECONDS", 0.1)
     database = asyncio.run(server.migrated_database())
     run(
         database.admin_url,

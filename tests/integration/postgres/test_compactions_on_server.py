@@ -14,9 +14,9 @@ from tests.store_contract.examples import (
     session_write,
 )
 
-from recollect.stores.postgres import PostgresStore
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.batch import Batch
+from recollect.adapters.stores.postgres import PostgresStore
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.values.batch import Batch
 from recollect_bench.postgres_server import TestDatabase
 
 

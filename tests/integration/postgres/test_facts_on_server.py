@@ -14,10 +14,10 @@ from tests.store_contract.examples import (
     text,
 )
 
-from recollect.stores.postgres import PostgresStore
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import Batch
-from recollect.values.recall import FactQuery
+from recollect.adapters.stores.postgres import PostgresStore
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import FactQuery
 from recollect_bench.postgres_server import TestDatabase
 
 

@@ -14,13 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store_contract import examples
 
-from recollect.ports import Store
-from recollect.search.bm25 import Bm25Index
-from recollect.stores.postgres import PostgresFleet, PostgresStore, signs, vectors
-from recollect.stores.postgres import filters as in_files
-from recollect.stores.postgres import postings as packing
-from recollect.stores.postgres.driver import escaped, plain
-from recollect.stores.postgres.postings import (
+from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore, signs, vectors
+from recollect.adapters.stores.postgres import filters as in_files
+from recollect.adapters.stores.postgres import postings as packing
+from recollect.adapters.stores.postgres.driver import escaped, plain
+from recollect.adapters.stores.postgres.postings import (
     Forwards,
     block_without,
     build_runs,
@@ -30,14 +28,16 @@ from recollect.stores.postgres.postings import (
     postings_of,
     term_of,
 )
-from recollect.stores.postgres.sessions import chunks_from, join_chunks
-from recollect.stores.postgres.signs import Layout
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.batch import Batch
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.recall import AskedVector, CandidateQuery, Candidates
-from recollect.values.segment import NewSegment, Vector, VectorSet
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.stores.postgres.sessions import chunks_from, join_chunks
+from recollect.adapters.stores.postgres.signs import Layout
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.ports import Store
+from recollect.core.search.bm25 import Bm25Index
+from recollect.core.values.batch import Batch
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.recall import AskedVector, CandidateQuery, Candidates
+from recollect.core.values.segment import NewSegment, Vector, VectorSet
+from recollect.core.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import TestDatabase
 
 SPACE = space_uuid("one")

@@ -11,17 +11,17 @@ import numpy as np
 import psycopg
 from tests.store_contract import examples
 
-from recollect.formats.stored_records import join_state, split_state
-from recollect.stores.postgres import PostgresFleet
-from recollect.stores.postgres.postings import term_of
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.batch import Batch, NewJob, SessionWrite
-from recollect.values.edit import Insert, Shorten
-from recollect.values.history import SessionState
-from recollect.values.reason import NOT_RUN
-from recollect.values.recall import CandidateQuery
-from recollect.values.segment import NewSegment
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.adapters.stores.postgres.postings import term_of
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.formats.stored_records import join_state, split_state
+from recollect.core.values.batch import Batch, NewJob, SessionWrite
+from recollect.core.values.edit import Insert, Shorten
+from recollect.core.values.history import SessionState
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import NewSegment
+from recollect.core.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "Zq7Kx9-xylophone-marker-Wv3"

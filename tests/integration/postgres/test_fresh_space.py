@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 from tests.store_contract import examples
 
-from recollect.ports import Store
-from recollect.stores.postgres import PostgresFleet
-from recollect.values.batch import Batch
-from recollect.values.recall import CandidateQuery
-from recollect.values.segment import NewSegment
+from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import NewSegment
 from recollect_bench.postgres_server import TestDatabase
 
 MESSAGES = 3_000

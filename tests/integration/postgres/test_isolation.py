@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from tests.store_contract import examples
 
+from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore, vectors
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.fact import ExtractedTo
+from recollect.core.values.model import ModelUse
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import StoreError
-from recollect.stores.postgres import PostgresFleet, PostgresStore, vectors
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.batch import Batch, NewJob
-from recollect.values.fact import ExtractedTo
-from recollect.values.model import ModelUse
-from recollect.values.recall import CandidateQuery
-from recollect.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import TestDatabase
 
 

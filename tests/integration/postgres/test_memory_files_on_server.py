@@ -8,15 +8,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from recollect.boundary import SystemClock
-from recollect.config.settings import Redaction
-from recollect.rules.identity import space_secret
-from recollect.rules.tokens import Weigher
-from recollect.stores.postgres import PostgresStore
-from recollect.transfer.file_sections import FileRules
-from recollect.transfer.memory_files import MemoryFiles
-from recollect.values.segment import StoredSegment
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.stores.postgres import PostgresStore
+from recollect.core.boundary import SystemClock
+from recollect.core.rules.identity import space_secret
+from recollect.core.rules.tokens import Weigher
+from recollect.core.transfer.file_sections import FileRules
+from recollect.core.transfer.memory_files import MemoryFiles
+from recollect.core.values.segment import StoredSegment
+from recollect.core.values.upkeep import ForgetOrder
+from recollect.system.config.settings import Redaction
 from recollect_bench.postgres_server import TestDatabase
 
 NOTES = "# Quay\nThe crane lifts cargo.\n\n# Garden\nRoses need water.\n\n# Lake\nAnna sails.\n"

@@ -18,15 +18,15 @@ from tests.store_contract import examples
 from tests.store_contract.examples import START, full_batch, segments, session_write
 
 from recollect import open_memory
+from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore, migrate
+from recollect.adapters.stores.postgres import vectors as stored_vectors
+from recollect.adapters.stores.postgres.schema import VERSION, migrations
+from recollect.adapters.stores.postgres.sessions import encode_chunk
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import AskedVector, CandidateQuery
+from recollect.core.values.segment import Vector, VectorSet
 from recollect.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreUnavailable
-from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
-from recollect.stores.postgres import vectors as stored_vectors
-from recollect.stores.postgres.schema import VERSION, migrations
-from recollect.stores.postgres.sessions import encode_chunk
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.batch import Batch
-from recollect.values.recall import AskedVector, CandidateQuery
-from recollect.values.segment import Vector, VectorSet
 from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
 NO_SCHEMA = "run `recollect db migrate URL`"
@@ -274,7 +274,7 @@ def test_without_the_driver_the_extra_is_named() -> None:
     code = """
 import sys
 sys.modules["psycopg"] = None
-import recollect.stores.postgres as package
+import recollect.adapters.stores.postgres as package
 from recollect.errors import MissingExtra
 try:
     package.PostgresStore

@@ -23,9 +23,9 @@ from tests.sizes import at_size
 from tests.store_contract import forgetting, jobs, searching, sessions, writing
 from tests.store_contract.harness import Check, checks_of, run_check
 
-from recollect.ports import Store
-from recollect.stores.postgres import PostgresFleet
-from recollect.stores.postgres.pool import Link, Pool, Statement
+from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.adapters.stores.postgres.pool import Link, Pool, Statement
+from recollect.core.ports import Store
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 CHECKS = checks_of(writing, sessions, searching, jobs, forgetting)

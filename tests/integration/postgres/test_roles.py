@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from tests.store_contract import examples
 
+from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore, migrate
+from recollect.adapters.stores.postgres.store import space_uuid
 from recollect.errors import StoreError, StoreUnavailable
-from recollect.stores.postgres import PostgresFleet, PostgresStore, migrate
-from recollect.stores.postgres.store import space_uuid
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 

@@ -6,8 +6,8 @@ import importlib
 import pkgutil
 import re
 
-import recollect.stores.postgres as package
-from recollect.stores.postgres import candidates
+import recollect.adapters.stores.postgres as package
+from recollect.adapters.stores.postgres import candidates
 
 LEADS = re.compile(r"^\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 ACROSS_SPACES = {

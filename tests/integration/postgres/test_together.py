@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from tests.store_contract import examples
 
+from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.values.batch import Batch, NewJob, TurnRecord
 from recollect.errors import BatchRefused, StoreUnavailable
-from recollect.stores.postgres import PostgresFleet, PostgresStore
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.batch import Batch, NewJob, TurnRecord
 from recollect_bench.postgres_server import TestDatabase
 
 AT = examples.START

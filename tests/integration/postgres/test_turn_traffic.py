@@ -10,13 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from recollect.config import load_settings
-from recollect.embedders.hash import HashEmbedder
-from recollect.engine import Engine
-from recollect.stores.postgres import store as postgres_store
-from recollect.stores.postgres.pool import Pool, Traffic
-from recollect.values.segment import Vector, rounded_vector
-from recollect.wiring import open_memory, open_store
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.stores.postgres import store as postgres_store
+from recollect.adapters.stores.postgres.pool import Pool, Traffic
+from recollect.adapters.wiring import open_memory, open_store
+from recollect.core.engine import Engine
+from recollect.core.values.segment import Vector, rounded_vector
+from recollect.system.config import load_settings
 from recollect_bench.postgres_server import TestDatabase
 
 TURNS = 12
@@ -163,7 +163,7 @@ def test_all_memories_of_a_process_share_one_pool(database: TestDatabase) -> Non
 def test_connections_that_nobody_uses_are_closed(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.stores.postgres.pool.IDLE_SECONDS", 0.3)
+    monkeypatch.setattr("recollect.adapters.stores.postgres.pool.IDLE_SECONDS", 0.3)
 
     async def run() -> None:
         store = await open_store(database.app_url, space="idle")

@@ -13,12 +13,12 @@ import pytest
 from tests.acceptance.recollect_cli import Recollect
 from tests.store_contract import examples
 
-from recollect.stores.postgres import PostgresFleet, vectors
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.batch import Batch, NewJob
-from recollect.values.recall import CandidateQuery
-from recollect.values.segment import rounded_vector
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.stores.postgres import PostgresFleet, vectors
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import rounded_vector
+from recollect.core.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import TestDatabase
 from recollect_bench.store_data import SMALL_WORDS_PER_PASSAGE, Corpus, Turns, vector_batches
 

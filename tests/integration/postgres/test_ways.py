@@ -11,12 +11,12 @@ import psycopg
 import pytest
 from tests.store_contract import examples
 
-from recollect.search.bm25 import Bm25Index
-from recollect.stores.postgres import PostgresFleet, PostgresStore, candidates, vectors
-from recollect.stores.postgres.pool import Link, Statement
-from recollect.values.batch import Batch
-from recollect.values.recall import CandidateQuery
-from recollect.values.segment import NewSegment, SegmentId
+from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore, candidates, vectors
+from recollect.adapters.stores.postgres.pool import Link, Statement
+from recollect.core.search.bm25 import Bm25Index
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import NewSegment, SegmentId
 from recollect_bench.postgres_server import TestDatabase
 
 

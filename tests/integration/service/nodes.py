@@ -12,14 +12,14 @@ from uuid import UUID
 
 import httpx2
 
-from recollect.config import Settings, load_settings
-from recollect.gateway.running import BackgroundServer
-from recollect.loopback import listen_on
-from recollect.service.app import MountMcp, Service
-from recollect.service.keys import limited, make_key, new_tenant
-from recollect.service.running import server_of, service_of
-from recollect.stores.postgres import PostgresFleet
-from recollect.values.tenant import KEY_SCOPES, KeyScope
+from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.core.values.tenant import KEY_SCOPES, KeyScope
+from recollect.hosts.gateway.running import BackgroundServer
+from recollect.hosts.service.app import MountMcp, Service
+from recollect.hosts.service.keys import limited, make_key, new_tenant
+from recollect.hosts.service.running import server_of, service_of
+from recollect.system.config import Settings, load_settings
+from recollect.system.loopback import listen_on
 from recollect_bench.postgres_server import TestDatabase
 
 

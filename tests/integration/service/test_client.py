@@ -26,8 +26,8 @@ from tests.sizes import at_size
 
 from recollect.client import MemoryClient
 from recollect.errors import ServiceError
-from recollect.service.app import MountMcp
-from recollect.service.mcp import mcp_for_tenants
+from recollect.hosts.service.app import MountMcp
+from recollect.hosts.service.mcp import mcp_for_tenants
 from recollect_bench.postgres_server import TestDatabase
 
 
@@ -164,8 +164,8 @@ def test_limits_hold_for_mcp(database: TestDatabase, monkeypatch: pytest.MonkeyP
         url = f"{node.url}/v1/spaces/s/mcp"
         return httpx2.post(url, json=message, headers={**headers, **more}, trust_env=False)
 
-    monkeypatch.setattr("recollect.service.app.MOST_REQUESTS", 1)
-    monkeypatch.setattr("recollect.service.app.MOST_BODY_BYTES", 2_000)
+    monkeypatch.setattr("recollect.hosts.service.app.MOST_REQUESTS", 1)
+    monkeypatch.setattr("recollect.hosts.service.app.MOST_BODY_BYTES", 2_000)
     with Node(database, mcp=mcp_for_tenants) as node:
         assert call(node, "x" * 3_000).status_code == 413
         at = urlsplit(node.url)

@@ -26,8 +26,8 @@ from tests.meta.test_documented import wrong_in
 from tests.sizes import at_size
 
 from recollect.client import MemoryClient
-from recollect.config import load_settings
-from recollect.config.load import NOT_SETTINGS
+from recollect.system.config import load_settings
+from recollect.system.config.load import NOT_SETTINGS
 from recollect_bench.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[3]

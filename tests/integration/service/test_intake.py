@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 import pytest
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat
 
-from recollect.stores.postgres.tenants import TenantRecords
+from recollect.adapters.stores.postgres.tenants import TenantRecords
 from recollect_bench.postgres_server import TestDatabase
 
 
 def test_slow_bodies_of_one_tenant_leave_room_for_the_others(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.service.app.BODY_SECONDS", 2.0)
+    monkeypatch.setattr("recollect.hosts.service.app.BODY_SECONDS", 2.0)
     _, slow = add_tenant(database, "slow")
     _, quick = add_tenant(database, "quick")
-    monkeypatch.setattr("recollect.service.app.MOST_REQUESTS", 8)
+    monkeypatch.setattr("recollect.hosts.service.app.MOST_REQUESTS", 8)
     with Node(database) as node, ExitStack() as opened:
         here, there = Caller(node.url, slow), Caller(node.url, quick)
         for one in (here, there):
@@ -72,7 +72,7 @@ def test_whoever_asks_whether_a_node_is_ready_asks_the_database_once(
 def test_a_key_that_many_use_is_looked_up_once(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.service.principals.OLD_KEY_SECONDS", 60.0)
+    monkeypatch.setattr("recollect.hosts.service.principals.OLD_KEY_SECONDS", 60.0)
     _, key = add_tenant(database, "many")
     asked, answered, lookups = threading.Event(), threading.Event(), []
     real = TenantRecords.key
@@ -83,7 +83,7 @@ def test_a_key_that_many_use_is_looked_up_once(
         await asyncio.to_thread(answered.wait, 10)
         return await real(self, *given)
 
-    monkeypatch.setattr("recollect.service.principals.KEY_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.hosts.service.principals.KEY_SECONDS", 0.2)
     with Node(database) as node:
         first, others = Caller(node.url, key), Caller(node.url, key)
         first.get("/v1/tenant")
@@ -94,7 +94,7 @@ def test_a_key_that_many_use_is_looked_up_once(
         assert asked.wait(10)
         for _ in range(5):
             others.get("/v1/tenant")  # by what was known of it
-        monkeypatch.setattr("recollect.service.principals.OLD_KEY_SECONDS", 0.0)
+        monkeypatch.setattr("recollect.hosts.service.principals.OLD_KEY_SECONDS", 0.0)
         others("GET", "/v1/tenant", headers={"x-request-timeout": "0.2"}, expect=504)
         assert len(lookups) == 1
         answered.set()

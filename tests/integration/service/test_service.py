@@ -37,13 +37,13 @@ from tests.integration.service.nodes import (
 )
 from tests.sizes import at_size
 
+from recollect.cli import main
 from recollect.client import MemoryClient
 from recollect.errors import ServiceError
-from recollect.service.api import ROUTES, openapi
-from recollect.service.keys import make_key, read_key
-from recollect.service.problems import Problem
-from recollect.service.queue import FairQueue
-from recollect.surfaces.cli import main
+from recollect.hosts.service.api import ROUTES, openapi
+from recollect.hosts.service.keys import make_key, read_key
+from recollect.hosts.service.problems import Problem
+from recollect.hosts.service.queue import FairQueue
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 ONE = "/v1/spaces/team%2Fnorth/sessions/one"
@@ -421,7 +421,7 @@ def test_budgets_hold_over_all_nodes_and_say_which(database: TestDatabase) -> No
 def test_work_that_is_done_is_answered_although_it_cannot_be_counted(
     database: TestDatabase, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.service.app.PURGE_SECONDS", -1.0)
+    monkeypatch.setattr("recollect.hosts.service.app.PURGE_SECONDS", -1.0)
     here = Caller(node.url, add_tenant(database, "uncounted", tokens=1_000)[1])
     user = urlsplit(database.app_url).username
     with psycopg.connect(database.admin_url, autocommit=True) as owner:
@@ -437,7 +437,7 @@ def test_work_that_is_done_is_answered_although_it_cannot_be_counted(
 def test_limits_of_a_node(
     database: TestDatabase, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.service.app.MOST_BODY_BYTES", 2_000)
+    monkeypatch.setattr("recollect.hosts.service.app.MOST_BODY_BYTES", 2_000)
     with Node(database) as small:
         here = Caller(small.url, caller.key)
         here("POST", f"{ONE}/prepare", json={"request": chat("x" * 3_000)}, expect=413)
@@ -462,7 +462,7 @@ def test_limits_of_a_node(
                 "x-request-timeout: 0.2\r\n\r\n{".encode()
             )
             assert b" 504 " in slow.recv(100)
-    monkeypatch.setattr("recollect.service.app.MOST_REQUESTS", 1)
+    monkeypatch.setattr("recollect.hosts.service.app.MOST_REQUESTS", 1)
     with Node(database) as single:
         at = urlsplit(single.url)
         with socket.create_connection((at.hostname or "", at.port or 0)) as slow:
@@ -482,7 +482,7 @@ def test_limits_of_a_node(
 def test_a_revoked_key_is_refused_when_the_node_looks_again(
     database: TestDatabase, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.service.principals.KEY_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.hosts.service.principals.KEY_SECONDS", 0.2)
     _, key = add_tenant(database, "revoked")
     with Node(database) as quick:
         here = Caller(quick.url, key)
@@ -650,11 +650,11 @@ def test_invented_keys_push_out_no_good_one(
     database: TestDatabase, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are remembered apart, and few are looked up at once, within their deadline."""
-    monkeypatch.setattr("recollect.service.principals.MOST_KEYS", 2)
-    monkeypatch.setattr("recollect.service.principals.MOST_REFUSED_KEYS", 3)
+    monkeypatch.setattr("recollect.hosts.service.principals.MOST_KEYS", 2)
+    monkeypatch.setattr("recollect.hosts.service.principals.MOST_REFUSED_KEYS", 3)
     tenant = read_key(caller.key)
     assert tenant is not None
-    monkeypatch.setattr("recollect.service.principals.KEY_SECONDS", 600.0)
+    monkeypatch.setattr("recollect.hosts.service.principals.KEY_SECONDS", 600.0)
     with Node(database) as fresh:
         good = Caller(fresh.url, caller.key)
         good.get("/v1/tenant")
@@ -755,14 +755,14 @@ def test_a_service_without_a_server_says_what_to_set() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         given = ["serve", "--store", "postgresql://nobody@127.0.0.1:9/none", "--port", port]
-        code = "import sys; from recollect.surfaces.cli import main; "
+        code = "import sys; from recollect.cli import main; "
         code += "main(sys.argv[1:], standalone_mode=False)"
         refused = subprocess.run(
             [sys.executable, "-X", "importtime", "-c", code, *given],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
     assert f"port {port}" in refused.stderr
-    assert "recollect.engine" not in refused.stderr  # said before the long imports
+    assert "recollect.core.engine" not in refused.stderr  # said before the long imports
 
 
 def test_jobs_wait_for_a_worker_unless_a_node_is_told_to_do_them(database: TestDatabase) -> None:

@@ -25,13 +25,13 @@ from tests.harness.service_faults.scenarios import SCENARIOS, try_scenario
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat, reply
 from tests.sizes import only_in_full
 
+from recollect.adapters.stores.postgres.pool import connect
+from recollect.adapters.stores.postgres.store import space_uuid
 from recollect.client import MemoryClient
+from recollect.core.values.tenant import tenant_space
 from recollect.errors import ServiceError
-from recollect.service.problems import Problem, ProblemKind
-from recollect.service.queue import LEAST_SLOTS, FairQueue
-from recollect.stores.postgres.pool import connect
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.tenant import tenant_space
+from recollect.hosts.service.problems import Problem, ProblemKind
+from recollect.hosts.service.queue import LEAST_SLOTS, FairQueue
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 

@@ -20,13 +20,13 @@ import psycopg
 import pytest
 from tests.integration.service.nodes import Node, add_key, add_tenant, chat, reply
 
-from recollect.service import keys
-from recollect.service.api import ROUTES
-from recollect.service.app import MountMcp
-from recollect.service.mcp import mcp_for_tenants
-from recollect.stores.postgres import PostgresFleet
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.tenant import tenant_space
+from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.values.tenant import tenant_space
+from recollect.hosts.service import keys
+from recollect.hosts.service.api import ROUTES
+from recollect.hosts.service.app import MountMcp
+from recollect.hosts.service.mcp import mcp_for_tenants
 from recollect_bench.postgres_server import TestDatabase
 
 MARK = "zebrafish"

@@ -23,13 +23,13 @@ from tests.harness.model_server import ModelServer
 from tests.integration.long_talk import notes
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat
 
+from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.cli import main
 from recollect.client import MemoryClient
-from recollect.stores.postgres import PostgresFleet
-from recollect.stores.postgres.store import space_uuid
-from recollect.surfaces.cli import main
+from recollect.core.values.model import Prompt
+from recollect.core.values.tenant import tenant_space
 from recollect.testing.scripted_model import Says
-from recollect.values.model import Prompt
-from recollect.values.tenant import tenant_space
 from recollect_bench.postgres_server import TestDatabase
 
 SPACE = "SELECT 1 FROM recollect.counters WHERE space_id = %s FOR UPDATE"

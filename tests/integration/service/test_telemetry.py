@@ -30,21 +30,21 @@ from tests.harness.model_server import ModelServer
 from tests.integration.long_talk import notes
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat, reply
 
-from recollect.boundary import Boundary
-from recollect.config import active_keys, load_settings
+from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.cli import main
+from recollect.core.boundary import Boundary
+from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.model import Prompt
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.tenant import tenant_space
 from recollect.errors import RecollectError
-from recollect.service.logs import space_mark
-from recollect.service.mcp import mcp_for_tenants
-from recollect.service.metrics import Metrics
-from recollect.service.telemetry import telling, watch
-from recollect.stores.postgres import PostgresFleet
-from recollect.surfaces.cli import main
-from recollect.telemetry import LISTENERS, measured
+from recollect.hosts.service.logs import space_mark
+from recollect.hosts.service.mcp import mcp_for_tenants
+from recollect.hosts.service.metrics import Metrics
+from recollect.hosts.service.telemetry import telling, watch
+from recollect.system.config import active_keys, load_settings
+from recollect.system.telemetry import LISTENERS, measured
 from recollect.testing.scripted_model import Says
-from recollect.values.batch import Batch, NewJob
-from recollect.values.model import Prompt
-from recollect.values.reason import NOT_RUN
-from recollect.values.tenant import tenant_space
 from recollect_bench.postgres_server import TestDatabase
 
 ROOT = Path(__file__).parents[3]
@@ -219,7 +219,7 @@ def test_a_request_is_a_span_with_its_parts_under_it(
 
 
 def test_nothing_is_loaded_and_little_done_where_nobody_listens() -> None:
-    code = "import sys, recollect.service.app, recollect.surfaces.cli.serve; print(*sys.modules)"
+    code = "import sys, recollect.hosts.service.app, recollect.cli.serve; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

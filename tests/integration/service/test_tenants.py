@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner
 from tests.store_contract import examples
 
-from recollect.service.keys import make_key, opens, read_key
-from recollect.stores.postgres import PostgresFleet
-from recollect.surfaces.cli import main
-from recollect.values.tenant import tenant_space
+from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.cli import main
+from recollect.core.values.tenant import tenant_space
+from recollect.hosts.service.keys import make_key, opens, read_key
 from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
 TABLES = ("tenants", "api_keys", "tenant_spaces", "idempotency_keys", "tenant_usage", "audit_log")
@@ -223,7 +223,7 @@ def test_a_deleted_tenant_leaves_nothing_but_the_log(
             " AND a.attname IN ('space_id', 'tenant_id')"
         ).fetchall()
         assert len(tables) > 25
-        from recollect.stores.postgres.store import space_uuid
+        from recollect.adapters.stores.postgres.store import space_uuid
 
         for table, column in tables:
             whose = {tenant: tenant for tenant in (gone, stays)}

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from recollect import open_memory
+from recollect.adapters.session import SessionIndex, SessionTranscript, open_transcript
 from recollect.agent.events import AgentEvent, Ended, Said
 from recollect.agent.loop import Agent
-from recollect.compaction.ask import REQUIRED_HEADINGS
-from recollect.config.settings import Redaction
-from recollect.ports import ChatModel
-from recollect.session import SessionIndex, SessionTranscript, open_transcript
+from recollect.core.compaction.ask import REQUIRED_HEADINGS
+from recollect.core.ports import ChatModel
+from recollect.core.values.model import Prompt, Usage
+from recollect.system.config.settings import Redaction
 from recollect.testing.scripted_model import Says, ScriptedModel
-from recollect.values.model import Prompt, Usage
 
 LINES = (
     "know the harbour",

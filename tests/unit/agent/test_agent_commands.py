@@ -14,7 +14,7 @@ from recollect.agent.commands import COMMANDS, Command, NoCommand, read_command
 from recollect.agent.events import Told
 from recollect.agent.loop import Agent
 from recollect.agent.opening import open_agent
-from recollect.formats.json_text import encode
+from recollect.core.formats.json_text import encode
 from recollect.testing.scripted_model import ScriptedModel
 
 TALK = tuple(f"{number}. tell me more of harbour {number} " * 30 for number in range(5))

@@ -9,7 +9,7 @@ from tests.unit.agent.agent_harness import AgentHarness, collected, of
 
 from recollect.agent.events import Told
 from recollect.agent.loop import Agent
-from recollect.inspect.sessions import listed_sessions
+from recollect.hosts.inspect.sessions import listed_sessions
 from recollect.testing.scripted_model import ScriptedModel
 
 

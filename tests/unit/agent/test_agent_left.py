@@ -14,13 +14,13 @@ import pytest
 from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, of, said
 from tests.unit.agent.test_agent_window import FLUSHING, TALK, TODAY, WINDOW, note
 
+from recollect.adapters.session import SessionIndex, SessionTranscript
+from recollect.adapters.session import index as index_module
 from recollect.agent.events import CallEnded, Ended, Failed, Flushed, Replied, Told
 from recollect.agent.loop import Agent
 from recollect.agent.prompt import answered_before
 from recollect.agent.tools.outcome import Tool, ToolOutcome, schema
 from recollect.errors import MissingExtra, TranscriptError
-from recollect.session import SessionIndex, SessionTranscript
-from recollect.session import index as index_module
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 

@@ -14,11 +14,11 @@ from tests.unit.agent.agent_harness import AgentHarness, collected, ended, of, s
 
 from recollect.agent.events import CallBegan, CallEnded, Failed, Replied, Said
 from recollect.agent.loop import Agent
+from recollect.core.formats.json_text import encode
+from recollect.core.values.model import ReplyDone, TextDelta
 from recollect.errors import ModelRefused, ModelUnavailable
-from recollect.formats.json_text import encode
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
-from recollect.values.model import ReplyDone, TextDelta
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 

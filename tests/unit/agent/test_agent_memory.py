@@ -27,9 +27,9 @@ from recollect.agent.commands import (
 from recollect.agent.events import AgentEvent, Told
 from recollect.agent.loop import Agent
 from recollect.agent.opening import open_agent
-from recollect.surfaces.cli import main
+from recollect.cli import main
+from recollect.core.values.fact import Fact, FactId
 from recollect.testing.scripted_model import Says, ScriptedModel
-from recollect.values.fact import Fact, FactId
 
 PORT = "The staging API listens on port 8443"
 REMEMBER = f"Remember that {PORT[0].lower()}{PORT[1:]}."

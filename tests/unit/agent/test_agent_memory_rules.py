@@ -11,10 +11,10 @@ import pytest
 from tests.unit.agent.agent_harness import AgentHarness, ended, filling, of
 from tests.unit.agent.test_agent_window import FLUSHING, TALK, TODAY, WINDOW, note, order_for
 
+from recollect.adapters.session.workspace import create_missing_files
 from recollect.agent.events import Flushed, FlushResult
 from recollect.agent.flush import flush
-from recollect.config import build
-from recollect.session.workspace import create_missing_files
+from recollect.system.config import build
 from recollect.testing.scripted_model import Says, ScriptedModel
 
 RULES = (

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.agent.agent_harness import AgentHarness
 
 from recollect.agent.events import CallEnded
+from recollect.core.values.recall import TOOL_OPENING
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel
-from recollect.values.recall import TOOL_OPENING
 
 NAMES = ["memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"]
 

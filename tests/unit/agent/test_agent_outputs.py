@@ -16,6 +16,14 @@ from typing import Any
 import pytest
 from tests.unit.agent.agent_harness import AgentHarness, of
 
+from recollect.adapters.session import open_transcript, transcript_file
+from recollect.adapters.session.files import outputs_folder
+from recollect.adapters.session.forget_files import (
+    OUTPUTS,
+    FilesForgotten,
+    FilesOrder,
+    forget_in_files,
+)
 from recollect.agent.events import CallEnded
 from recollect.agent.tools import outcome as outputs_module
 from recollect.agent.tools import shell as bash_module
@@ -23,12 +31,9 @@ from recollect.agent.tools.confine import ToolScope
 from recollect.agent.tools.files import read_tool, write_tool
 from recollect.agent.tools.outcome import MAX_BYTES, Outputs, Tool, ToolOutcome
 from recollect.agent.tools.shell import bash_tool
-from recollect.config.settings import Redaction
-from recollect.session import open_transcript, transcript_file
-from recollect.session.files import outputs_folder
-from recollect.session.forget_files import OUTPUTS, FilesForgotten, FilesOrder, forget_in_files
+from recollect.core.values.upkeep import ForgetOrder
+from recollect.system.config.settings import Redaction
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel
-from recollect.values.upkeep import ForgetOrder
 
 SECRET = "ghp_x7Kq9ZtR2mVb4Lw8Yc1Nf6Hd3Js5Pg0AeUiT"
 LONG = f"seq 1 9000; echo token {SECRET}; seq 1 9000"

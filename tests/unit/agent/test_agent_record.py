@@ -13,7 +13,7 @@ from tests.unit.agent.test_agent_window import SMALL, TALK, WINDOW
 from recollect.agent.conversation import history_of
 from recollect.agent.events import Compacted, Ended, Failed, Prepared, Told
 from recollect.agent.loop import Agent
-from recollect.formats.json_text import encode
+from recollect.core.formats.json_text import encode
 from recollect.testing.scripted_model import Says, ScriptedModel, WireName
 
 HOUR = 3600.0

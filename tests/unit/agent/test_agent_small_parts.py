@@ -27,8 +27,8 @@ from recollect.agent.flush import (
 )
 from recollect.agent.loop import reset_due
 from recollect.agent.request import Shape, request_body
-from recollect.config.settings import Redaction, Reset
-from recollect.formats.translate import Speaker, to_wire
+from recollect.core.formats.translate import Speaker, to_wire
+from recollect.system.config.settings import Redaction, Reset
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -13,15 +13,15 @@ from tests.unit.agent.agent_harness import AgentHarness, collected, notes, of
 
 from recollect.agent.events import Compacted, Told
 from recollect.agent.loop import Agent
-from recollect.config import Settings
-from recollect.engine.engine import Engine
-from recollect.formats.json_text import encode
-from recollect.formats.summaries import PI_OPENING
-from recollect.inspect.status import ComponentKind, ContextStatus
-from recollect.rules.tokens import MESSAGE_TOKENS, count_text
+from recollect.core.engine.engine import Engine
+from recollect.core.formats.json_text import encode
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.rules.tokens import MESSAGE_TOKENS, count_text
+from recollect.core.values.model import Usage
+from recollect.core.values.recall import BLOCK_OPENING
+from recollect.hosts.inspect.status import ComponentKind, ContextStatus
+from recollect.system.config import Settings
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
-from recollect.values.model import Usage
-from recollect.values.recall import BLOCK_OPENING
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 TURNS = 24

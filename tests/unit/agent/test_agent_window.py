@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, of, said
 
+from recollect.adapters.wiring import open_store
 from recollect.agent.events import Compacted, Failed, Flushed, Told, Withdrawn
 from recollect.agent.flush import FlushOrder, flush
 from recollect.agent.request import Shape
-from recollect.config import Settings
+from recollect.core.formats.json_text import encode
+from recollect.core.formats.stored_records import join_state
+from recollect.core.formats.translate import Speaker
+from recollect.core.values.model import Overflow, ReplyDone
 from recollect.errors import ModelOverflow, ModelUnavailable
-from recollect.formats.json_text import encode
-from recollect.formats.stored_records import join_state
-from recollect.formats.translate import Speaker
+from recollect.system.config import Settings
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
-from recollect.values.model import Overflow, ReplyDone
-from recollect.wiring import open_store
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 WINDOW = 8_000

@@ -11,28 +11,28 @@ import pytest
 from tests.unit.agent.agent_harness import QUIET, notes, of
 from tests.unit.agent.test_agent_window import SMALL, TALK
 
-from recollect.agent import opening
-from recollect.agent.conversation import undone_elsewhere
-from recollect.agent.events import Ended, Prepared, Said, Told
-from recollect.agent.loop import Agent
-from recollect.agent.opening import open_agent
-from recollect.engine.engine import Engine
-from recollect.errors import SettingsError, TranscriptLocked
-from recollect.formats.pi_session import build_context
-from recollect.session import (
+from recollect.adapters.session import (
     SessionIndex,
     open_transcript,
     read_session_file,
     transcript_file,
 )
-from recollect.session.transcript import SessionTranscript
+from recollect.adapters.session.transcript import SessionTranscript
+from recollect.adapters.wiring.memory import open_memory
+from recollect.agent import opening
+from recollect.agent.conversation import undone_elsewhere
+from recollect.agent.events import Ended, Prepared, Said, Told
+from recollect.agent.loop import Agent
+from recollect.agent.opening import open_agent
+from recollect.core.engine.engine import Engine
+from recollect.core.formats.pi_session import build_context
+from recollect.core.values.edit import Cut
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import EntryKey
+from recollect.core.values.model import Prompt
+from recollect.core.values.reason import NOT_RUN
+from recollect.errors import SettingsError, TranscriptLocked
 from recollect.testing.scripted_model import Says, ScriptedModel
-from recollect.values.edit import Cut
-from recollect.values.history import SessionState
-from recollect.values.message import EntryKey
-from recollect.values.model import Prompt
-from recollect.values.reason import NOT_RUN
-from recollect.wiring.memory import open_memory
 
 SETTINGS: dict[str, Any] = {**QUIET, **SMALL}
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.compaction.ask import PromptTerms, initial_prompt, merge_prompt, update_prompt
-from recollect.compaction.receipt import audit
+from recollect.core.compaction.ask import PromptTerms, initial_prompt, merge_prompt, update_prompt
+from recollect.core.compaction.receipt import audit
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.formats.transcripts import read_transcripts
+from recollect.core.values.message import Role
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.errors import RecollectError
-from recollect.formats.codec import CODECS
-from recollect.formats.summaries import PI_OPENING
-from recollect.formats.transcripts import read_transcripts
-from recollect.values.message import Role
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect_bench.command import bench
 from recollect_bench.cost.data import (
     Conversation,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from recollect.formats.transcripts import read_transcripts
+from recollect.core.formats.transcripts import read_transcripts
 from recollect_bench.cost.data import Conversation, conversation
 from recollect_bench.cost.strategies import Meter, Tally
 from recollect_bench.live.coding import DEFAULT, ORACLE, PLAIN, figures_of, run_coding

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.values.message import EntryKey
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import Candidate, Hit, Recalled, RecalledPassage, RecallRequest
+from recollect.core.values.segment import SegmentId
 from recollect.errors import RecollectError
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.message import EntryKey
-from recollect.values.reason import Cause, Reason
-from recollect.values.recall import Candidate, Hit, Recalled, RecalledPassage, RecallRequest
-from recollect.values.segment import SegmentId
 from recollect_bench import recall
 from recollect_bench.command import EMBEDDERS, RECALL_SETS, bench
 from recollect_bench.data import DataNotFoundError

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.values.recall import EmbedderKind, Recalled, RecallRequest
 from recollect.errors import RecollectError
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.recall import EmbedderKind, Recalled, RecallRequest
 from recollect_bench import recall
 from recollect_bench.command import bench
 from recollect_bench.recall import embedders

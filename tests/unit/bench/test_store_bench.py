@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 from tests.sizes import only_in_full
 
+from recollect.core.search.bm25 import Bm25Index
+from recollect.core.search.passages import WHOLE_MAX_CHARS
+from recollect.core.values.segment import NewSegment
 from recollect.errors import RecollectError
-from recollect.search.bm25 import Bm25Index
-from recollect.search.passages import WHOLE_MAX_CHARS
-from recollect.values.segment import NewSegment
 from recollect_bench import store
 from recollect_bench.command import bench
 from recollect_bench.store_data import Corpus, Turns, vector_batches

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from tests.sizes import only_in_full
 
-from recollect.rules.identity import segment_id
-from recollect.stores.sqlite import SQLiteStore
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.rules.identity import segment_id
 from recollect_bench.command import bench
 from recollect_bench.turn_recall import (
     SETTINGS,

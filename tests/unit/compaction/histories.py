@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from recollect.formats.codec import CODECS
-from recollect.rules.tokens import Weigher
-from recollect.turn.align import LastRequest, enter, read
-from recollect.values.edit import Cut, Insert
-from recollect.values.history import Entry
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.model import FormatName, WireRules
-from recollect.values.reason import NOT_RUN
+from recollect.core.formats.codec import CODECS
+from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.align import LastRequest, enter, read
+from recollect.core.values.edit import Cut, Insert
+from recollect.core.values.history import Entry
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.model import FormatName, WireRules
+from recollect.core.values.reason import NOT_RUN
 
 WEIGHER = Weigher()
 

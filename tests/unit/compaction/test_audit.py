@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.compaction.worked import assistant, good_summary, history, user
 
-from recollect.compaction.ask import Accepted, Rejected, accept
-from recollect.compaction.receipt import MOST_IDENTIFIERS, audit, latest_ask
-from recollect.rules.tokens import count_text
-from recollect.values.model import Answer, StopReason
+from recollect.core.compaction.ask import Accepted, Rejected, accept
+from recollect.core.compaction.receipt import MOST_IDENTIFIERS, audit, latest_ask
+from recollect.core.rules.tokens import count_text
+from recollect.core.values.model import Answer, StopReason
 
 TALK = history(
     user("Please rename the billing exporter to ledger_export and keep invoice 4f2a9c1d."),

@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from recollect.compaction import trigger as breaker
-from recollect.values.compaction import CompactionResult, Convergence, Trigger
-from recollect.values.history import Breaker
-from recollect.values.reason import NOT_RUN
+from recollect.core.compaction import trigger as breaker
+from recollect.core.values.compaction import CompactionResult, Convergence, Trigger
+from recollect.core.values.history import Breaker
+from recollect.core.values.reason import NOT_RUN
 
 WINDOW = 100_000
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.compaction.worked import assistant, calls, good_summary, history, results, user
 
-from recollect.compaction.carry import (
+from recollect.core.compaction.carry import (
     FAILURE_CHARS,
     FAILURES_HEADING,
     MOST_FAILURES,
@@ -18,10 +18,10 @@ from recollect.compaction.carry import (
     carry,
     strip_carried,
 )
-from recollect.compaction.lines import MOST_NAMES
-from recollect.formats.summaries import PI_CLOSING
-from recollect.rules.tokens import count_text
-from recollect.values.compaction import Carried, ToolFailure
+from recollect.core.compaction.lines import MOST_NAMES
+from recollect.core.formats.summaries import PI_CLOSING
+from recollect.core.rules.tokens import count_text
+from recollect.core.values.compaction import Carried, ToolFailure
 
 
 def done(summary: str, carried: Carried, rules: str = "", tokens: int = 4_000) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.compaction.histories import call, entries_of, result, rules_of, said, turn
 
-from recollect.compaction.chunks import MARGIN, ChunkResult, adaptive_ratio, chunk, share
-from recollect.values.history import Entry
+from recollect.core.compaction.chunks import MARGIN, ChunkResult, adaptive_ratio, chunk, share
+from recollect.core.values.history import Entry
 
 
 def chunked(messages: list[Any], **more: Any) -> ChunkResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.compaction.receipt import compare
+from recollect.core.compaction.receipt import compare
 
 BEFORE = "## Goal\nShip the gateway.\n\n## Decisions\n1. Use PostgreSQL.\n2. Keep port 8443.\n"
 AFTER = "## Goal\nShip the gateway.\n\n## Decisions\n- Keep port 8443.\n- Drop the spool.\n"

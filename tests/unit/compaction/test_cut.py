@@ -17,11 +17,11 @@ from tests.unit.compaction.histories import (
     turn,
 )
 
-from recollect.compaction.cut import cut
-from recollect.values.compaction import CutPlan, NoCut
-from recollect.values.edit import LeaveOut, Shorten
-from recollect.values.history import Entry
-from recollect.values.reason import NOT_RUN
+from recollect.core.compaction.cut import cut
+from recollect.core.values.compaction import CutPlan, NoCut
+from recollect.core.values.edit import LeaveOut, Shorten
+from recollect.core.values.history import Entry
+from recollect.core.values.reason import NOT_RUN
 
 
 def keys(entries: tuple[Entry, ...]) -> list[int]:

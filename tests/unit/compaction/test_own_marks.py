@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.compaction.worked import assistant, history, results, user
 
-from recollect.compaction.ask import PromptTerms, update_prompt
-from recollect.compaction.carry import append_carried, strip_carried
-from recollect.compaction.probe import probe
-from recollect.compaction.receipt import pin
-from recollect.compaction.render import defuse, render
-from recollect.formats.summaries import OWN_TAGS, PI_CLOSING, part_pinned, without_names
-from recollect.rules.tokens import count_text
-from recollect.values.compaction import Carried, Probe, ToolFailure
-from recollect.values.edit import QuotedLine
-from recollect.values.message import EntryKey, MessageId
+from recollect.core.compaction.ask import PromptTerms, update_prompt
+from recollect.core.compaction.carry import append_carried, strip_carried
+from recollect.core.compaction.probe import probe
+from recollect.core.compaction.receipt import pin
+from recollect.core.compaction.render import defuse, render
+from recollect.core.formats.summaries import OWN_TAGS, PI_CLOSING, part_pinned, without_names
+from recollect.core.rules.tokens import count_text
+from recollect.core.values.compaction import Carried, Probe, ToolFailure
+from recollect.core.values.edit import QuotedLine
+from recollect.core.values.message import EntryKey, MessageId
 
 FULL = Carried(
     read_files=("a.py", "b.py"),

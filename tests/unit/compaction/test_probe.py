@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.turn.test_stages import entries, said
 
-from recollect.compaction.probe import probe
-from recollect.compaction.receipt import pin
-from recollect.rules.text import SENTENCE_CHARS, sentence_spans
-from recollect.rules.tokens import count_text
-from recollect.search.identifiers import exact_things
-from recollect.search.statements import is_error_line, statement_kind
+from recollect.core.compaction.probe import probe
+from recollect.core.compaction.receipt import pin
+from recollect.core.rules.text import SENTENCE_CHARS, sentence_spans
+from recollect.core.rules.tokens import count_text
+from recollect.core.search.identifiers import exact_things
+from recollect.core.search.statements import is_error_line, statement_kind
 
 
 def things(text: str) -> dict[str, list[str]]:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.compaction.probe import contains, probe, without
-from recollect.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, pin, receipt
+from recollect.core.compaction.probe import contains, probe, without
+from recollect.core.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, pin, receipt
+from recollect.core.formats.summaries import PI_CLOSING, PINNED_HEADING
+from recollect.core.values.compaction import Probe, ProbeKind
+from recollect.core.values.message import EntryKey, MessageId
 from recollect.errors import StoreUnavailable
-from recollect.formats.summaries import PI_CLOSING, PINNED_HEADING
-from recollect.values.compaction import Probe, ProbeKind
-from recollect.values.message import EntryKey, MessageId
 
 
 def made(kind: ProbeKind, text: str, sentence: str = "") -> Probe:

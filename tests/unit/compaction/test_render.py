@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.unit.compaction.histories import entries_of
 from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
 
-from recollect.compaction.ask import PromptTerms, initial_prompt, update_prompt
-from recollect.compaction.render import ARGUMENT_CHARS, RESULT_CHARS, excerpt, render
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.core.compaction.ask import PromptTerms, initial_prompt, update_prompt
+from recollect.core.compaction.render import ARGUMENT_CHARS, RESULT_CHARS, excerpt, render
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 
 def test_each_kind_of_part_has_its_label() -> None:

@@ -22,12 +22,12 @@ from tests.unit.compaction.worked import (
     user,
 )
 
-from recollect.compaction.carry import SUMMARY_CHARS, strip_carried
-from recollect.compaction.summarize import MOST_CALLS, NO_HISTORY, TURN_JOINT, summarize
-from recollect.rules.tokens import count_text
+from recollect.core.compaction.carry import SUMMARY_CHARS, strip_carried
+from recollect.core.compaction.summarize import MOST_CALLS, NO_HISTORY, TURN_JOINT, summarize
+from recollect.core.rules.tokens import count_text
+from recollect.core.values.compaction import Carried, CutPlan, NoSummary, Summarized
+from recollect.core.values.model import Prompt
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.compaction import Carried, CutPlan, NoSummary, Summarized
-from recollect.values.model import Prompt
 
 WINDOW = 16_000
 

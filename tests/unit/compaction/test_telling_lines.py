@@ -8,27 +8,27 @@ from typing import Any
 
 from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
 
-from recollect.compaction.carry import (
+from recollect.core.compaction.carry import (
     append_carried,
     carry,
     strip_carried,
     without_bare_names,
 )
-from recollect.compaction.lines import (
+from recollect.core.compaction.lines import (
     LINE_CHARS,
     LINES_TOKENS,
     MOST_LINES,
     choose_lines,
     lines_tokens,
 )
-from recollect.engine.ledger import masked_carried
-from recollect.formats.stored_records import read_state, write_state
-from recollect.rules.tokens import count_text
-from recollect.values.compaction import Carried
-from recollect.values.edit import Cut
-from recollect.values.history import SessionState
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.reason import NOT_RUN
+from recollect.core.engine.ledger import masked_carried
+from recollect.core.formats.stored_records import read_state, write_state
+from recollect.core.rules.tokens import count_text
+from recollect.core.values.compaction import Carried
+from recollect.core.values.edit import Cut
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.reason import NOT_RUN
 
 FAULT = "parse_header drops the charset when the semicolon is missing."
 LOG = "\n".join(f"worker {n}: loaded module_{n} from cache in good time" for n in range(900))

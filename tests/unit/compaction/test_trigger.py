@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from recollect.compaction.trigger import TriggerResult, trigger
-from recollect.config import build
-from recollect.rules.budget import limits_of
+from recollect.core.compaction.trigger import TriggerResult, trigger
+from recollect.core.rules.budget import limits_of
+from recollect.system.config import build
 
 WINDOW = 200_000
 

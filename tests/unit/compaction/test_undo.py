@@ -12,9 +12,9 @@ from tests.unit.compaction.histories import (
     turn,
 )
 
-from recollect.compaction.cut import replace_past, undo
-from recollect.values.edit import Cut, Edit, LeaveOut, Shorten
-from recollect.values.reason import NOT_RUN
+from recollect.core.compaction.cut import replace_past, undo
+from recollect.core.values.edit import Cut, Edit, LeaveOut, Shorten
+from recollect.core.values.reason import NOT_RUN
 
 HISTORY = entries_of([said("system", 5), *turn(0), *turn(1), *turn(2)])
 

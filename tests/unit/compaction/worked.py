@@ -6,13 +6,13 @@ from typing import Any
 
 from tests.unit.compaction.histories import entries_of
 
-from recollect.config import build
-from recollect.config.settings import Compaction
-from recollect.formats.codec import CODECS
-from recollect.values.compaction import CutPlan
-from recollect.values.history import Entry
-from recollect.values.message import EntryKey
-from recollect.values.reason import NOT_RUN
+from recollect.core.formats.codec import CODECS
+from recollect.core.values.compaction import CutPlan
+from recollect.core.values.history import Entry
+from recollect.core.values.message import EntryKey
+from recollect.core.values.reason import NOT_RUN
+from recollect.system.config import build
+from recollect.system.config.settings import Compaction
 
 RULES = CODECS["anthropic"].rules
 WORDS = "the parser keeps its place in the stream while readers wait for more of it to arrive "

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recollect.agent.opening import open_agent
-from recollect.config import active_keys
+from recollect.system.config import active_keys
 from recollect.testing.scripted_model import ScriptedModel
 
 AGENT_GROUPS = ("workspace.", "session.", "models.max_output_tokens")

@@ -25,11 +25,11 @@ from tests.integration.long_talk import (
 from tests.unit.agent.agent_harness import AgentHarness, filling
 
 from recollect import open_memory
-from recollect.config import active_keys
+from recollect.core.values.compaction import CompactionResult
+from recollect.core.values.model import Prompt
 from recollect.errors import ModelUnavailable, SettingsError
+from recollect.system.config import active_keys
 from recollect.testing.scripted_model import Says, ScriptedModel
-from recollect.values.compaction import CompactionResult
-from recollect.values.model import Prompt
 
 COMPACTION_GROUPS = ("compaction.", "models.")
 IN_TEST_SETTINGS_ACT = {

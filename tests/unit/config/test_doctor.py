@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 from tests.meta.settings_page import settings_page
 from tests.trusted_settings import write_trusted
 
-from recollect.config import known_keys
-from recollect.config.load import NOT_RESTORED, PRESETS
-from recollect.surfaces.cli.doctor import doctor
+from recollect.cli.doctor import doctor
+from recollect.system.config import known_keys
+from recollect.system.config.load import NOT_RESTORED, PRESETS
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ import pytest
 from tests.harness.fact_reader import fact_reader
 
 from recollect import open_memory
-from recollect.config import active_keys, build
-from recollect.engine.background import runner_of
+from recollect.adapters.wiring import open_store
+from recollect.core.engine.background import runner_of
+from recollect.core.values.fact import Fact
+from recollect.system.config import active_keys, build
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.fact import Fact
-from recollect.wiring import open_store
 
 FACTS_GROUPS = ("facts.",)
 ACTS: dict[str, Callable[[Path], None]] = {}

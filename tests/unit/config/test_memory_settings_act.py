@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from recollect import Engine, open_memory
-from recollect.config import active_keys, build
-from recollect.engine.archive import DurableArchive
-from recollect.engine.background import runner_of
-from recollect.engine.recaller import MemoryRecaller, QuestionVectors
+from recollect.adapters.wiring import open_store
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.engine.background import runner_of
+from recollect.core.engine.recaller import MemoryRecaller, QuestionVectors
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, NewJob
 from recollect.errors import SettingsError, StoreUnavailable, WrongKey
-from recollect.ports import Store
-from recollect.values.batch import Batch, NewJob
-from recollect.wiring import open_store
+from recollect.system.config import active_keys, build
 
 MEMORY_GROUPS = (
     "redaction.",
@@ -104,7 +104,7 @@ def _(tmp: Path) -> None:
 
 
 async def _run_jobs(store: Store, settings: dict[str, Any], clock: Clock) -> int:
-    from recollect.config import build
+    from recollect.system.config import build
 
     return (await runner_of(store, build(settings), clock).run_due()).done
 
@@ -194,7 +194,7 @@ def _(tmp: Path) -> None:
 @acts("store.read_seconds")
 def _(tmp: Path) -> None:
     """A search that hangs: the turn goes on without it after this long."""
-    from recollect.stores.sqlite import SQLiteStore
+    from recollect.adapters.stores.sqlite import SQLiteStore
 
     class Hanging(SQLiteStore):
         async def candidates(self, query: Any) -> Any:
@@ -224,8 +224,8 @@ def _(tmp: Path) -> None:
 @acts("store.pool_size")
 def _(tmp: Path) -> None:
     """So many transactions go on at a time, whichever memory of the process they are of."""
-    from recollect.stores.postgres.store import PostgresStore
-    from recollect.wiring.stores import open_archive
+    from recollect.adapters.stores.postgres.store import PostgresStore
+    from recollect.adapters.wiring.stores import open_archive
 
     sizes: list[int] = []
 
@@ -282,7 +282,7 @@ def _run_with(tmp: Path, settings: dict[str, Any], *jobs: NewJob) -> Any:
 
     async def run(store: Store) -> Any:
         await store.write(Batch(at=clock.now(), jobs=jobs))
-        from recollect.config import build
+        from recollect.system.config import build
 
         runner = runner_of(store, build(settings), clock)
         return await runner.run_due(), await store.queue(day=""), await store.jobs()

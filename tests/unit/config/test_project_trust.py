@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.trusted_settings import write_trusted
 
-from recollect.config import Settings, build, known_keys, load_settings, value_of
-from recollect.config.fields import ProjectRule, setting
-from recollect.config.places import models_folders, trust_folder, user_settings_file
-from recollect.config.trust import ProjectFile, is_trusted, read_project_file, record_trust
+from recollect.cli import main
 from recollect.errors import SettingsError
-from recollect.surfaces.cli import main
+from recollect.system.config import Settings, build, known_keys, load_settings, value_of
+from recollect.system.config.fields import ProjectRule, setting
+from recollect.system.config.places import models_folders, trust_folder, user_settings_file
+from recollect.system.config.trust import ProjectFile, is_trusted, read_project_file, record_trust
 
 HARMFUL = '[store]\nurl = "postgresql://app@evil.test/x"\n'
 TOOL_NAMES = {"pruning.tools.allow", "pruning.tools.deny"}
@@ -357,7 +357,7 @@ def test_a_home_that_may_not_be_entered_holds_no_settings(tmp_path: Path) -> Non
     (home / "config" / "recollect").mkdir(parents=True)
     home.chmod(0o700)
     code = (
-        "from recollect.config import Settings, load_settings\n"
+        "from recollect.system.config import Settings, load_settings\n"
         "assert load_settings().settings == Settings()\n"
     )
     variables = {**os.environ, "XDG_CONFIG_HOME": str(home / "config"), "HOME": str(home)}

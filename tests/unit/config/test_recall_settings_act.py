@@ -28,14 +28,14 @@ from tests.unit.embedders.provider_server import (
 )
 
 from recollect import Engine, open_memory
-from recollect.config import active_keys
-from recollect.config.places import data_home
-from recollect.embedders.static import static_package
+from recollect.adapters.embedders.static import static_package
+from recollect.adapters.wiring import open_store
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch
+from recollect.core.values.edit import Insert
 from recollect.errors import EmbedderError, MissingExtra, SettingsError
-from recollect.ports import Store
-from recollect.values.batch import Batch
-from recollect.values.edit import Insert
-from recollect.wiring import open_store
+from recollect.system.config import active_keys
+from recollect.system.config.places import data_home
 
 RECALL_GROUPS = ("recall.", "embedding_cache.")
 ELSEWHERE = {

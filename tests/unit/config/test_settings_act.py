@@ -20,15 +20,15 @@ from tests.unit.config.test_facts_settings_act import FACTS_GROUPS
 from tests.unit.config.test_memory_settings_act import MEMORY_GROUPS
 from tests.unit.config.test_recall_settings_act import ELSEWHERE, RECALL_GROUPS
 
-from recollect.config import active_keys, build, load_settings
-from recollect.engine import Context, Engine, Session
+from recollect.core.engine import Context, Engine, Session
+from recollect.core.rules.price import model_price, read_prices
+from recollect.core.rules.tokens import count_text, count_text_openclaw
+from recollect.core.turn.prune import LINE_OF_IT
+from recollect.core.values.edit import Insert, LeaveOut, Shorten
+from recollect.core.values.model import Usage
+from recollect.core.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
 from recollect.errors import SettingsError
-from recollect.rules.price import model_price, read_prices
-from recollect.rules.tokens import count_text, count_text_openclaw
-from recollect.turn.prune import LINE_OF_IT
-from recollect.values.edit import Insert, LeaveOut, Shorten
-from recollect.values.model import Usage
-from recollect.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
+from recollect.system.config import active_keys, build, load_settings
 
 ACTS: dict[str, Callable[[], None]] = {}
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from tests.meta.settings_page import settings_page
 
-from recollect.config import (
+from recollect.errors import SettingsError
+from recollect.system.config import (
     PRESETS,
     Settings,
     active_keys,
@@ -22,10 +23,17 @@ from recollect.config import (
     preset_settings,
     value_of,
 )
-from recollect.config.fields import Choice, Duration, Flag, ListOf, Number, Optional, TextValue
-from recollect.config.keys import Key, camel_case, snake_case
-from recollect.config.load import variable_name
-from recollect.errors import SettingsError
+from recollect.system.config.fields import (
+    Choice,
+    Duration,
+    Flag,
+    ListOf,
+    Number,
+    Optional,
+    TextValue,
+)
+from recollect.system.config.keys import Key, camel_case, snake_case
+from recollect.system.config.load import variable_name
 
 EVERY_KEY = [path for path in known_keys() if path != "preset"]
 

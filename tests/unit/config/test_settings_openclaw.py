@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sizes import at_size
 
-from recollect.config import LoadedSettings, Settings, known_keys, load_settings, value_of
-from recollect.config.keys import snake_case
-from recollect.config.openclaw import routes
+from recollect.core.search.calibrate import THRESHOLD
 from recollect.errors import SettingsError
-from recollect.search.calibrate import THRESHOLD
+from recollect.system.config import LoadedSettings, Settings, known_keys, load_settings, value_of
+from recollect.system.config.keys import snake_case
+from recollect.system.config.openclaw import routes
 
 DEFAULTS = "agents.defaults"
 CONTEXT = "plugins.entries.memory-context"

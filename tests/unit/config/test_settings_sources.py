@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.trusted_settings import write_trusted
 
-from recollect.config import LoadedSettings, Settings, load_settings
-from recollect.config.fields import shapes_of, written
-from recollect.config.keys import REMOVED_KEYS, known_keys
-from recollect.config.settings import Pruning, Reset
 from recollect.errors import SettingsError
+from recollect.system.config import LoadedSettings, Settings, load_settings
+from recollect.system.config.fields import shapes_of, written
+from recollect.system.config.keys import REMOVED_KEYS, known_keys
+from recollect.system.config.settings import Pruning, Reset
 
 
 @pytest.fixture(autouse=True)

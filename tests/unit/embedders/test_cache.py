@@ -16,11 +16,11 @@ import apsw
 import numpy as np
 import pytest
 
-from recollect.embedders import cache as cache_file
-from recollect.embedders.cache import CachedEmbedder
+from recollect.adapters.embedders import cache as cache_file
+from recollect.adapters.embedders.cache import CachedEmbedder
+from recollect.core.ports import Embedder
+from recollect.core.values.recall import EmbedderKind
 from recollect.errors import EmbedderError
-from recollect.ports import Embedder
-from recollect.values.recall import EmbedderKind
 
 KEY = b"k" * 32
 DIMENSIONS = 8

@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.unit.embedders.provider_server import Answer, Asked, Server, serve
 
-from recollect.config.places import models_folders
-from recollect.embedders.download import KNOWN_MODELS, HubModel, download, hub_model
+from recollect.adapters.embedders.download import KNOWN_MODELS, HubModel, download, hub_model
+from recollect.cli import models as models_command
 from recollect.errors import EmbedderError, MissingExtra
-from recollect.surfaces.cli import models as models_command
+from recollect.system.config.places import models_folders
 
 GRAPH = os.urandom(400_000)
 TOKENIZER = b'{"version": "1.0"}'

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 from tests.store_contract import examples
 
-from recollect.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.adapters.wiring import models as wiring
+from recollect.cli.memory import indexing as embedding
+from recollect.core.ports import Embedder
+from recollect.core.values.batch import Batch
 from recollect.errors import EmbedderError
-from recollect.ports import Embedder
-from recollect.stores.sqlite import SQLiteStore
-from recollect.surfaces.cli.memory import indexing as embedding
-from recollect.values.batch import Batch
-from recollect.wiring import models as wiring
 
 
 class Miscounting(HashEmbedder):

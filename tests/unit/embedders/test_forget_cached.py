@@ -10,14 +10,14 @@ import apsw
 import pytest
 from tests.store_contract import examples
 
-from recollect.config.places import embedding_cache_file
-from recollect.embedders.cache import CachedEmbedder
-from recollect.embedders.hash import HashEmbedder
-from recollect.stores.sqlite import SQLiteStore
-from recollect.upkeep.forget import forget
-from recollect.values.batch import Batch
-from recollect.values.upkeep import Certificate, ForgetOrder
-from recollect.wiring import models as wiring
+from recollect.adapters.embedders.cache import CachedEmbedder
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.adapters.wiring import models as wiring
+from recollect.core.upkeep.forget import forget
+from recollect.core.values.batch import Batch
+from recollect.core.values.upkeep import Certificate, ForgetOrder
+from recollect.system.config.places import embedding_cache_file
 
 AT = 1_700_000_000.0
 TEXT = "the words that go"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recollect.embedders import hash as hash_module
-from recollect.embedders.hash import HASH_MAX_CHARS, HashEmbedder
+from recollect.adapters.embedders import hash as hash_module
+from recollect.adapters.embedders.hash import HASH_MAX_CHARS, HashEmbedder
 
 
 def embed(*texts: str, embedder: HashEmbedder | None = None) -> np.ndarray:

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 from tests.unit.embedders.onnx_files import WORDS, graph, write_model
 
-from recollect.embedders.local import RETRY_SECONDS, Loading, aside, imported, package_folder
+from recollect.adapters.embedders.local import (
+    RETRY_SECONDS,
+    Loading,
+    aside,
+    imported,
+    package_folder,
+)
 from recollect.errors import EmbedderError, MissingExtra
 
 
@@ -118,7 +124,7 @@ def test_a_load_that_hangs_holds_up_neither_loop_nor_others() -> None:
 def test_a_program_ends_although_a_load_hangs() -> None:
     program = (
         "import asyncio, threading\n"
-        "from recollect.embedders.local import Loading\n"
+        "from recollect.adapters.embedders.local import Loading\n"
         "async def run():\n"
         "    loading = Loading(lambda: threading.Event().wait(), name='hanging')\n"
         "    try:\n"
@@ -142,8 +148,8 @@ def test_a_program_that_ends_while_a_graph_runs_does_not_abort(tmp_path: Path) -
     program = (
         "import asyncio, sys, time\n"
         "from pathlib import Path\n"
-        "from recollect.embedders.local import start\n"
-        "from recollect.embedders.onnx import OnnxEmbedder\n"
+        "from recollect.adapters.embedders.local import start\n"
+        "from recollect.adapters.embedders.onnx import OnnxEmbedder\n"
         "embedder = OnnxEmbedder(Path(sys.argv[1]))\n"
         "graph = asyncio.run(embedder._loading.value())\n"
         "def work():\n"
@@ -168,7 +174,7 @@ def test_nothing_is_begun_once_the_program_ends() -> None:
     """A loop in a thread of the host's would go on starting threads while we wait for them."""
     program = (
         "import asyncio, threading, time\n"
-        "from recollect.embedders.local import aside\n"
+        "from recollect.adapters.embedders.local import aside\n"
         "async def run():\n"
         "    while True:\n"
         "        await aside(lambda: time.sleep(0.01), name='x', failing='x')\n"
@@ -179,7 +185,7 @@ def test_nothing_is_begun_once_the_program_ends() -> None:
         "        print(error, flush=True)\n"
         "threading.Thread(target=told, daemon=True).start()\n"
         "time.sleep(0.2)\n"
-        "import recollect.embedders.local as module\n"
+        "import recollect.adapters.embedders.local as module\n"
         "began = time.monotonic()\n"
         "module._await_end()\n"
         "assert time.monotonic() - began < module.END_SECONDS\n"

@@ -17,7 +17,7 @@ import pytest
 from tests.unit.embedders.onnx_files import INT32, WORDS, graph, write_model
 
 from recollect import open_memory
-from recollect.embedders.onnx import OnnxEmbedder
+from recollect.adapters.embedders.onnx import OnnxEmbedder
 from recollect.errors import EmbedderError, MissingExtra
 
 pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")

@@ -22,10 +22,10 @@ from tests.unit.embedders.provider_server import (
     serve,
 )
 
-from recollect.embedders import remote
-from recollect.embedders.remote import Bounds, RemoteEmbedder
+from recollect.adapters.embedders import remote
+from recollect.adapters.embedders.remote import Bounds, RemoteEmbedder
+from recollect.core.ports import Embedder
 from recollect.errors import EmbedderError
-from recollect.ports import Embedder
 
 KEY = "sk-very-secret-0123456789"
 SECRET_TEXT = "the treasure lies below the old oak"

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recollect.embedders import static as static_module
-from recollect.embedders.local import package_folder
-from recollect.embedders.static import MAX_CHARS, StaticEmbedder
+from recollect.adapters.embedders import static as static_module
+from recollect.adapters.embedders.local import package_folder
+from recollect.adapters.embedders.static import MAX_CHARS, StaticEmbedder
 from recollect.errors import EmbedderError, MissingExtra
 
 pytest.importorskip("tokenizers", reason="the extra `static` is not installed")
@@ -55,7 +55,7 @@ def test_its_vectors_are_the_packages_own(tmp_path: Path) -> None:
 def test_it_imports_neither_the_package_nor_its_dependencies() -> None:
     program = (
         "import asyncio, logging, sys\n"
-        "from recollect.embedders.static import StaticEmbedder\n"
+        "from recollect.adapters.embedders.static import StaticEmbedder\n"
         "embedder = StaticEmbedder()\n"
         "assert 'tokenizers' not in sys.modules and not embedder.ready\n"
         "asyncio.run(embedder.embed(['hello']))\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recollect.embedders.local import nothing, readable, unit_vectors
+from recollect.adapters.embedders.local import nothing, readable, unit_vectors
 from recollect.errors import EmbedderError
 
 

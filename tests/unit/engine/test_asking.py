@@ -7,16 +7,16 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from recollect.engine import recaller as asking
-from recollect.engine.recaller import REST_SECONDS, QuestionVectors
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.engine import recaller as asking
+from recollect.core.engine.recaller import REST_SECONDS, QuestionVectors
+from recollect.core.turn.ingest import index
+from recollect.core.values.batch import Batch
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.reason import Reason
+from recollect.core.values.recall import AskedVector, EmbedderKind, RecallRequest
+from recollect.core.values.segment import NewSegment, Segment, SegmentId
 from recollect.errors import EmbedderError
-from recollect.stores.sqlite import SQLiteStore
-from recollect.turn.ingest import index
-from recollect.values.batch import Batch
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.reason import Reason
-from recollect.values.recall import AskedVector, EmbedderKind, RecallRequest
-from recollect.values.segment import NewSegment, Segment, SegmentId
 
 SECRET = "n3wSecretPw77"
 

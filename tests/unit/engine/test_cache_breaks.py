@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from recollect import Engine
-from recollect.config import build
+from recollect.system.config import build
 
 WORDS = ("service", "port", "config", "deploy", "handler", "index", "cache", "query", "ledger")
 TURNS = 200

@@ -24,9 +24,9 @@ from tests.integration.long_talk import (
 )
 
 from recollect import BlockingEngine
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.values.compaction import CompactionResult
 from recollect.errors import ModelUnavailable
-from recollect.formats.summaries import PI_OPENING
-from recollect.values.compaction import CompactionResult
 
 OPENING = PI_OPENING.split("\n", 1)[0]
 

@@ -26,18 +26,18 @@ from tests.integration.long_talk import (
 )
 
 from recollect import Engine
-from recollect.config import build
-from recollect.config.settings import StoreSettings
-from recollect.engine.archive import DurableArchive
+from recollect.adapters.stores.spool import FileSpool
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.values.batch import Batch, WriteResult
+from recollect.core.values.compaction import CompactionResult
+from recollect.core.values.edit import Cut
+from recollect.core.values.model import Answer, Prompt
 from recollect.errors import StoreUnavailable
-from recollect.formats.summaries import PI_OPENING
-from recollect.stores.spool import FileSpool
-from recollect.stores.sqlite import SQLiteStore
+from recollect.system.config import build
+from recollect.system.config.settings import StoreSettings
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.batch import Batch, WriteResult
-from recollect.values.compaction import CompactionResult
-from recollect.values.edit import Cut
-from recollect.values.model import Answer, Prompt
 
 OPENING = PI_OPENING.split("\n", 1)[0]
 KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

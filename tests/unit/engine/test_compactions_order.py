@@ -28,9 +28,9 @@ from tests.integration.long_talk import (
 )
 
 from recollect import BlockingEngine, Engine
-from recollect.formats.summaries import PI_OPENING
-from recollect.turn.draft import Draft
-from recollect.values.model import Answer, Prompt
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.turn.draft import Draft
+from recollect.core.values.model import Answer, Prompt
 
 OPENING = PI_OPENING.split("\n", 1)[0]
 NEAR = 5_700

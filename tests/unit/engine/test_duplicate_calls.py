@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import Any
 
-from recollect.config import build
-from recollect.engine import Engine
+from recollect.core.engine import Engine
+from recollect.system.config import build
 from recollect.testing.provider_rules.violation import unfaithful
 
 

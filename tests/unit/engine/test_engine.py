@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from recollect import BlockingEngine, Engine, Session, open_memory, read_state, write_state
-from recollect.config import build
-from recollect.engine import batch_moment, prepare
+from recollect.core.engine import batch_moment, prepare
+from recollect.core.turn.trim import trim
+from recollect.core.values.edit import Cut, Insert, Shorten
+from recollect.core.values.message import EntryKey
+from recollect.core.values.model import LimitDoubt, Overflow
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import Recalled, RecalledFact, RecallRequest
 from recollect.errors import FormatError, StaleSession
-from recollect.turn.trim import trim
-from recollect.values.edit import Cut, Insert, Shorten
-from recollect.values.message import EntryKey
-from recollect.values.model import LimitDoubt, Overflow
-from recollect.values.reason import Cause, Reason
-from recollect.values.recall import Recalled, RecalledFact, RecallRequest
+from recollect.system.config import build
 
 
 class Memory:

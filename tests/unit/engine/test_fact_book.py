@@ -10,16 +10,16 @@ from typing import TypeVar
 
 import pytest
 
-from recollect.config import Settings
-from recollect.engine.facts.book import FactBook
+from recollect.adapters.wiring import open_store
+from recollect.core.engine.facts.book import FactBook
+from recollect.core.facts.reconcile import other_value
+from recollect.core.facts.results import FactFilter
+from recollect.core.facts.written import MOST_CHARS
+from recollect.core.ports import Store
+from recollect.core.values.batch import Batch, WriteResult
+from recollect.core.values.fact import FactType
 from recollect.errors import RecollectError, StaleFacts
-from recollect.facts.reconcile import other_value
-from recollect.facts.results import FactFilter
-from recollect.facts.written import MOST_CHARS
-from recollect.ports import Store
-from recollect.values.batch import Batch, WriteResult
-from recollect.values.fact import FactType
-from recollect.wiring import open_store
+from recollect.system.config import Settings
 
 T = TypeVar("T")
 

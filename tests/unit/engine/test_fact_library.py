@@ -15,13 +15,13 @@ import pytest
 from tests.harness.fact_reader import fact_reader
 
 from recollect import Engine, open_blocking_memory, open_memory
-from recollect.blocking import BlockingFactBook
-from recollect.engine.facts.book import FactBook
+from recollect.adapters.wiring.models import forget_cached
+from recollect.core.blocking import BlockingFactBook
+from recollect.core.engine.facts.book import FactBook
+from recollect.core.facts.results import FactFilter
+from recollect.core.values.fact import Fact
+from recollect.core.values.recall import BLOCK_OPENING
 from recollect.errors import RecollectError, StoreError
-from recollect.facts.results import FactFilter
-from recollect.values.fact import Fact
-from recollect.values.recall import BLOCK_OPENING
-from recollect.wiring.models import forget_cached
 
 PORT = "Remember that the staging API listens on port 8443."
 ASKING = "Which port does the staging API listen on?"
@@ -199,7 +199,7 @@ def test_what_was_forgotten_is_not_recalled_nor_extracted_again(tmp_path: Path) 
 
 def test_an_engine_that_reads_no_facts_does_not_load_what_does(tmp_path: Path) -> None:
     """The patterns of extraction cost more to compile than the rest of an engine to import."""
-    reads = [f"recollect.facts.{one}" for one in READS]
+    reads = [f"recollect.core.facts.{one}" for one in READS]
     assert all(map(find_spec, reads)), "what is looked for has other names now"
     program = (
         "import sys, recollect\n"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.integration.long_talk import SESSION, Talk, grown, opened, scribe
 
-from recollect.engine.hooks import AbortSignal, Hooks
-from recollect.rules.noise import channel_of, strip_channel_prefix
+from recollect.core.engine.hooks import AbortSignal, Hooks
+from recollect.core.rules.noise import channel_of, strip_channel_prefix
 
 SUPPLIED = "The hook knows the harbour."
 

@@ -13,28 +13,28 @@ from typing import Any
 import pytest
 
 from recollect import Settings, open_memory
-from recollect.config.settings import Redaction
-from recollect.engine import Engine
-from recollect.engine.ledger import LastRecord, Rebuilt, rebuild_request, record_turn
-from recollect.engine.outcomes import OutcomeChain, read_chain
-from recollect.formats.json_text import encode
-from recollect.formats.request import split_request
-from recollect.formats.turn_records import (
+from recollect.adapters.wiring import open_store
+from recollect.core.engine import Engine
+from recollect.core.engine.ledger import LastRecord, Rebuilt, rebuild_request, record_turn
+from recollect.core.engine.outcomes import OutcomeChain, read_chain
+from recollect.core.formats.json_text import encode
+from recollect.core.formats.request import split_request
+from recollect.core.formats.turn_records import (
     OutcomeChanges,
     in_order,
     read_outcomes,
     standing_outcomes,
     write_outcomes,
 )
-from recollect.rules.message_redaction import TextMask
-from recollect.upkeep.masks import Masks, strings_in
-from recollect.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
-from recollect.values.edit import Cut, Edit, LeaveOut
-from recollect.values.history import Entry, View
-from recollect.values.message import EntryKey, Message, MessageId, Text
-from recollect.values.reason import Cause, Reason
-from recollect.values.report import Report, StageLine
-from recollect.wiring import open_store
+from recollect.core.rules.message_redaction import TextMask
+from recollect.core.upkeep.masks import Masks, strings_in
+from recollect.core.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
+from recollect.core.values.edit import Cut, Edit, LeaveOut
+from recollect.core.values.history import Entry, View
+from recollect.core.values.message import EntryKey, Message, MessageId, Text
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.report import Report, StageLine
+from recollect.system.config.settings import Redaction
 
 WORDS = "cargo and crane and winch over the quay "
 

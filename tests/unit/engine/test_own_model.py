@@ -11,7 +11,7 @@ import pytest
 from tests.integration.long_talk import SESSION, Talk, grown, notes, opened, scribe, sound
 
 from recollect import open_memory
-from recollect.values.model import Answer, Prompt
+from recollect.core.values.model import Answer, Prompt
 
 
 class OnlyAsks:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from recollect import open_memory
-from recollect.engine.ledger import GONE, NotRebuilt, Rebuilt, rebuild_request
-from recollect.formats.json_text import encode
-from recollect.values.upkeep import ForgetOrder
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.engine.ledger import GONE, NotRebuilt, Rebuilt, rebuild_request
+from recollect.core.formats.json_text import encode
+from recollect.core.values.upkeep import ForgetOrder
 
 LONG = "cargo and crane and winch over the quay " * 40
 TOOLS = [{"name": "read", "description": "reads “it”", "input_schema": {"type": "object"}}]

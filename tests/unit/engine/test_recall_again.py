@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect import open_memory
-from recollect.engine.session import Context
+from recollect.core.engine.session import Context
 
 SETTINGS = {
     "recall.embedder": "none",

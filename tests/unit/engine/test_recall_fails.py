@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recollect import open_memory
-from recollect.stores.sqlite import SQLiteStore
+from recollect.adapters.stores.sqlite import SQLiteStore
 
 TOLD = "the green crane stands at the north quay, says the keeper"
 ASKS = "which crane stands at the north quay, by the way?"

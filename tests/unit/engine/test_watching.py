@@ -16,8 +16,8 @@ import pytest
 from tests.harness.model_wires import streamed_reply
 
 from recollect import BlockingEngine, Engine, open_blocking_memory, open_memory
+from recollect.adapters.wiring import open_store
 from recollect.testing.scripted_model import Says
-from recollect.wiring import open_store
 
 SETTINGS = {"store.write_seconds": 10.0, "recall.embedder": "none"}
 REQUEST = {"model": "claude-x", "messages": [{"role": "user", "content": "where is the crane?"}]}

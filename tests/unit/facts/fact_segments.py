@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from recollect.values.message import EntryKey, MessageId, Role
-from recollect.values.segment import Segment, SegmentId, Trust
+from recollect.core.values.message import EntryKey, MessageId, Role
+from recollect.core.values.segment import Segment, SegmentId, Trust
 
 TRUSTS: dict[str, Trust] = {"user": "high", "assistant": "medium", "tool": "low", "system": "high"}
 

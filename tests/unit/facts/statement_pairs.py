@@ -7,7 +7,7 @@ first look-alikes met and none of the others.
 
 from __future__ import annotations
 
-from recollect.values.fact import FactType
+from recollect.core.values.fact import FactType
 
 Pair = tuple[FactType, str, str]
 

@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from tests.unit.facts.fact_segments import answered, claim, segment, talk
 
-from recollect.errors import ModelError, ModelUnavailable
-from recollect.facts.extract import Extracted, extract
-from recollect.facts.reading import (
+from recollect.adapters.providers.openai import is_closed
+from recollect.core.facts.extract import Extracted, extract
+from recollect.core.facts.reading import (
     EXTRACTION_SCHEMA,
     extraction_prompt,
     lines_of,
     readable,
     windows,
 )
-from recollect.providers.openai import is_closed
-from recollect.rules.tokens import count_text
+from recollect.core.rules.tokens import count_text
+from recollect.core.values.fact import EXTRACTED_TYPES, FactDraft
+from recollect.core.values.model import Answer
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.core.values.segment import Segment
+from recollect.errors import ModelError, ModelUnavailable
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.fact import EXTRACTED_TYPES, FactDraft
-from recollect.values.model import Answer
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
-from recollect.values.segment import Segment
 
 GATEWAY = "Well, orders travel from the gateway of the shop into the ledger by way of some queue."
 CLAIM = claim(

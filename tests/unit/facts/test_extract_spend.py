@@ -10,10 +10,9 @@ import tracemalloc
 import pytest
 from tests.unit.facts.fact_segments import answered, claim, segment
 
-from recollect.errors import ModelUnavailable
-from recollect.facts.claims import Claim, draft_claim
-from recollect.facts.extract import MOST_CALLS, OVERLAP_TOKENS, Extracted, extract
-from recollect.facts.reading import (
+from recollect.core.facts.claims import Claim, draft_claim
+from recollect.core.facts.extract import MOST_CALLS, OVERLAP_TOKENS, Extracted, extract
+from recollect.core.facts.reading import (
     COUNT_MARGIN,
     PROMPT_TOKENS,
     Piece,
@@ -24,7 +23,8 @@ from recollect.facts.reading import (
     lines_of,
     windows,
 )
-from recollect.rules.tokens import count_text
+from recollect.core.rules.tokens import count_text
+from recollect.errors import ModelUnavailable
 from recollect.testing.scripted_model import ScriptedModel
 
 STATED = "Orders travel from the gateway of the shop into the ledger by way of some queue."

@@ -8,7 +8,7 @@ from itertools import permutations
 
 from tests.unit.facts.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
 
-from recollect.facts.history import (
+from recollect.core.facts.history import (
     FIRST_SOURCES,
     LAST_SOURCES,
     Version,
@@ -17,8 +17,8 @@ from recollect.facts.history import (
     name_property,
     versions,
 )
-from recollect.values.fact import EvidenceSpan, Fact, FactDraft, FactId
-from recollect.values.segment import SegmentId
+from recollect.core.values.fact import EvidenceSpan, Fact, FactDraft, FactId
+from recollect.core.values.segment import SegmentId
 
 
 def fact(id: str, at: float, **more: object) -> Fact:  # noqa: A002

@@ -19,9 +19,9 @@ from typing import Any, Final
 import pytest
 from tests.sizes import at_size
 
-from recollect.values.fact import EvidenceSpan, Fact, FactDraft, fact_id
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import Segment, SegmentId
+from recollect.core.values.fact import EvidenceSpan, Fact, FactDraft, fact_id
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.segment import Segment, SegmentId
 
 CHARS: Final = at_size(ci=8_000, full=16_000)
 MOST_SECONDS: Final = 0.6
@@ -41,7 +41,7 @@ UNITS: Final = (
 def modules() -> Iterator[Any]:
     """Everything that reads, without what asks a model or writes for people."""
     found = importlib.import_module("recollect.facts")
-    for one in pkgutil.walk_packages(found.__path__, "recollect.facts."):
+    for one in pkgutil.walk_packages(found.__path__, "recollect.core.facts."):
         if one.name.rpartition(".")[2] not in {"written", "results"}:
             yield importlib.import_module(one.name)
 
@@ -127,7 +127,7 @@ def cases() -> list[Any]:
             if name.startswith("_") or not parameters:
                 continue
             if str(parameters[0].annotation) in FILLED:
-                label = f"{module.__name__.removeprefix('recollect.facts.')}.{name}"
+                label = f"{module.__name__.removeprefix('recollect.core.facts.')}.{name}"
                 found.append(pytest.param(function, parameters, id=label))
     return found
 

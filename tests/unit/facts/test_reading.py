@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.facts.fact_segments import segment, talk
 
-from recollect.facts.reading import (
+from recollect.core.facts.reading import (
     TOOL_HEAD_CHARS,
     TOOL_TAIL_CHARS,
     readable,
     why_unread,
     windows,
 )
-from recollect.rules.text import THINKING_CLOSING, THINKING_OPENING
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
-from recollect.values.segment import Segment
+from recollect.core.rules.text import THINKING_CLOSING, THINKING_OPENING
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.core.values.segment import Segment
 
 SENTENCES = st.lists(
     st.sampled_from(["The port is 9000.", "We use Redis here.", "支付网关的端口是 7020。", "ok"]),

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from recollect.facts.history import as_of, name_property
-from recollect.facts.reconcile import Reconciled, settle
-from recollect.search.tokenize import tokenize
-from recollect.values.fact import EvidenceSpan, Fact, FactDraft, FactId, fact_id
-from recollect.values.segment import SegmentId, Trust
+from recollect.core.facts.history import as_of, name_property
+from recollect.core.facts.reconcile import Reconciled, settle
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.fact import EvidenceSpan, Fact, FactDraft, FactId, fact_id
+from recollect.core.values.segment import SegmentId, Trust
 
 NOW = 1_000.0
 

@@ -11,12 +11,12 @@ import pytest
 from tests.unit.facts.statement_pairs import CORRECTIONS, LATER_CORRECTIONS, LOOK_ALIKES
 from tests.unit.facts.test_reconcile import NOW, fact, said
 
-from recollect.engine.facts.extraction import RECONCILE_TOKENS
+from recollect.core.engine.facts.extraction import RECONCILE_TOKENS
+from recollect.core.facts.reconcile import MOST_CANDIDATES, Reconciled, ask, open_question, settle
+from recollect.core.values.fact import Fact, FactId
+from recollect.core.values.model import Answer
 from recollect.errors import ModelRefused, ModelUnavailable
-from recollect.facts.reconcile import MOST_CANDIDATES, Reconciled, ask, open_question, settle
 from recollect.testing.scripted_model import ScriptedModel
-from recollect.values.fact import Fact, FactId
-from recollect.values.model import Answer
 
 OLD = "the invoice footer mentions the Berlin office"
 NEW = "the invoice footer mentions the Lisbon office"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.facts.support import (
+from recollect.core.facts.support import (
     anchored,
     find_quote,
     sentence_before,

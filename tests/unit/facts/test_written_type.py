@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.facts.written import WrittenStatement, draft_of
-from recollect.values.fact import FactType
+from recollect.core.facts.written import WrittenStatement, draft_of
+from recollect.core.values.fact import FactType
 
 WRITTEN: dict[FactType, tuple[str, ...]] = {
     "decision": (

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.store_contract.examples import START, fact, fact_vectors, full_batch, segment
 
+from recollect.core.formats.stored_records import read_batch, write_batch
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import EvidenceSpan, ExtractedTo
+from recollect.core.values.segment import SegmentId
 from recollect.errors import FormatError
-from recollect.formats.stored_records import read_batch, write_batch
-from recollect.values.batch import Batch
-from recollect.values.fact import EvidenceSpan, ExtractedTo
-from recollect.values.segment import SegmentId
 
 PLAIN = fact("plain", trust="low", sources=[SegmentId("a" * 32)], foreign="{}")
 SPAN = EvidenceSpan(segment=SegmentId("a" * 32), start=1, end=4)

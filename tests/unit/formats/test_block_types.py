@@ -14,13 +14,13 @@ from tests.conversations.strategies import valid_bodies
 from tests.sizes import at_size
 from tests.unit.compaction.histories import entries_of
 
-from recollect.compaction.cut import bound_spans
-from recollect.config import build
-from recollect.engine import Engine, Session
-from recollect.formats.blocks import BlockType
-from recollect.formats.codec import CODECS, WIRES, page
+from recollect.core.compaction.cut import bound_spans
+from recollect.core.engine import Engine, Session
+from recollect.core.formats.blocks import BlockType
+from recollect.core.formats.codec import CODECS, WIRES, page
+from recollect.core.values.model import FormatName
+from recollect.system.config import build
 from recollect.testing.provider_rules import unfaithful, violations
-from recollect.values.model import FormatName
 
 LARGE = build({"window_tokens": 5_000_000})
 SMALL = build({"window_tokens": 4_000})
@@ -325,6 +325,6 @@ def _not_behind_reasoning(items: list[dict[str, Any]], at: int) -> int:
 
 
 def test_the_table_stands_in_the_documentation() -> None:
-    """Written by `python -m recollect.formats.codec`."""
+    """Written by `python -m recollect.core.formats.codec`."""
     text = (Path(__file__).parents[3] / "docs" / "requests.md").read_text(encoding="utf-8")
     assert page() in text

@@ -8,12 +8,20 @@ from typing import Any
 
 import pytest
 
-from recollect.engine import Context, Engine, Session
-from recollect.formats.codec import CODECS
-from recollect.rules.identity import identify
-from recollect.rules.pairing import STAND_IN
-from recollect.values.message import Image, Message, Other, Text, Thinking, ToolCall, ToolResult
-from recollect.values.model import FormatName
+from recollect.core.engine import Context, Engine, Session
+from recollect.core.formats.codec import CODECS
+from recollect.core.rules.identity import identify
+from recollect.core.rules.pairing import STAND_IN
+from recollect.core.values.message import (
+    Image,
+    Message,
+    Other,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.core.values.model import FormatName
 
 
 def read(format_name: FormatName, wire: Any) -> Message:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import FormatError
-from recollect.formats.stored_records import read_record, write_record
-from recollect.values.compaction import (
+from recollect.core.formats.stored_records import read_record, write_record
+from recollect.core.values.compaction import (
     CompactionResult,
     Convergence,
     Probe,
@@ -22,8 +21,9 @@ from recollect.values.compaction import (
     Standing,
     Trigger,
 )
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.reason import NOT_RUN, Cause, Reason
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.reason import NOT_RUN, Cause, Reason
+from recollect.errors import FormatError
 
 COUNT = st.integers(0, 2**40)
 FINDINGS = st.builds(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.formats.openclaw_files import (
+from recollect.core.formats.openclaw_files import (
     OWN_KEYS,
     foreign_of,
     in_order,
@@ -18,8 +18,8 @@ from recollect.formats.openclaw_files import (
     with_own_keys,
     write_knowledge_line,
 )
-from recollect.values.fact import EvidenceSpan, Fact, FactId
-from recollect.values.segment import SegmentId
+from recollect.core.values.fact import EvidenceSpan, Fact, FactId
+from recollect.core.values.segment import SegmentId
 
 BARE = Fact(id=FactId("f1"), type="decision", content="Use it", at=1771000000.0)
 FULL = replace(

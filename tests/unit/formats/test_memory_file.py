@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.formats.memory_file import SECTION_CHARS, FileSection, read_sections
+from recollect.core.formats.memory_file import SECTION_CHARS, FileSection, read_sections
 
 
 def told(text: str) -> list[tuple[int, str]]:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sizes import at_size
 
-from recollect.formats.json_text import stringify
-from recollect.formats.openclaw_files import (
+from recollect.core.formats.json_text import stringify
+from recollect.core.formats.openclaw_files import (
     foreign_of,
     in_order,
     read_knowledge_lines,
@@ -22,9 +22,9 @@ from recollect.formats.openclaw_files import (
     write_knowledge_line,
     write_segment_line,
 )
-from recollect.values.fact import Fact, FactId
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.segment import Segment, SegmentId
+from recollect.core.values.fact import Fact, FactId
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.segment import Segment, SegmentId
 
 NODE = Path(__file__).parents[2] / "node"
 SEGMENT = Segment(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.sizes import at_size
 from tests.unit.session.node_pi import assert_node_agrees, node_reads, session_bytes
 
-from recollect.formats.pi_session import (
+from recollect.core.formats.pi_session import (
     PiSession,
     Stamp,
     build_context,
@@ -33,7 +33,7 @@ from recollect.formats.pi_session import (
     thinking_level_value,
     timestamp_at,
 )
-from recollect.formats.summaries import PI_CLOSING, PI_OPENING
+from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
 
 AT = "2026-03-01T10:00:00.000Z"
 HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": AT, "cwd": "/w"}

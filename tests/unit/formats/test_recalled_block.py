@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recollect.formats.recalled_block import (
+from recollect.core.formats.recalled_block import (
     REFERENCE_NOTE,
     fact_line,
     passage_line,
@@ -17,7 +17,7 @@ from recollect.formats.recalled_block import (
     write_block,
     write_standing,
 )
-from recollect.values.recall import (
+from recollect.core.values.recall import (
     BLOCK_CLOSING,
     BLOCK_OPENING,
     RecalledFact,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from recollect.formats.codec import CODECS
-from recollect.formats.replies import read_reply
-from recollect.formats.request import split_request
-from recollect.rules.identity import identify
-from recollect.values.message import MessageId
-from recollect.values.model import FormatName
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.replies import read_reply
+from recollect.core.formats.request import split_request
+from recollect.core.rules.identity import identify
+from recollect.core.values.message import MessageId
+from recollect.core.values.model import FormatName
 
 SECRET = b"k" * 32
 

@@ -11,11 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.engine import Engine, Session
+from recollect.core.engine import Engine, Session
+from recollect.core.formats.json_text import (
+    array_spans,
+    decode,
+    encode,
+    object_spans,
+    value_positions,
+)
+from recollect.core.formats.replies import read_usage
+from recollect.core.formats.request import split_request
 from recollect.errors import FormatError
-from recollect.formats.json_text import array_spans, decode, encode, object_spans, value_positions
-from recollect.formats.replies import read_usage
-from recollect.formats.request import split_request
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import FormatError
-from recollect.formats.stored_records import (
+from recollect.core.formats.stored_records import (
     StateWriter,
     join_state,
     read_state,
@@ -21,10 +20,11 @@ from recollect.formats.stored_records import (
     without_quotes,
     write_state,
 )
-from recollect.values.edit import Carried, Cut, Edit, Insert, LeaveOut, QuotedLine, Shorten
-from recollect.values.history import SessionState, TokenCalibration
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.reason import Cause, Reason
+from recollect.core.values.edit import Carried, Cut, Edit, Insert, LeaveOut, QuotedLine, Shorten
+from recollect.core.values.history import SessionState, TokenCalibration
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.reason import Cause, Reason
+from recollect.errors import FormatError
 
 KEY = EntryKey("k" * 32)
 HOW: dict[str, Any] = {

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from recollect.core.formats.stored_records import join_state, split_state, with_texts
+from recollect.core.values.edit import Carried, Cut, Insert, LeaveOut, ToolFailure
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.reason import NOT_RUN
 from recollect.errors import FormatError
-from recollect.formats.stored_records import join_state, split_state, with_texts
-from recollect.values.edit import Carried, Cut, Insert, LeaveOut, ToolFailure
-from recollect.values.history import SessionState
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.reason import NOT_RUN
 
 IDS = tuple(MessageId(f"{number:032x}") for number in range(300))
 PATH = tuple(EntryKey(f"k{number}") for number in range(300))

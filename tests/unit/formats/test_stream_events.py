@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.harness.model_wires import overloaded, streamed_reply
 
+from recollect.core.formats.replies import StreamedReply, read_reply, read_usage
+from recollect.core.values.model import Usage
 from recollect.errors import FormatError
-from recollect.formats.replies import StreamedReply, read_reply, read_usage
 from recollect.testing.scripted_model import Says, ScriptedCall, WireName, whole_reply
-from recollect.values.model import Usage
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 SAYS = Says(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.formats.codec import CODECS
-from recollect.formats.json_text import encode
-from recollect.formats.replies import read_reply
-from recollect.formats.translate import (
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.json_text import encode
+from recollect.core.formats.replies import read_reply
+from recollect.core.formats.translate import (
     APIS,
     PROVIDERS,
     Speaker,
@@ -20,10 +20,10 @@ from recollect.formats.translate import (
     to_pi,
     to_wire,
 )
-from recollect.rules.identity import identify
+from recollect.core.rules.identity import identify
+from recollect.core.values.model import FormatName, Usage
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, WireName, whole_reply
-from recollect.values.model import FormatName, Usage
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 PNG = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}

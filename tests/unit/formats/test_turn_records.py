@@ -11,9 +11,9 @@ from typing import get_args
 import pytest
 from tests.store_contract import examples
 
-from recollect.errors import FormatError
-from recollect.formats.stored_records import SoughtText
-from recollect.formats.turn_records import (
+from recollect.adapters.wiring import open_store
+from recollect.core.formats.stored_records import SoughtText
+from recollect.core.formats.turn_records import (
     KIND_CODES,
     ROLE_CODES,
     OutcomeChanges,
@@ -21,16 +21,16 @@ from recollect.formats.turn_records import (
     read_outcomes,
     write_outcomes,
 )
-from recollect.ports import Store
-from recollect.upkeep.forget import find_meant, forget
-from recollect.upkeep.masks import Masks, strings_in
-from recollect.upkeep.redact import redact
-from recollect.values.batch import Batch, LedgerPiece, PieceHash
-from recollect.values.message import EntryKey, Role
-from recollect.values.reason import Cause, Reason
-from recollect.values.report import Fate, FateKind
-from recollect.values.upkeep import ForgetOrder
-from recollect.wiring import open_store
+from recollect.core.ports import Store
+from recollect.core.upkeep.forget import find_meant, forget
+from recollect.core.upkeep.masks import Masks, strings_in
+from recollect.core.upkeep.redact import redact
+from recollect.core.values.batch import Batch, LedgerPiece, PieceHash
+from recollect.core.values.message import EntryKey, Role
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.report import Fate, FateKind
+from recollect.core.values.upkeep import ForgetOrder
+from recollect.errors import FormatError
 
 AT = 1_760_011_200.0
 SAID = "no route to Marbella"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.core.formats.openclaw_files import read_vmem
 from recollect.errors import FormatError
-from recollect.formats.openclaw_files import read_vmem
 
 
 def vector(*values: float) -> bytes:

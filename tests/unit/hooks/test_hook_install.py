@@ -15,9 +15,10 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 
+from recollect.cli.install import install, uninstall
 from recollect.errors import RecollectError
-from recollect.gateway.agents import read_configuration as value_of
-from recollect.hooks.install import (
+from recollect.hosts.gateway.agents import read_configuration as value_of
+from recollect.hosts.hooks.install import (
     HookEndpoint,
     carry_out,
     hook_entries,
@@ -29,8 +30,7 @@ from recollect.hooks.install import (
     plan_uninstall,
     settings_file,
 )
-from recollect.hooks.transcript_file import AgentName
-from recollect.surfaces.cli.install import install, uninstall
+from recollect.hosts.hooks.transcript_file import AgentName
 
 ENDPOINT = HookEndpoint(
     command="/opt/bin/recollect-hook", url="http://127.0.0.1:8377", token="t0ken-of-the-daemon"

@@ -12,27 +12,27 @@ from typing import Any
 
 import pytest
 
-from recollect.agent_folders import project_space
-from recollect.config import load_settings
-from recollect.config.settings import Redaction
-from recollect.formats.recalled_block import recalled_items, write_standing
-from recollect.formats.transcripts import read_transcripts
-from recollect.hooks.agent_mcp import has_memory_tools
-from recollect.hooks.memory import (
+from recollect.adapters.wiring import open_memory, open_store
+from recollect.adapters.wiring.stores import deployment_secret
+from recollect.core.formats.recalled_block import recalled_items, write_standing
+from recollect.core.formats.transcripts import read_transcripts
+from recollect.core.rules.identity import space_secret
+from recollect.core.rules.tokens import Weigher
+from recollect.core.transfer.transcripts import ImportRules, import_transcript
+from recollect.core.values.recall import BLOCK_CLOSING
+from recollect.core.values.segment import Segment
+from recollect.hosts.hooks.agent_mcp import has_memory_tools
+from recollect.hosts.hooks.memory import (
     MORE,
     MORE_BY_COMMAND,
     MOST_CHARS,
     HookMemory,
     bounded_block,
 )
-from recollect.hooks.transcript_file import AgentName, FollowedTranscript
-from recollect.rules.identity import space_secret
-from recollect.rules.tokens import Weigher
-from recollect.transfer.transcripts import ImportRules, import_transcript
-from recollect.values.recall import BLOCK_CLOSING
-from recollect.values.segment import Segment
-from recollect.wiring import open_memory, open_store
-from recollect.wiring.stores import deployment_secret
+from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript
+from recollect.system.agent_folders import project_space
+from recollect.system.config import load_settings
+from recollect.system.config.settings import Redaction
 
 CENTS = "For the billing service we decided to store amounts as integers in cents."
 PORT = "The staging database listens on port 5433. Never run migrations there on Fridays."

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from recollect.config import load_settings
+from recollect.adapters.wiring import open_store
+from recollect.core.values.segment import StoredSegment
 from recollect.errors import FormatError
-from recollect.hooks.openclaw import OpenClawMemory
+from recollect.hosts.hooks.openclaw import OpenClawMemory
+from recollect.system.config import load_settings
 from recollect.testing.provider_rules import violations
-from recollect.values.segment import StoredSegment
-from recollect.wiring import open_store
 
 DECISION = "For the billing service we decided to store amounts as integers in cents."
 ASKS = "How does the billing service store amounts?"

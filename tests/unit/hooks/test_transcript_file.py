@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.hooks.transcript_file import FollowedTranscript, TranscriptLook
+from recollect.hosts.hooks.transcript_file import FollowedTranscript, TranscriptLook
 
 LINE = b'{"type":"user","uuid":"u1","message":{"role":"user","content":"hello"}}\n'
 

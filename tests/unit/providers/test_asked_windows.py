@@ -10,12 +10,12 @@ import pytest
 from tests.harness.model_server import ModelServer
 from tests.unit.agent.agent_harness import QUIET, of
 
+from recollect.adapters.providers.openai import OpenAIChatModel
 from recollect.agent.events import Ended, Prepared
 from recollect.agent.opening import open_agent
-from recollect.ports import ChatModel
-from recollect.providers.openai import OpenAIChatModel
+from recollect.core.ports import ChatModel
+from recollect.core.values.report import Report
 from recollect.testing.scripted_model import Says
-from recollect.values.report import Report
 
 STATED = {"/v1/models": {"data": [{"id": "llama", "max_model_len": 16_384}]}}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from recollect import open_blocking_memory, open_memory
-from recollect.config import load_settings
+from recollect.adapters.wiring import models
+from recollect.adapters.wiring.models import choose_model
 from recollect.errors import MissingExtra, SettingsError
-from recollect.wiring import models
-from recollect.wiring.models import choose_model
+from recollect.system.config import load_settings
 
 
 @pytest.mark.parametrize(

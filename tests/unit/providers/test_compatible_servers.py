@@ -24,14 +24,14 @@ from tests.unit.providers.wire_models import (
     using,
 )
 
+from recollect.adapters.providers.anthropic import AnthropicModel
+from recollect.adapters.providers.calls import read_address
+from recollect.adapters.providers.openai import OpenAIChatModel, OpenAIResponsesModel, is_closed
+from recollect.core.formats.replies import read_reply
+from recollect.core.ports import ChatModel
+from recollect.core.values.model import Prompt, ReplyEvent
 from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
-from recollect.formats.replies import read_reply
-from recollect.ports import ChatModel
-from recollect.providers.anthropic import AnthropicModel
-from recollect.providers.calls import read_address
-from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel, is_closed
 from recollect.testing.scripted_model import Fails, Says, WireName
-from recollect.values.model import Prompt, ReplyEvent
 
 OWN = "https://api.example.org/v1"
 EVENTS = {"Content-Type": "text/event-stream"}
@@ -450,8 +450,8 @@ def test_schemas_are_held_firmly_only_where_they_are_written_for_it() -> None:
 def test_without_the_driver_the_extra_is_named() -> None:
     code = (
         "import sys, asyncio; sys.modules['httpx2'] = None\n"
-        "from recollect.providers.anthropic import AnthropicModel\n"
-        "from recollect.values.model import Prompt\n"
+        "from recollect.adapters.providers.anthropic import AnthropicModel\n"
+        "from recollect.core.values.model import Prompt\n"
         "from recollect.errors import MissingExtra\n"
         "model = AnthropicModel(model='m', key='k')\n"
         "for work in (lambda: model.ask(Prompt(text='x')), lambda: anext(model.stream({}))):\n"
@@ -465,7 +465,7 @@ def test_without_the_driver_the_extra_is_named() -> None:
 
 
 def test_importing_the_models_does_not_load_the_driver() -> None:
-    code = "import sys, recollect.providers.openai; print('httpx2' in sys.modules)"
+    code = "import sys, recollect.adapters.providers.openai; print('httpx2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "False"
 
@@ -479,8 +479,8 @@ def test_the_first_call_does_not_load_the_driver_on_the_event_loop() -> None:
         "            print(threading.current_thread() is threading.main_thread())\n"
         "sys.meta_path.insert(0, Watch())\n"
         "from recollect.errors import ModelError\n"
-        "from recollect.providers.anthropic import AnthropicModel\n"
-        "from recollect.values.model import Prompt\n"
+        "from recollect.adapters.providers.anthropic import AnthropicModel\n"
+        "from recollect.core.values.model import Prompt\n"
         "model = AnthropicModel(model='m', key='k', base_url='http://127.0.0.1:9')\n"
         "try:\n"
         "    asyncio.run(model.ask(Prompt(text='x')))\n"

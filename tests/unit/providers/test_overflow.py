@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.providers.overflow import (
+from recollect.adapters.providers.overflow import (
     COUNT_PATTERNS,
     NOT_OVERFLOW_WORDINGS,
     OVERFLOW_WORDINGS,
@@ -19,7 +19,7 @@ from recollect.providers.overflow import (
     recognise_pairing_error,
     recognise_silent_overflow,
 )
-from recollect.values.model import Overflow
+from recollect.core.values.model import Overflow
 
 
 class Said(NamedTuple):

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from recollect.formats.codec import CODECS
-from recollect.formats.json_text import encode
-from recollect.formats.replies import read_reply, read_usage
-from recollect.formats.translate import Speaker, as_resent, to_pi, to_wire
-from recollect.rules.identity import identify
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.json_text import encode
+from recollect.core.formats.replies import read_reply, read_usage
+from recollect.core.formats.translate import Speaker, as_resent, to_pi, to_wire
+from recollect.core.rules.identity import identify
+from recollect.core.values.model import StopReason
 from recollect.testing.scripted_model import WireName
-from recollect.values.model import StopReason
 
 USED: Mapping[str, Any] = {"prompt_tokens": 7, "completion_tokens": 2}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.providers.chat_model import EventReader, ServerEvent
+from recollect.adapters.providers.chat_model import EventReader, ServerEvent
 
 
 def read(*pieces: bytes) -> list[ServerEvent]:

@@ -25,10 +25,10 @@ from tests.unit.providers.wire_models import (
     using,
 )
 
+from recollect.core.values.model import Prompt
 from recollect.errors import ModelError, ModelRefused, ModelUnavailable
-from recollect.http import Retries, asked_to_wait
+from recollect.system.http import Retries, asked_to_wait
 from recollect.testing.scripted_model import Fails, Says, WireName
-from recollect.values.model import Prompt
 
 WAYS = ["ask", "stream"]
 both = pytest.mark.parametrize("way", WAYS)

@@ -25,8 +25,9 @@ from tests.unit.providers.wire_models import (
     using,
 )
 
+from recollect.core.formats.replies import read_reply, read_usage
+from recollect.core.values.model import Overflow, Prompt, Usage
 from recollect.errors import ModelOverflow, ModelUnavailable
-from recollect.formats.replies import read_reply, read_usage
 from recollect.testing.scripted_model import (
     Fails,
     Says,
@@ -34,7 +35,6 @@ from recollect.testing.scripted_model import (
     WireName,
     whole_reply,
 )
-from recollect.values.model import Overflow, Prompt, Usage
 
 pytestmark = pytest.mark.parametrize("wire", WIRES)
 PARALLEL = Says(

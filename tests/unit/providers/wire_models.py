@@ -8,18 +8,18 @@ from typing import Any, TypeVar
 
 from tests.harness.model_server import ModelServer
 
-from recollect.http import Retries
-from recollect.ports import ChatModel
-from recollect.providers.anthropic import AnthropicModel
-from recollect.providers.openai import OpenAIChatModel, OpenAIResponsesModel
-from recollect.testing.scripted_model import WireName
-from recollect.values.model import (
+from recollect.adapters.providers.anthropic import AnthropicModel
+from recollect.adapters.providers.openai import OpenAIChatModel, OpenAIResponsesModel
+from recollect.core.ports import ChatModel
+from recollect.core.values.model import (
     CallStarted,
     ReplyDone,
     ReplyEvent,
     TextDelta,
     ThinkingDelta,
 )
+from recollect.system.http import Retries
+from recollect.testing.scripted_model import WireName
 
 KEY = "sk-THE-KEY-0123456789"
 SECRET = "the patient's name is Ferdinand"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import time
 
-from recollect.config.settings import Redaction
-from recollect.rules.message_redaction import TextMask, redact_json
-from recollect.rules.redaction import JudgedTexts, redact
+from recollect.core.rules.message_redaction import TextMask, redact_json
+from recollect.core.rules.redaction import JudgedTexts, redact
+from recollect.system.config.settings import Redaction
 from recollect_bench.redaction_data import load_kinds
 
 FILLER = "The crane moves cargo over the quay while the tide comes in.\n" * 700

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sizes import at_size
 
-from recollect.rules.message_redaction import redact_json
+from recollect.core.rules.message_redaction import redact_json
 
 _RNG = random.Random(5)
 _ALNUM = string.ascii_letters + string.digits

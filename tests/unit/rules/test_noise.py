@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.rules.noise import NoiseReason, is_noise, strip_channel_prefix, without_reminders
+from recollect.core.rules.noise import (
+    NoiseReason,
+    is_noise,
+    strip_channel_prefix,
+    without_reminders,
+)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from recollect.config import load_settings
-from recollect.engine import Context, Engine
-from recollect.rules.price import is_uncached, model_price, price_edit
-from recollect.values.history import CacheUse
-from recollect.values.model import Usage
-from recollect.values.reason import Cause
-from recollect.values.report import BatchMoment
+from recollect.core.engine import Context, Engine
+from recollect.core.rules.price import is_uncached, model_price, price_edit
+from recollect.core.values.history import CacheUse
+from recollect.core.values.model import Usage
+from recollect.core.values.reason import Cause
+from recollect.core.values.report import BatchMoment
+from recollect.system.config import load_settings
 
 WINDOW = 40_000
 

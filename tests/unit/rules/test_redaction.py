@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sizes import at_size
 
-from recollect.rules.redaction import redact
+from recollect.core.rules.redaction import redact
 
 _RNG = random.Random(7)
 

@@ -13,9 +13,9 @@ import time
 import pytest
 from tests.sizes import at_size
 
-from recollect.config.settings import Redaction
-from recollect.rules.message_redaction import TextMask
-from recollect.rules.redaction import redact, told_apart
+from recollect.core.rules.message_redaction import TextMask
+from recollect.core.rules.redaction import redact, told_apart
+from recollect.system.config.settings import Redaction
 from recollect_bench.redaction_data import FILLED, HALVES, Half, load_kinds
 
 LOOKALIKES = r"""

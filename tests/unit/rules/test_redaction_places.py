@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.rules.redaction import redact
+from recollect.core.rules.redaction import redact
 
 MASKED: tuple[tuple[str, str], ...] = (
     # an account and its token, given to a client

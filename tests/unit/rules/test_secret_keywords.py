@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.rules import redaction, secret_keywords
-from recollect.rules.redaction import redact
-from recollect.rules.secret_keywords import Keywords, declare, keywords_in
+from recollect.core.rules import redaction, secret_keywords
+from recollect.core.rules.redaction import redact
+from recollect.core.rules.secret_keywords import Keywords, declare, keywords_in
 
 
 def test_a_keyword_sets_its_bit_wherever_it_stands() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.formats.codec import CODECS
-from recollect.rules.text import (
+from recollect.core.formats.codec import CODECS
+from recollect.core.rules.text import (
     SegmentText,
     clean_text,
     segment_text,
@@ -20,10 +20,10 @@ from recollect.rules.text import (
     without_recalled_blocks,
     without_thinking,
 )
-from recollect.rules.trust import trust_of, trust_of_role
-from recollect.values.message import CallId, Message
-from recollect.values.model import FormatName
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.core.rules.trust import trust_of, trust_of_role
+from recollect.core.values.message import CallId, Message
+from recollect.core.values.model import FormatName
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 
 def message(wire: Any, format_name: FormatName = "anthropic") -> Message:

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recollect.rules import token_costs
-from recollect.rules.tokens import (
+from recollect.core.rules import token_costs
+from recollect.core.rules.tokens import (
     UNKNOWN_IMAGE_TOKENS,
     count_image,
     count_text,
     count_text_openclaw,
 )
-from recollect.values.history import TokenCalibration
+from recollect.core.values.history import TokenCalibration
 from recollect_bench.data import data_folder
 from recollect_bench.token_corpus import (
     HELD_KINDS,

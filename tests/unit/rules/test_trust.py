@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.formats.codec import CODECS
-from recollect.rules.trust import (
+from recollect.core.formats.codec import CODECS
+from recollect.core.rules.trust import (
     TRUST_ORDER,
     fetched_calls,
     fetches,
@@ -19,7 +19,7 @@ from recollect.rules.trust import (
     lowest,
     trust_of,
 )
-from recollect.values.message import CallId, Message, ToolCall
+from recollect.core.values.message import CallId, Message, ToolCall
 
 TRUSTS = st.sampled_from(TRUST_ORDER)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.values.segment import vector_problem
+from recollect.core.values.segment import vector_problem
 
 DIMENSIONS = 3
 LARGEST = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]

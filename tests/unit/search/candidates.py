@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from recollect.search.question import Question, read_question
-from recollect.search.tokenize import tokenize
-from recollect.values.message import EntryKey
-from recollect.values.recall import Candidate, Candidates
-from recollect.values.segment import SegmentId
+from recollect.core.search.question import Question, read_question
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.message import EntryKey
+from recollect.core.values.recall import Candidate, Candidates
+from recollect.core.values.segment import SegmentId
 
 NOW = 1_760_000_000.0
 DAY = 86_400.0

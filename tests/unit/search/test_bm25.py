@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.search.bm25 import Bm25Index, score_ceiling
+from recollect.core.search.bm25 import Bm25Index, score_ceiling
 
 DOCUMENTS = [
     ["webhook", "payment", "retri"],
@@ -132,7 +132,7 @@ def test_the_order_of_words_in_a_document_does_not_matter(
 
 def test_scores_do_not_depend_on_the_seed_of_the_hash() -> None:
     program = (
-        "from recollect.search.bm25 import Bm25Index\n"
+        "from recollect.core.search.bm25 import Bm25Index\n"
         "documents = [[f'w{(i * j) % 17}' for j in range(i + 3)] for i in range(40)]\n"
         "index = Bm25Index.build(documents)\n"
         "print(index.scores([f'w{k}' for k in range(17)]))"

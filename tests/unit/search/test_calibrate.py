@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.unit.search.candidates import asking, candidate, found
 
-from recollect.embedders.hash import HashEmbedder
-from recollect.search.calibrate import (
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.core.search.calibrate import (
     PROBES,
     THRESHOLD,
     Certainty,
@@ -19,7 +19,7 @@ from recollect.search.calibrate import (
     probe_texts,
     scale_of,
 )
-from recollect.values.recall import AskedVector, Candidate, EmbedderKind, Scale
+from recollect.core.values.recall import AskedVector, Candidate, EmbedderKind, Scale
 
 SCALE = Scale(mean=0.06, spread=0.08)
 CRANE = "the green crane stands at the north quay"

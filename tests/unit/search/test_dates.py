@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recollect.search.dates import TimeWindow, days_meant, windows_asked
+from recollect.core.search.dates import TimeWindow, days_meant, windows_asked
 
 
 def at(day: str) -> float:

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.search.candidates import NOW
 
-from recollect.search.facts import (
+from recollect.core.search.facts import (
     LEAST_SCORE,
     MOST_FACTS,
     TAIL_SHARE,
     asked_types,
     rank_facts,
 )
-from recollect.search.tokenize import tokenize
-from recollect.values.fact import Fact, FactId
-from recollect.values.recall import AskedVector, FactCandidate, FactCandidates, Scale
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.fact import Fact, FactId
+from recollect.core.values.recall import AskedVector, FactCandidate, FactCandidates, Scale
 
 VECTOR = AskedVector(embedder="toy", values=b"", scale=Scale(mean=0.1, spread=0.1))
 

@@ -7,15 +7,15 @@ import time
 import pytest
 from tests.unit.search.candidates import candidate
 
-from recollect.search.identifiers import identifiers_in, words_of
-from recollect.search.names import (
+from recollect.core.search.identifiers import identifiers_in, words_of
+from recollect.core.search.names import (
     date_words_in,
     names_in,
     speaker_of,
     speaker_word,
     speaker_words_asked,
 )
-from recollect.search.question import (
+from recollect.core.search.question import (
     is_echo,
     leans,
     only_asks,
@@ -24,8 +24,8 @@ from recollect.search.question import (
     wants_list,
     what_asks,
 )
-from recollect.search.tokenize import tokenize
-from recollect.values.recall import RecallRequest
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.recall import RecallRequest
 
 NOW = 1_760_000_000.0
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 
-from recollect.search.dates import windows_asked
-from recollect.search.passages import MOST_OF_ONE, pack
-from recollect.search.rank import (
+from recollect.core.search.dates import windows_asked
+from recollect.core.search.passages import MOST_OF_ONE, pack
+from recollect.core.search.rank import (
     NEIGHBOUR_SHARE,
     ROLE_POINTS,
     SPEAKER_POINTS,
@@ -23,8 +23,8 @@ from recollect.search.rank import (
     seeds,
     vector_shares,
 )
-from recollect.values.recall import Candidate, EmbedderKind, Hit, Neighbour, Surroundings
-from recollect.values.segment import SegmentId
+from recollect.core.values.recall import Candidate, EmbedderKind, Hit, Neighbour, Surroundings
+from recollect.core.values.segment import SegmentId
 
 NOTHING_AROUND = Surroundings()
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from recollect.config.settings import Recall as RecallSettings
-from recollect.search.statements import STANDING_WORD, is_standing
-from recollect.stores.sqlite import SQLiteStore
-from recollect.turn.ingest import index
-from recollect.turn.recall import recall
-from recollect.values.batch import Batch
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.recall import Recalled, RecallRequest
-from recollect.values.segment import NewSegment, Segment, SegmentId
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.search.statements import STANDING_WORD, is_standing
+from recollect.core.turn.ingest import index
+from recollect.core.turn.recall import recall
+from recollect.core.values.batch import Batch
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.recall import Recalled, RecallRequest
+from recollect.core.values.segment import NewSegment, Segment, SegmentId
+from recollect.system.config.settings import Recall as RecallSettings
 
 
 @pytest.mark.parametrize(

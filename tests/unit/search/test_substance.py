@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.search.question import only_asks
+from recollect.core.search.question import only_asks
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.search import tokenize as tokenize_module
-from recollect.search.tokenize import STOP_WORDS, tokenize
+from recollect.core.search import tokenize as tokenize_module
+from recollect.core.search.tokenize import STOP_WORDS, tokenize
 
 
 def words(text: str) -> list[str]:
@@ -202,7 +202,7 @@ def test_threads_get_the_words_that_one_thread_gets() -> None:
 
 def test_another_process_gives_the_same_words() -> None:
     text = "getUserName in src/payment/webhook.ts 東京 running"
-    program = f"from recollect.search.tokenize import tokenize; print(tokenize({text!r}))"
+    program = f"from recollect.core.search.tokenize import tokenize; print(tokenize({text!r}))"
     printed = subprocess.run(
         [sys.executable, "-X", "utf8", "-c", program], capture_output=True, check=True, text=True
     )

@@ -11,13 +11,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from recollect.service import models as m
-from recollect.service.limits import TOKENS_SECONDS, Budgets, Intake
-from recollect.service.operations import LARGE_BYTES, aside
-from recollect.service.problems import Problem, ProblemKind
-from recollect.service.queue import FairQueue
-from recollect.service.requests import decoded, mcp_texts
-from recollect.values.tenant import BudgetName, Tenant
+from recollect.core.values.tenant import BudgetName, Tenant
+from recollect.hosts.service import models as m
+from recollect.hosts.service.limits import TOKENS_SECONDS, Budgets, Intake
+from recollect.hosts.service.operations import LARGE_BYTES, aside
+from recollect.hosts.service.problems import Problem, ProblemKind
+from recollect.hosts.service.queue import FairQueue
+from recollect.hosts.service.requests import decoded, mcp_texts
 
 
 class Counted:

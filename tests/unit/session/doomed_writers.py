@@ -118,7 +118,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from recollect.config.settings import Redaction
-    from recollect.session import SessionIndex, open_transcript
+    from recollect.adapters.session import SessionIndex, open_transcript
+    from recollect.system.config.settings import Redaction
 
     main()

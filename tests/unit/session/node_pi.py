@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from recollect.formats.json_text import stringify
-from recollect.formats.pi_session import PiContext, PiSession
+from recollect.core.formats.json_text import stringify
+from recollect.core.formats.pi_session import PiContext, PiSession
 
 NODE = Path(__file__).parents[2] / "node"
 

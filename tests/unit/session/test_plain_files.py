@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.trusted_settings import write_trusted
 
-from recollect.hooks.agent_mcp import has_memory_tools
-from recollect.plain_files import read_inside, read_plain
-from recollect.wiring.memory import critical_rules_of
+from recollect.adapters.wiring.memory import critical_rules_of
+from recollect.hosts.hooks.agent_mcp import has_memory_tools
+from recollect.system.plain_files import read_inside, read_plain
 
 RULES = "# Project\n\n## Red Lines\n\n- Never push to main.\n"
 

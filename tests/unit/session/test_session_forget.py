@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 from tests.sizes import at_size
 from tests.unit.session.node_pi import assert_node_agrees
 
-from recollect.config.settings import Redaction
-from recollect.formats.pi_session import PiEntry, PiSession, build_context, entry_line, read_session
-from recollect.session import (
+from recollect.adapters.session import (
     SessionIndex,
     SessionTranscript,
     open_transcript,
     read_session_file,
     transcript_file,
 )
-from recollect.session.forget_entries import FORGOTTEN, WITHDRAWN, EntryTargets, forget_entries
-from recollect.session.forget_files import (
+from recollect.adapters.session.forget_entries import (
+    FORGOTTEN,
+    WITHDRAWN,
+    EntryTargets,
+    forget_entries,
+)
+from recollect.adapters.session.forget_files import (
     TYPED,
     FilesForgotten,
     FilesOrder,
@@ -29,9 +32,17 @@ from recollect.session.forget_files import (
     forget_notes,
     sessions_named,
 )
-from recollect.session.undo import UNDONE_SUMMARY
-from recollect.surfaces.chat.terminal import MaskedHistory
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.session.undo import UNDONE_SUMMARY
+from recollect.agent.chat.terminal import MaskedHistory
+from recollect.core.formats.pi_session import (
+    PiEntry,
+    PiSession,
+    build_context,
+    entry_line,
+    read_session,
+)
+from recollect.core.values.upkeep import ForgetOrder
+from recollect.system.config.settings import Redaction
 
 MARKER = "zanzibarquokka"
 SPACE = "me"
@@ -280,7 +291,7 @@ def test_a_message_with_a_secret_is_found_though_it_is_masked_differently() -> N
     secret = "ghp_" + "Ab3dE6gH9j" * 3 + "Kl2nO4"
     with begun(redaction=Redaction(enabled=False)) as transcript:
         transcript.append_message(user(f"the token is {secret} as ever"))
-    from recollect.rules.redaction import redact
+    from recollect.core.rules.redaction import redact
 
     masked = redact(f"the token is {secret} as ever", pii=False).text
     assert secret not in masked

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from recollect.errors import TranscriptError
-from recollect.session import (
+from recollect.adapters.session import (
     SessionIndex,
     SessionRecord,
     new_session_id,
     sessions_file,
     transcript_file,
 )
+from recollect.errors import TranscriptError
 
 
 class At:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.unit.session.doomed_writers import Writers
 
-from recollect.config.settings import Redaction
+from recollect.adapters.session import SessionIndex, SessionTranscript, open_transcript
 from recollect.errors import TranscriptLocked
-from recollect.session import SessionIndex, SessionTranscript, open_transcript
+from recollect.system.config.settings import Redaction
 
 KILLS = 20
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recollect.config.places import chat_history_file
-from recollect.config.settings import Redaction
-from recollect.formats.pi_session import read_session
-from recollect.session import open_transcript, transcript_file
-from recollect.session.files import outputs_folder
-from recollect.session.redact_files import redact_in_files
-from recollect.upkeep.masks import Masks, own_patterns
+from recollect.adapters.session import open_transcript, transcript_file
+from recollect.adapters.session.files import outputs_folder
+from recollect.adapters.session.redact_files import redact_in_files
+from recollect.core.formats.pi_session import read_session
+from recollect.core.upkeep.masks import Masks, own_patterns
+from recollect.system.config.places import chat_history_file
+from recollect.system.config.settings import Redaction
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 SPACE = "default"

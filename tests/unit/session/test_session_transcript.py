@@ -17,14 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.session.node_pi import assert_node_agrees
 
-from recollect.config.settings import Redaction
-from recollect.durable import sync_file
+from recollect.adapters.session import (
+    SessionTranscript,
+    migrate_file,
+    open_transcript,
+    read_session_file,
+)
+from recollect.adapters.session import transcript as session_file
+from recollect.adapters.session.undo import UNDONE_SUMMARY, NothingToUndo
+from recollect.core.formats.pi_session import PiEntry, build_context
+from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
 from recollect.errors import TranscriptError, TranscriptLocked
-from recollect.formats.pi_session import PiEntry, build_context
-from recollect.formats.summaries import PI_CLOSING, PI_OPENING
-from recollect.session import SessionTranscript, migrate_file, open_transcript, read_session_file
-from recollect.session import transcript as session_file
-from recollect.session.undo import UNDONE_SUMMARY, NothingToUndo
+from recollect.system.config.settings import Redaction
+from recollect.system.durable import sync_file
 
 _RNG = random.Random(7)
 SECRET = "ghp_" + "".join(_RNG.choices(string.ascii_letters + string.digits, k=36))

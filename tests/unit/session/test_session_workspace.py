@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import SettingsError
-from recollect.rules.critical_rules import critical_rules
-from recollect.session import (
+from recollect.adapters.session import (
     LoadedWorkspace,
     create_missing_files,
     daily_note,
     load_workspace,
     local_day,
 )
-from recollect.session.workspace import shortened
+from recollect.adapters.session.workspace import shortened
+from recollect.core.rules.critical_rules import critical_rules
+from recollect.errors import SettingsError
 
 TODAY = date(2026, 3, 1)
 

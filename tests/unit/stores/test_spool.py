@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recollect.adapters.stores.spool import FileSpool, file_spool
 from recollect.errors import StoreUnavailable
-from recollect.stores.spool import FileSpool, file_spool
 
 RECORDS = [b"first", b"", b"third " * 400, b"\x00" * 70, b"last"]
 
@@ -393,7 +393,7 @@ FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
 from recollect.errors import StoreUnavailable
-from recollect.stores.spool import FileSpool
+from recollect.adapters.stores.spool import FileSpool
 
 async def main():
     spool = FileSpool(Path(sys.argv[1]), space="alice")

@@ -12,9 +12,9 @@ import apsw
 import pytest
 from tests.unit.stores.test_spool import BEFORE, drained, left, spooled, taking
 
+from recollect.adapters.stores.spool import FileSpool
+from recollect.adapters.stores.sqlite.connection import EncryptionKey
 from recollect.errors import StoreUnavailable
-from recollect.stores.spool import FileSpool
-from recollect.stores.sqlite.connection import EncryptionKey
 
 RECORDS = [b"record %04d " % number + b"x" * 300 for number in range(60)]
 PAGE = 4096

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from recollect.adapters.stores.spool import FileSpool
+from recollect.adapters.stores.sqlite.connection import EncryptionKey
 from recollect.errors import StoreUnavailable, WrongKey
-from recollect.stores.spool import FileSpool
-from recollect.stores.sqlite.connection import EncryptionKey
 
 KEY = EncryptionKey(b"\x07" * 32)
 KILLS = int(os.environ.get("RECOLLECT_SPOOL_KILLS", "5"))
@@ -138,8 +138,8 @@ def test_rewrite_and_set_aside(tmp_path: Path) -> None:
 APPENDS = """
 import asyncio, sys
 from pathlib import Path
-from recollect.stores.spool import FileSpool
-from recollect.stores.sqlite.connection import EncryptionKey
+from recollect.adapters.stores.spool import FileSpool
+from recollect.adapters.stores.sqlite.connection import EncryptionKey
 
 async def main():
     key = EncryptionKey(b"\\x07" * 32)

@@ -11,13 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-from recollect.stores.spool import FileSpool
+from recollect.adapters.stores.spool import FileSpool
 
 KILLS = int(os.environ.get("RECOLLECT_SPOOL_KILLS", "12"))
 APPENDS = """
 import asyncio, os, sys
 from pathlib import Path
-from recollect.stores.spool import FileSpool
+from recollect.adapters.stores.spool import FileSpool
 
 async def main():
     spool = FileSpool(Path(sys.argv[1]), space="alice")
@@ -32,7 +32,7 @@ asyncio.run(main())
 DRAINS = """
 import asyncio, os, sys
 from pathlib import Path
-from recollect.stores.spool import FileSpool
+from recollect.adapters.stores.spool import FileSpool
 
 async def main():
     spool = FileSpool(Path(sys.argv[1]), space="alice")

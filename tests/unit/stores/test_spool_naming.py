@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.stores.spool import file_spool
-from recollect.stores.spool.naming import server_name
-from recollect.wiring import open_spool
+from recollect.adapters.stores.spool import file_spool
+from recollect.adapters.stores.spool.naming import server_name
+from recollect.adapters.wiring import open_spool
 
 NOTHING: Mapping[str, str] = {}
 

@@ -18,11 +18,11 @@ from tests.store_contract.examples import (
 )
 from tests.store_contract.model import ReferenceModel
 
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import Batch
-from recollect.values.recall import Candidate, CandidateQuery
-from recollect.values.segment import NewSegment
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import Candidate, CandidateQuery
+from recollect.core.values.segment import NewSegment
+from recollect.core.values.upkeep import ForgetOrder
 
 MARK = "xylophonequartz"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import apsw
 from tests.store_contract.examples import START, worded
 
-from recollect.search.bm25 import Bm25Index, score_document
-from recollect.stores.sqlite import SQLiteStore
-from recollect.stores.sqlite import lexical as recent
-from recollect.values.batch import Batch
-from recollect.values.recall import Candidate, CandidateQuery, Candidates
-from recollect.values.segment import NewSegment
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.adapters.stores.sqlite import lexical as recent
+from recollect.core.search.bm25 import Bm25Index, score_document
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import Candidate, CandidateQuery, Candidates
+from recollect.core.values.segment import NewSegment
 
 WORDS = [f"w{number}" for number in range(60)]
 

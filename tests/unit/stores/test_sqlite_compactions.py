@@ -15,11 +15,11 @@ from tests.store_contract.examples import (
     session_write,
 )
 
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import Batch
-from recollect.values.compaction import CompactionRecord
-from recollect.values.message import MessageId
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.values.batch import Batch
+from recollect.core.values.compaction import CompactionRecord
+from recollect.core.values.message import MessageId
+from recollect.core.values.upkeep import ForgetOrder
 
 
 def test_long_list_of_quotes_is_written_when_it_changes(tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ from tests.store_contract.examples import (
     vector,
 )
 
-from recollect.stores.scoring import word_number
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, NewJob, extract_key
-from recollect.values.fact import ExtractedTo, Fact, FactId
-from recollect.values.recall import FactQuery
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.stores.scoring import word_number
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, NewJob, extract_key
+from recollect.core.values.fact import ExtractedTo, Fact, FactId
+from recollect.core.values.recall import FactQuery
+from recollect.core.values.upkeep import ForgetOrder
 
 MARK = "xylophonequartz"
 KEY = b"k" * 32

@@ -17,6 +17,14 @@ import apsw
 import pytest
 from tests.store_contract.examples import SESSION, full_batch, segments
 
+from recollect.adapters.stores.sqlite import EncryptionKey, SQLiteStore, connection, read_key
+from recollect.adapters.stores.sqlite.database import Database
+from recollect.adapters.stores.sqlite.schema import MIGRATIONS
+from recollect.core.formats.stored_records import split_state
+from recollect.core.values.batch import Batch, NewJob, SessionWrite
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.upkeep import Stats
 from recollect.errors import (
     BatchRefused,
     MissingExtra,
@@ -27,14 +35,6 @@ from recollect.errors import (
     StoreUnavailable,
     WrongKey,
 )
-from recollect.formats.stored_records import split_state
-from recollect.stores.sqlite import EncryptionKey, SQLiteStore, connection, read_key
-from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.schema import MIGRATIONS
-from recollect.values.batch import Batch, NewJob, SessionWrite
-from recollect.values.history import SessionState
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.upkeep import Stats
 
 KEY = bytes(range(32))
 

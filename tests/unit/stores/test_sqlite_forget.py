@@ -22,15 +22,15 @@ from tests.store_contract.examples import (
     vectors,
 )
 
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import Batch, NewJob
-from recollect.values.edit import Shorten
-from recollect.values.fact import Fact, FactId
-from recollect.values.message import MessageId
-from recollect.values.reason import NOT_RUN
-from recollect.values.recall import AskedVector, CandidateQuery
-from recollect.values.segment import Vector, VectorSet
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.edit import Shorten
+from recollect.core.values.fact import Fact, FactId
+from recollect.core.values.message import MessageId
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.recall import AskedVector, CandidateQuery
+from recollect.core.values.segment import Vector, VectorSet
+from recollect.core.values.upkeep import ForgetOrder
 
 MARK = "xylophonequartz"
 

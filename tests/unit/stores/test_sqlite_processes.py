@@ -19,10 +19,10 @@ from tests.store_contract.examples import (
     vectors,
 )
 
-from recollect.stores.sqlite import SQLiteStore
-from recollect.values.batch import Batch, NewJob
-from recollect.values.recall import CandidateQuery
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.upkeep import ForgetOrder
 
 SPAWN = multiprocessing.get_context("spawn")
 SOAK = bool(os.environ.get("RECOLLECT_SOAK"))

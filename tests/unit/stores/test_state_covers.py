@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import FormatError
-from recollect.formats.stored_records import (
+from recollect.core.formats.stored_records import (
     join_state,
     read_state,
     split_state,
     without_quotes,
     write_state,
 )
-from recollect.values.edit import Cut
-from recollect.values.history import SessionState
-from recollect.values.message import EntryKey, MessageId
-from recollect.values.reason import NOT_RUN
+from recollect.core.values.edit import Cut
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.reason import NOT_RUN
+from recollect.errors import FormatError
 
 COVERED = tuple(
     MessageId(blake2b(str(number).encode(), digest_size=16).hexdigest()) for number in range(5_000)

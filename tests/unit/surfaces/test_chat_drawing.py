@@ -15,25 +15,7 @@ from rich.cells import cell_len
 from tests.unit.agent.agent_harness import AgentHarness
 
 from recollect.agent.answers import help_text
-from recollect.agent.events import (
-    CallBegan,
-    CallEnded,
-    Compacted,
-    Ended,
-    Failed,
-    Flushed,
-    FlushResult,
-    Prepared,
-    Replied,
-    Said,
-    Thought,
-    Told,
-    Withdrawn,
-)
-from recollect.agent.loop import Agent
-from recollect.config import load_settings
-from recollect.inspect.drawn import short_tokens
-from recollect.surfaces.chat.drawing import (
+from recollect.agent.chat.drawing import (
     BAR_SIGNS,
     COMPACT_MARK,
     NOTES_MARK,
@@ -50,15 +32,33 @@ from recollect.surfaces.chat.drawing import (
     window_use,
     wrapped,
 )
-from recollect.surfaces.chat.live import LiveRegion, Painter, Size, reflows
-from recollect.surfaces.chat.output import harmless
-from recollect.surfaces.chat.plain import note_of
-from recollect.surfaces.chat.screen import Screen
+from recollect.agent.chat.live import LiveRegion, Painter, Size, reflows
+from recollect.agent.chat.output import harmless
+from recollect.agent.chat.plain import note_of
+from recollect.agent.chat.screen import Screen
+from recollect.agent.events import (
+    CallBegan,
+    CallEnded,
+    Compacted,
+    Ended,
+    Failed,
+    Flushed,
+    FlushResult,
+    Prepared,
+    Replied,
+    Said,
+    Thought,
+    Told,
+    Withdrawn,
+)
+from recollect.agent.loop import Agent
+from recollect.core.values.compaction import CompactionResult
+from recollect.core.values.edit import Insert, LeaveOut
+from recollect.core.values.model import Usage
+from recollect.core.values.reason import Cause, Reason
+from recollect.hosts.inspect.drawn import short_tokens
+from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Says, ScriptedModel, WireName
-from recollect.values.compaction import CompactionResult
-from recollect.values.edit import Insert, LeaveOut
-from recollect.values.model import Usage
-from recollect.values.reason import Cause, Reason
 
 SETTINGS = load_settings(arguments={"models.main": "scripted"}).settings
 

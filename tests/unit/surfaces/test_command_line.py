@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from recollect.surfaces import cli
+from recollect import cli
 
 
 def test_without_the_benches_the_package_to_install_is_named(
@@ -21,21 +21,21 @@ def test_without_the_benches_the_package_to_install_is_named(
 
 
 def test_the_list_of_commands_tells_them_all_and_imports_none() -> None:
-    code = "from recollect.surfaces.cli import main; main(['--help'])"
+    code = "from recollect.cli import main; main(['--help'])"
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True
     )
-    assert not {"numpy", "msgspec", "rich", "recollect.config"} & set(done.stderr.split())
+    assert not {"numpy", "msgspec", "rich", "recollect.system.config"} & set(done.stderr.split())
     for name in cli.COMMANDS:
         assert cli.SHORT_HELP[name] in done.stdout
     assert set(cli.SHORT_HELP) == {*cli.COMMANDS, "bench"}, "bench is a package of its own"
 
 
 def test_the_options_of_a_chat_wait_for_no_other_commands_machinery() -> None:
-    code = "from recollect.surfaces.cli import main; main(['chat', '--window', 'many'])"
+    code = "from recollect.cli import main; main(['chat', '--window', 'many'])"
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True
     )
     loaded = set(done.stderr.split())
     assert "--window 'many': give a number" in done.stderr
-    assert not {"rich", "numpy", "recollect.surfaces.cli.explain", "recollect.agent.loop"} & loaded
+    assert not {"rich", "numpy", "recollect.cli.explain", "recollect.agent.loop"} & loaded

@@ -10,14 +10,14 @@ from dataclasses import replace as with_changes
 import pytest
 from rich.console import Console
 
-from recollect.config import Settings
-from recollect.inspect.drawn import draw_session
-from recollect.inspect.explained import Explained, explain_session
-from recollect.inspect.recorded import replay
-from recollect.inspect.text import stretches
-from recollect.inspect.turns import MessageFate
-from recollect.values.reason import Cause, Reason
-from recollect.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
+from recollect.hosts.inspect.drawn import draw_session
+from recollect.hosts.inspect.explained import Explained, explain_session
+from recollect.hosts.inspect.recorded import replay
+from recollect.hosts.inspect.text import stretches
+from recollect.hosts.inspect.turns import MessageFate
+from recollect.system.config import Settings
 
 
 def fate(number: int | None, kind: str, reason: Reason) -> MessageFate:

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.config import Settings
+from recollect.core.rules.tokens import Weigher
+from recollect.core.values.model import Usage
+from recollect.core.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 from recollect.errors import RecollectError
-from recollect.inspect import recorded as replaying
-from recollect.inspect.recorded import (
+from recollect.hosts.inspect import recorded as replaying
+from recollect.hosts.inspect.recorded import (
     LAST_TURNS,
     LEAST_LAST_TURNS,
     WHOLE_REPLAY_MESSAGES,
@@ -21,11 +23,9 @@ from recollect.inspect.recorded import (
     fixed_parts,
     replay,
 )
-from recollect.inspect.tokens import apportioned
-from recollect.plain_text import window_from
-from recollect.rules.tokens import Weigher
-from recollect.values.model import Usage
-from recollect.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
+from recollect.hosts.inspect.tokens import apportioned
+from recollect.system.config import Settings
+from recollect.system.plain_text import window_from
 
 
 def recorded(times: list[float | None], *, usage: int | None = None) -> RecordedSession:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from recollect.inspect.drawn import clipped, percent, short_tokens
-from recollect.inspect.tokens import EXCERPT_CHARS, excerpt_of, shown_text
-from recollect.plain_text import plain_line
-from recollect.values.message import CallId, Image, Text, ToolCall, ToolResult
+from recollect.core.values.message import CallId, Image, Text, ToolCall, ToolResult
+from recollect.hosts.inspect.drawn import clipped, percent, short_tokens
+from recollect.hosts.inspect.tokens import EXCERPT_CHARS, excerpt_of, shown_text
+from recollect.system.plain_text import plain_line
 
 _ANY_TEXT = st.text(
     st.one_of(st.characters(), st.sampled_from("\x1b\x9b[]31m;\x07\u202e\u200d\ufe0f\ud83d \n")),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.surfaces.cli.facts.listing import LEAST_ID_CHARS, short_ids
-from recollect.values.fact import Fact, FactId
+from recollect.cli.facts.listing import LEAST_ID_CHARS, short_ids
+from recollect.core.values.fact import Fact, FactId
 
 IDS = st.lists(st.text(alphabet="01a", min_size=1, max_size=12), unique=True, max_size=12)
 

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.trusted_settings import write_trusted
 
-from recollect.config import load_settings
-from recollect.config.places import user_settings_file
-from recollect.surfaces.chat.opening import chosen_settings
-from recollect.surfaces.cli import main
-from recollect.wiring.stores import sqlite_path
+from recollect.adapters.wiring.stores import sqlite_path
+from recollect.agent.chat.opening import chosen_settings
+from recollect.cli import main
+from recollect.system.config import load_settings
+from recollect.system.config.places import user_settings_file
 
 KEY = "sk-ant-a-key-that-nobody-may-see"
 
@@ -30,7 +30,7 @@ def in_an_empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("recollect.surfaces.chat.opening.LOCAL_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setattr("recollect.agent.chat.opening.LOCAL_URL", "http://127.0.0.1:9/v1")
 
 
 class Listing(BaseHTTPRequestHandler):
@@ -81,7 +81,7 @@ def test_init_finds_a_key_and_writes_no_word_of_it(monkeypatch: pytest.MonkeyPat
 def test_init_offers_the_server_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, local_url: str
 ) -> None:
-    monkeypatch.setattr("recollect.surfaces.chat.opening.LOCAL_URL", local_url)
+    monkeypatch.setattr("recollect.agent.chat.opening.LOCAL_URL", local_url)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     done = run("init", given="2\n")
     assert done.exit_code == 0, done.output

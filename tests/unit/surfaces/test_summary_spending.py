@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from recollect.config import Settings
+from recollect.core.values.model import Prompt
 from recollect.errors import ModelUnavailable
-from recollect.gateway.summaries import ClientModel, CrossingRequest, DaySpending, crossing
-from recollect.gateway.upstream import Upstreams
-from recollect.values.model import Prompt
+from recollect.hosts.gateway.summaries import ClientModel, CrossingRequest, DaySpending, crossing
+from recollect.hosts.gateway.upstream import Upstreams
+from recollect.system.config import Settings
 
 
 def test_two_gateways_share_what_was_spent_and_what_was_given_back(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.integration.long_talk import SESSION, Talk, grown, opened, scribe
 from tests.trusted_settings import write_trusted
 
-from recollect.surfaces.cli import main
+from recollect.cli import main
 
 KEYLESS = """
 [models]

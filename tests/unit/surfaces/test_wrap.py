@@ -15,12 +15,12 @@ import aiohttp
 import pytest
 from click.testing import CliRunner
 
-from recollect.config import Settings
-from recollect.gateway.agents import AGENTS, OwnUpstream, launched, persist, restore
-from recollect.gateway.upstream import why_away
-from recollect.surfaces.cli import main
-from recollect.surfaces.cli.gateway import chosen_settings
-from recollect.surfaces.cli.tail import lines_of, sums_of
+from recollect.cli import main
+from recollect.cli.gateway import chosen_settings
+from recollect.cli.tail import lines_of, sums_of
+from recollect.hosts.gateway.agents import AGENTS, OwnUpstream, launched, persist, restore
+from recollect.hosts.gateway.upstream import why_away
+from recollect.system.config import Settings
 
 URL = "http://127.0.0.1:8788"
 CONFIGURATIONS = {
@@ -306,7 +306,7 @@ def test_an_agent_in_a_folder_of_a_project_has_the_projects_memory(
         return 0
 
     monkeypatch.setattr("shutil.which", lambda name: name)
-    monkeypatch.setattr("recollect.surfaces.cli.wrap.run_wrapped", run)
+    monkeypatch.setattr("recollect.cli.wrap.run_wrapped", run)
     assert CliRunner().invoke(main, ["wrap", "claude"]).exit_code == 0
     assert CliRunner().invoke(main, ["wrap", "claude", "--space", "mine"]).exit_code == 0
     assert spaces == [str(project), "mine"]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.harness.model_server import ModelServer
 
+from recollect.core.formats.replies import read_reply
+from recollect.core.ports import ChatModel
+from recollect.core.values.model import Answer, Prompt, ReplyDone, ReplyEvent, TextDelta
 from recollect.errors import ModelUnavailable
-from recollect.formats.replies import read_reply
-from recollect.ports import ChatModel
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
-from recollect.values.model import Answer, Prompt, ReplyDone, ReplyEvent, TextDelta
 
 
 def ask(model: ChatModel, text: str = "hi") -> Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recollect.rules.identity import is_sealed, sealed
+from recollect.core.rules.identity import is_sealed, sealed
 
 ANSWER = "<recalled-context>\nFrom memory.\n[1] user: port 5433\n</recalled-context>"
 SECRET, OTHER = b"of this space" * 2, b"of another one" * 2

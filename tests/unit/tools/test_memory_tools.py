@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import pytest
 
 from recollect import Engine, open_blocking_memory, open_memory
-from recollect.rules.identity import sealed, space_secret
+from recollect.core.rules.identity import sealed, space_secret
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import FactId
+from recollect.core.values.model import FormatName
+from recollect.core.values.recall import TOOL_OPENING
+from recollect.hosts.tools.arguments import KINDS, BadArguments, read_arguments
 from recollect.testing.provider_rules import violations
 from recollect.tools import ForgetRequest, MemoryAnswer, MemoryTools, memory_tools
-from recollect.tools.arguments import KINDS, BadArguments, read_arguments
-from recollect.values.batch import Batch
-from recollect.values.fact import FactId
-from recollect.values.model import FormatName
-from recollect.values.recall import TOOL_OPENING
 
 T = TypeVar("T")
 PLAIN: dict[str, Any] = {"recall.embedder": "none"}
@@ -536,7 +536,7 @@ class TestNotKeptTwice:
 async def _bodies(store: Any) -> Any:
     from typing import get_args
 
-    from recollect.values.upkeep import BodyKind
+    from recollect.core.values.upkeep import BodyKind
 
     for kind in get_args(BodyKind):
         for body in await store.held(kind, limit=1000):

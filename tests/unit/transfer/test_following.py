@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from recollect.core.transfer import memory_files as following
+from recollect.core.transfer.memory_files import Following
+from recollect.core.values.upkeep import MemoryFilesResult, SkippedFile
 from recollect.errors import StoreUnavailable
-from recollect.transfer import memory_files as following
-from recollect.transfer.memory_files import Following
-from recollect.values.upkeep import MemoryFilesResult, SkippedFile
 
 
 def followed(

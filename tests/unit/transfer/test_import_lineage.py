@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from recollect.config import build
-from recollect.engine import Engine
-from recollect.formats.codec import CODECS
-from recollect.formats.transcripts import read_transcript, read_transcripts
-from recollect.rules.identity import space_secret
-from recollect.rules.tokens import Weigher
-from recollect.transfer.transcripts import PlacedItems, place_items
-from recollect.turn.align import LastRequest, Reading, align, read
-from recollect.values.history import SessionState
-from recollect.values.message import EntryKey
-from recollect.values.transcript import RecordedSession
+from recollect.core.engine import Engine
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.transcripts import read_transcript, read_transcripts
+from recollect.core.rules.identity import space_secret
+from recollect.core.rules.tokens import Weigher
+from recollect.core.transfer.transcripts import PlacedItems, place_items
+from recollect.core.turn.align import LastRequest, Reading, align, read
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import EntryKey
+from recollect.core.values.transcript import RecordedSession
+from recollect.system.config import build
 
 SPACE = "lineage"
 RECORDINGS = (

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from tests.store_contract.examples import START, fact, ids, segments
 
-from recollect.config.settings import Redaction
-from recollect.rules.identity import space_secret
-from recollect.rules.tokens import Weigher
-from recollect.stores.sqlite import SQLiteStore
-from recollect.transfer.export import export_facts
-from recollect.transfer.openclaw import import_facts
-from recollect.transfer.transcripts import ImportRules
-from recollect.values.batch import Batch
-from recollect.values.fact import EvidenceSpan, FactId, fact_identity
-from recollect.values.upkeep import ForgetOrder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.rules.identity import space_secret
+from recollect.core.rules.tokens import Weigher
+from recollect.core.transfer.export import export_facts
+from recollect.core.transfer.openclaw import import_facts
+from recollect.core.transfer.transcripts import ImportRules
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import EvidenceSpan, FactId, fact_identity
+from recollect.core.values.upkeep import ForgetOrder
+from recollect.system.config.settings import Redaction
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 RULES = ImportRules(

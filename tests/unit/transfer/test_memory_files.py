@@ -15,21 +15,21 @@ from typing import Any
 
 import pytest
 
-from recollect.boundary import SystemClock
-from recollect.config.settings import Redaction
-from recollect.plain_files import open_plain
-from recollect.rules.identity import space_secret
-from recollect.rules.tokens import Weigher
-from recollect.search.tokenize import tokenize
-from recollect.stores.sqlite import SQLiteStore
-from recollect.transfer import file_sections
-from recollect.transfer import file_walk as followed_files
-from recollect.transfer.file_sections import FileRules
-from recollect.transfer.memory_files import MemoryFiles
-from recollect.values.batch import Batch
-from recollect.values.recall import CandidateQuery
-from recollect.values.segment import StoredSegment
-from recollect.values.upkeep import ForgetOrder, MemoryFilesResult
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.boundary import SystemClock
+from recollect.core.rules.identity import space_secret
+from recollect.core.rules.tokens import Weigher
+from recollect.core.search.tokenize import tokenize
+from recollect.core.transfer import file_sections
+from recollect.core.transfer import file_walk as followed_files
+from recollect.core.transfer.file_sections import FileRules
+from recollect.core.transfer.memory_files import MemoryFiles
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import StoredSegment
+from recollect.core.values.upkeep import ForgetOrder, MemoryFilesResult
+from recollect.system.config.settings import Redaction
+from recollect.system.plain_files import open_plain
 
 SECRET = "sk-proj-" + "Zx81Qm4Lr7Ty2Vb9Nc6Hd3Kf5Gj0Pw" * 2
 NOTES = """# Projects
@@ -547,7 +547,8 @@ def test_a_file_that_did_not_change_is_not_read_again(
         await files.look()
         accessed: list[str] = []
         monkeypatch.setattr(
-            "recollect.transfer.file_sections._read", lambda found: accessed.append(found.label)
+            "recollect.core.transfer.file_sections._read",
+            lambda found: accessed.append(found.label),
         )
         assert outcomes(await files.look()) == {"memory.md": "unchanged"}
         assert accessed == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.transfer.topics import (
+from recollect.core.transfer.topics import (
     MOST_ENTITIES,
     MOST_ENTITY_CHARS,
     MOST_TOPICS,

@@ -10,22 +10,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from recollect.config import build
-from recollect.config.settings import Recall, Redaction
-from recollect.formats.codec import CODECS
-from recollect.formats.recalled_block import write_block
-from recollect.rules.tokens import Weigher, count_text
-from recollect.stores.sqlite import SQLiteStore
-from recollect.turn.align import LastRequest, enter, read
-from recollect.turn.ingest import ingest
-from recollect.turn.query import ask, query, uses_tools
-from recollect.turn.recall import recall
-from recollect.values.batch import Batch
-from recollect.values.edit import Edit
-from recollect.values.history import Entry
-from recollect.values.message import EntryKey
-from recollect.values.recall import AskedVector, EmbedderKind, Recalled, RecallRequest, Scale
-from recollect.values.segment import Source, Vector, VectorSet
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.recalled_block import write_block
+from recollect.core.rules.tokens import Weigher, count_text
+from recollect.core.turn.align import LastRequest, enter, read
+from recollect.core.turn.ingest import ingest
+from recollect.core.turn.query import ask, query, uses_tools
+from recollect.core.turn.recall import recall
+from recollect.core.values.batch import Batch
+from recollect.core.values.edit import Edit
+from recollect.core.values.history import Entry
+from recollect.core.values.message import EntryKey
+from recollect.core.values.recall import AskedVector, EmbedderKind, Recalled, RecallRequest, Scale
+from recollect.core.values.segment import Source, Vector, VectorSet
+from recollect.system.config import build
+from recollect.system.config.settings import Recall, Redaction
 
 NOW = 1_760_000_000.0
 MINUTE = 60.0

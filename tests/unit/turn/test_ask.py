@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.turn.memories import NOW, entries, settings, user
 
-from recollect.turn.query import ask, query, uses_tools
-from recollect.values.edit import Edit, Shorten
-from recollect.values.history import Entry
-from recollect.values.reason import NOT_RUN
-from recollect.values.recall import RecallRequest
+from recollect.core.turn.query import ask, query, uses_tools
+from recollect.core.values.edit import Edit, Shorten
+from recollect.core.values.history import Entry
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.recall import RecallRequest
 
 CALL = {
     "role": "assistant",

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.unit.search.candidates import NOW, asking, candidate, found
 
-from recollect.search.question import question_text
-from recollect.turn.gate import OPENINGS, gate, lost_words_asked
-from recollect.values.reason import Cause
-from recollect.values.recall import AskedVector, Candidate, GateVerdict, RecallRequest, Scale
+from recollect.core.search.question import question_text
+from recollect.core.turn.gate import OPENINGS, gate, lost_words_asked
+from recollect.core.values.reason import Cause
+from recollect.core.values.recall import AskedVector, Candidate, GateVerdict, RecallRequest, Scale
 
 CRANE = "the green crane stands at the north quay"
 QUESTION = "which crane stands at the north quay?"

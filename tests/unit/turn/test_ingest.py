@@ -16,18 +16,16 @@ from tests.conversations.resends import encoded
 from tests.conversations.strategies import bodies
 from tests.sizes import at_size
 
-from recollect.config.settings import Redaction
-from recollect.formats.codec import CODECS
-from recollect.formats.request import split_request
-from recollect.formats.transcripts import read_transcripts
-from recollect.rules.identity import ROOT, chain, identify, segment_id
-from recollect.rules.noise import reminder_spans, strip_channel_prefix
-from recollect.rules.text import thinking_spans
-from recollect.rules.tokens import Weigher
-from recollect.search.passages import WHOLE_MAX_CHARS
-from recollect.testing.provider_rules import FORMAT_NAMES
-from recollect.turn.align import LastRequest, enter, read
-from recollect.turn.ingest import (
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.request import split_request
+from recollect.core.formats.transcripts import read_transcripts
+from recollect.core.rules.identity import ROOT, chain, identify, segment_id
+from recollect.core.rules.noise import reminder_spans, strip_channel_prefix
+from recollect.core.rules.text import thinking_spans
+from recollect.core.rules.tokens import Weigher
+from recollect.core.search.passages import WHOLE_MAX_CHARS
+from recollect.core.turn.align import LastRequest, enter, read
+from recollect.core.turn.ingest import (
     HEAD_PASSAGES,
     MOST_ERROR_PASSAGES,
     TAIL_PASSAGES,
@@ -35,12 +33,14 @@ from recollect.turn.ingest import (
     index,
     ingest,
 )
-from recollect.values.history import Entry
-from recollect.values.message import CallId
-from recollect.values.model import FormatName
-from recollect.values.reason import Cause, Reason
-from recollect.values.recall import BLOCK_CLOSING, BLOCK_OPENING
-from recollect.values.segment import NewSegment, Segment
+from recollect.core.values.history import Entry
+from recollect.core.values.message import CallId
+from recollect.core.values.model import FormatName
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.core.values.segment import NewSegment, Segment
+from recollect.system.config.settings import Redaction
+from recollect.testing.provider_rules import FORMAT_NAMES
 
 SECRET = b"k" * 32
 WEIGHER = Weigher()

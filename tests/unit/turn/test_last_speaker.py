@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from tests.unit.compaction.histories import entries_of
 
-from recollect.config import build
-from recollect.engine import Engine, Session
-from recollect.formats.codec import CODECS
-from recollect.formats.stored_records import read_state, write_state
-from recollect.rules.roles import settle
-from recollect.testing.provider_rules import unfaithful, violations
-from recollect.values.history import Arranged, OwnText, Slot
-from recollect.values.model import FormatName
-from recollect.values.reason import Cause
-from recollect.values.recall import (
+from recollect.core.engine import Engine, Session
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.stored_records import read_state, write_state
+from recollect.core.rules.roles import settle
+from recollect.core.values.history import Arranged, OwnText, Slot
+from recollect.core.values.model import FormatName
+from recollect.core.values.reason import Cause
+from recollect.core.values.recall import (
     BLOCK_CLOSING,
     BLOCK_OPENING,
     Recalled,
     RecalledPassage,
     RecallRequest,
 )
+from recollect.system.config import build
+from recollect.testing.provider_rules import unfaithful, violations
 
 SETTINGS = build({"window_tokens": 100_000})
 THINKING = {"type": "enabled", "budget_tokens": 1024}

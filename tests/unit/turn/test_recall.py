@@ -23,16 +23,16 @@ from tests.unit.turn.memories import (
     user,
 )
 
-from recollect.embedders.hash import HashEmbedder
-from recollect.rules.identity import segment_id
-from recollect.rules.tokens import Weigher, count_text
-from recollect.search.tokenize import tokenize
-from recollect.turn.inject import inject
-from recollect.values.batch import Batch
-from recollect.values.edit import Insert
-from recollect.values.fact import Fact, FactId
-from recollect.values.reason import Cause
-from recollect.values.recall import (
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.core.rules.identity import segment_id
+from recollect.core.rules.tokens import Weigher, count_text
+from recollect.core.search.tokenize import tokenize
+from recollect.core.turn.inject import inject
+from recollect.core.values.batch import Batch
+from recollect.core.values.edit import Insert
+from recollect.core.values.fact import Fact, FactId
+from recollect.core.values.reason import Cause
+from recollect.core.values.recall import (
     BLOCK_CLOSING,
     AskedVector,
     CandidateQuery,

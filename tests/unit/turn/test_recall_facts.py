@@ -26,16 +26,16 @@ from tests.unit.turn.memories import (
     user,
 )
 
-from recollect.rules.identity import segment_id
-from recollect.rules.tokens import Weigher, count_text
-from recollect.search.facts import FACTS_SHARE
-from recollect.search.question import question_text, read_question
-from recollect.search.tokenize import tokenize
-from recollect.turn.inject import inject
-from recollect.turn.recall_facts import FoundFacts, recall_facts, types_asked
-from recollect.values.batch import Batch
-from recollect.values.edit import Insert
-from recollect.values.fact import (
+from recollect.core.rules.identity import segment_id
+from recollect.core.rules.tokens import Weigher, count_text
+from recollect.core.search.facts import FACTS_SHARE
+from recollect.core.search.question import question_text, read_question
+from recollect.core.search.tokenize import tokenize
+from recollect.core.turn.inject import inject
+from recollect.core.turn.recall_facts import FoundFacts, recall_facts, types_asked
+from recollect.core.values.batch import Batch
+from recollect.core.values.edit import Insert
+from recollect.core.values.fact import (
     EvidenceSpan,
     Fact,
     FactId,
@@ -43,10 +43,10 @@ from recollect.values.fact import (
     FactVectorSet,
     fact_identity,
 )
-from recollect.values.history import Entry
-from recollect.values.reason import NOT_RUN
-from recollect.values.recall import GateVerdict, Recalled, RecallRequest, fact_name
-from recollect.values.segment import Trust
+from recollect.core.values.history import Entry
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.recall import GateVerdict, Recalled, RecallRequest, fact_name
+from recollect.core.values.segment import Trust
 
 PORT = "The staging gateway listens on port 8443."
 ASKS_PORT = "which port does the staging gateway listen on?"

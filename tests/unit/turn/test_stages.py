@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from recollect.config import build
-from recollect.engine import Context, Engine, Session
-from recollect.formats.codec import CODECS
-from recollect.rules.calls import group
-from recollect.rules.tokens import Weigher
-from recollect.turn.align import LastRequest, enter, read
-from recollect.turn.inject import inject
-from recollect.turn.prune import LINE_OF_IT, prune
-from recollect.turn.query import query
-from recollect.turn.trim import trim
-from recollect.values.history import Entry
-from recollect.values.message import EntryKey
-from recollect.values.model import FormatName
-from recollect.values.reason import Cause, Reason
-from recollect.values.recall import Recalled, RecalledFact, RecalledPassage
-from recollect.values.report import BatchMoment
+from recollect.core.engine import Context, Engine, Session
+from recollect.core.formats.codec import CODECS
+from recollect.core.rules.calls import group
+from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.align import LastRequest, enter, read
+from recollect.core.turn.inject import inject
+from recollect.core.turn.prune import LINE_OF_IT, prune
+from recollect.core.turn.query import query
+from recollect.core.turn.trim import trim
+from recollect.core.values.history import Entry
+from recollect.core.values.message import EntryKey
+from recollect.core.values.model import FormatName
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import Recalled, RecalledFact, RecalledPassage
+from recollect.core.values.report import BatchMoment
+from recollect.system.config import build
 
 WEIGHER = Weigher()
 OVER = BatchMoment(kind="over-limit", reason=Reason(Cause.OVER_LIMIT, limit=100))

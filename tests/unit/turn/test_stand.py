@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.rules.tokens import Weigher
-from recollect.turn.standing_block import only_states, stand, states
-from recollect.values.history import Entry
-from recollect.values.message import (
+from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.standing_block import only_states, stand, states
+from recollect.core.values.history import Entry
+from recollect.core.values.message import (
     CallId,
     EntryKey,
     Message,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from recollect.config import build
-from recollect.engine import Engine, Session
+from recollect.core.engine import Engine, Session
+from recollect.core.values.model import FormatName
+from recollect.system.config import build
 from recollect.testing.provider_rules import unfaithful, violations
-from recollect.values.model import FormatName
 
 HI = {"role": "user", "content": "hi"}
 WORDS = {"type": "text", "text": "so"}

@@ -6,11 +6,11 @@ from typing import TypedDict
 
 from tests.store_contract import examples
 
-from recollect.formats.stored_records import split_state
-from recollect.values.batch import Batch, NewJob, SessionWrite
-from recollect.values.edit import Insert, LeaveOut, Shorten, StageName
-from recollect.values.history import SessionState
-from recollect.values.reason import NOT_RUN, Reason
+from recollect.core.formats.stored_records import split_state
+from recollect.core.values.batch import Batch, NewJob, SessionWrite
+from recollect.core.values.edit import Insert, LeaveOut, Shorten, StageName
+from recollect.core.values.history import SessionState
+from recollect.core.values.reason import NOT_RUN, Reason
 
 MARKER = "plum-colored-marker"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from recollect.upkeep.certificates import (
+from recollect.core.upkeep.certificates import (
     certificate_json,
     certificate_text,
     digest_of,
     seal,
 )
-from recollect.values.message import MessageId
-from recollect.values.upkeep import Certificate, ForgetScope
+from recollect.core.values.message import MessageId
+from recollect.core.values.upkeep import Certificate, ForgetScope
 
 SEALED = seal(
     Certificate(

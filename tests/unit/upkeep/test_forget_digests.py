@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tests.store_contract import examples
 
-from recollect.upkeep.forget import find_meant, forget
-from recollect.values.batch import Batch
-from recollect.values.fact import FactId, fact_identity
-from recollect.values.upkeep import ForgetOrder
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.upkeep.forget import find_meant, forget
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import FactId, fact_identity
+from recollect.core.values.upkeep import ForgetOrder
 
 
 def test_a_digest_goes_with_a_fact_that_is_named(tmp_path: Path) -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 from tests.store_contract import examples
 from tests.unit.upkeep.quoting import MARKER, quoting_batch
 
-from recollect.formats.stored_records import read_batch, write_batch
-from recollect.ports import Store
-from recollect.stores.spool import FileSpool
-from recollect.upkeep.certificates import certificate_json, certificate_text, seal
-from recollect.upkeep.forget import find_meant, forget
-from recollect.values.batch import Batch
-from recollect.values.fact import FactId
-from recollect.values.upkeep import ForgetOrder, Forgotten
-from recollect.wiring import open_store
+from recollect.adapters.stores.spool import FileSpool
+from recollect.adapters.wiring import open_store
+from recollect.core.formats.stored_records import read_batch, write_batch
+from recollect.core.ports import Store
+from recollect.core.upkeep.certificates import certificate_json, certificate_text, seal
+from recollect.core.upkeep.forget import find_meant, forget
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import FactId
+from recollect.core.values.upkeep import ForgetOrder, Forgotten
 
 AT = 1_760_011_200.0
 

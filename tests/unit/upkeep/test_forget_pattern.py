@@ -10,17 +10,17 @@ from pathlib import Path
 
 from tests.store_contract import examples
 
-from recollect.formats.stored_records import read_batch, write_batch
-from recollect.ports import Store
-from recollect.upkeep.forget import find_meant, forget
-from recollect.upkeep.matching import ForgetSet
-from recollect.values.batch import EXTRACT_JOB, Batch, NewJob, extract_key
-from recollect.values.edit import Insert
-from recollect.values.fact import EvidenceSpan, ExtractedTo
-from recollect.values.reason import NOT_RUN
-from recollect.values.segment import SegmentId
-from recollect.values.upkeep import BODY_KINDS, ForgetOrder
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.formats.stored_records import read_batch, write_batch
+from recollect.core.ports import Store
+from recollect.core.upkeep.forget import find_meant, forget
+from recollect.core.upkeep.matching import ForgetSet
+from recollect.core.values.batch import EXTRACT_JOB, Batch, NewJob, extract_key
+from recollect.core.values.edit import Insert
+from recollect.core.values.fact import EvidenceSpan, ExtractedTo
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.segment import SegmentId
+from recollect.core.values.upkeep import BODY_KINDS, ForgetOrder
 
 AT = 1_760_011_200.0
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.core.rules.secret_values import MASK
+from recollect.core.upkeep.masks import Masks, own_patterns, strings_in
 from recollect.errors import SettingsError
-from recollect.rules.secret_values import MASK
-from recollect.upkeep.masks import Masks, own_patterns, strings_in
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 STAFF = Masks(patterns=own_patterns([r"ACME-\d+", r"code \w+ \w+"]))

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tests.store_contract import examples
 
-from recollect.formats.stored_records import join_state
-from recollect.upkeep.masks import Masks
-from recollect.upkeep.matching import without
-from recollect.upkeep.redact import masked_batch
-from recollect.values.batch import Batch
-from recollect.values.edit import Cut
-from recollect.values.fact import EvidenceSpan, FactId, FactVector, FactVectorSet
-from recollect.values.reason import NOT_RUN
+from recollect.core.formats.stored_records import join_state
+from recollect.core.upkeep.masks import Masks
+from recollect.core.upkeep.matching import without
+from recollect.core.upkeep.redact import masked_batch
+from recollect.core.values.batch import Batch
+from recollect.core.values.edit import Cut
+from recollect.core.values.fact import EvidenceSpan, FactId, FactVector, FactVectorSet
+from recollect.core.values.reason import NOT_RUN
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 SAID = f"Use the token {TOKEN} for the crane."

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from tests.store_contract import examples
 
-from recollect.formats.openclaw_files import foreign_of, split_foreign
-from recollect.ports import Store
-from recollect.upkeep.certificates import RedactionResult, headline
-from recollect.upkeep.masks import Masks, own_patterns
-from recollect.upkeep.matching import fact_meant
-from recollect.upkeep.redact import masked_fact, redact
-from recollect.values.batch import Batch, NewJob, WriteResult
-from recollect.values.fact import EvidenceSpan, Fact
-from recollect.values.upkeep import ForgetOrder, RewriteOrder, Rewritten
-from recollect.wiring import open_store
+from recollect.adapters.wiring import open_store
+from recollect.core.formats.openclaw_files import foreign_of, split_foreign
+from recollect.core.ports import Store
+from recollect.core.upkeep.certificates import RedactionResult, headline
+from recollect.core.upkeep.masks import Masks, own_patterns
+from recollect.core.upkeep.matching import fact_meant
+from recollect.core.upkeep.redact import masked_fact, redact
+from recollect.core.values.batch import Batch, NewJob, WriteResult
+from recollect.core.values.fact import EvidenceSpan, Fact
+from recollect.core.values.upkeep import ForgetOrder, RewriteOrder, Rewritten
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 SAID = f"Use the token {TOKEN} for the crane."

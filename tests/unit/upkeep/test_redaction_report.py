@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.upkeep.certificates import (
+from recollect.core.upkeep.certificates import (
     CANNOT,
     RedactionReport,
     RedactionResult,

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from tests.store_contract import examples
 from tests.unit.upkeep.quoting import MARKER, quoting_batch
 
-from recollect.formats.stored_records import (
+from recollect.core.formats.stored_records import (
     join_state,
     read_batch,
     read_state,
     split_state,
     write_batch,
 )
-from recollect.upkeep.matching import ForgetSet, without
-from recollect.values.batch import Batch, NewJob
-from recollect.values.edit import LeaveOut, Shorten
-from recollect.values.history import SessionState
-from recollect.values.reason import NOT_RUN
-from recollect.values.upkeep import ForgetOrder
+from recollect.core.upkeep.matching import ForgetSet, without
+from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.edit import LeaveOut, Shorten
+from recollect.core.values.history import SessionState
+from recollect.core.values.reason import NOT_RUN
+from recollect.core.values.upkeep import ForgetOrder
 
 
 def test_nothing_that_quotes_a_forgotten_message_is_left() -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from tests.store_contract import examples
 
-from recollect.boundary import SystemClock
-from recollect.embedders.hash import HashEmbedder
-from recollect.engine.archive import DurableArchive
-from recollect.ports import Embedder, Store
-from recollect.stores.sqlite import SQLiteStore
-from recollect.upkeep.chores import VectorUpkeep, embed_next
-from recollect.values.batch import Batch
-from recollect.values.recall import EmbedderKind
+from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.stores.sqlite import SQLiteStore
+from recollect.core.boundary import SystemClock
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.ports import Embedder, Store
+from recollect.core.upkeep.chores import VectorUpkeep, embed_next
+from recollect.core.values.batch import Batch
+from recollect.core.values.recall import EmbedderKind
 
 
 class Another:

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from recollect.formats.stored_records import read_state, write_state
-from recollect.values.edit import Cut, Insert, LeaveOut
-from recollect.values.history import SessionState
-from recollect.values.message import EntryKey
-from recollect.values.reason import NOT_RUN, Cause, Reason
+from recollect.core.formats.stored_records import read_state, write_state
+from recollect.core.values.edit import Cut, Insert, LeaveOut
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import EntryKey
+from recollect.core.values.reason import NOT_RUN, Cause, Reason
 
 KEY = EntryKey("k" * 32)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from recollect import Engine, Settings, open_memory
-from recollect.engine.session import Context, Observation
-from recollect.values.fact import Fact, FactId
-from recollect.values.model import LimitDoubt, Overflow
-from recollect.values.reason import Cause, Reason
-from recollect.values.report import StageLine, joined_lines
+from recollect.core.engine.session import Context, Observation
+from recollect.core.values.fact import Fact, FactId
+from recollect.core.values.model import LimitDoubt, Overflow
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.report import StageLine, joined_lines
 
 SAID = "the heron of Uppsala"
 

@@ -32,14 +32,13 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
-from recollect.errors import FormatError, RecollectError
-from recollect.formats.codec import CODECS
-from recollect.formats.json_text import array_items, object_fields
-from recollect.formats.transcripts import read_transcripts
-from recollect.formats.transcripts.records import unpacked
-from recollect.rules.tokens import Weigher
-from recollect.surfaces.cli.import_files import Recorded, find_sources
-from recollect.values.message import (
+from recollect.cli.import_files import Recorded, find_sources
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.json_text import array_items, object_fields
+from recollect.core.formats.transcripts import read_transcripts
+from recollect.core.formats.transcripts.records import unpacked
+from recollect.core.rules.tokens import Weigher
+from recollect.core.values.message import (
     Message,
     Other,
     Part,
@@ -49,8 +48,9 @@ from recollect.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.values.model import FormatName
-from recollect.values.transcript import RecordedSession
+from recollect.core.values.model import FormatName
+from recollect.core.values.transcript import RecordedSession
+from recollect.errors import FormatError, RecollectError
 from recollect_bench.data import DataNotFoundError, data_folder
 
 # What counts as an identifier in the cost bench

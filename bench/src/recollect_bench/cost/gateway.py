@@ -17,14 +17,14 @@ from typing import Any, Final
 
 import aiohttp
 
-from recollect.engine import Engine
+from recollect.adapters.wiring.memory import open_memory
+from recollect.core.engine import Engine
+from recollect.core.formats.json_text import encode
+from recollect.core.formats.request import split_request
+from recollect.core.formats.translate import Speaker, to_wire
+from recollect.core.values.model import FormatName
 from recollect.errors import RecollectError
-from recollect.formats.json_text import encode
-from recollect.formats.request import split_request
-from recollect.formats.translate import Speaker, to_wire
-from recollect.gateway.running import BackgroundGateway
-from recollect.values.model import FormatName
-from recollect.wiring.memory import open_memory
+from recollect.hosts.gateway.running import BackgroundGateway
 from recollect_bench.cost.data import ByteCounter, Conversation, Moment, conversation_of
 from recollect_bench.cost.strategies import (
     SECONDS_A_REQUEST,

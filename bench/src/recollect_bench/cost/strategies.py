@@ -25,19 +25,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from recollect.compaction.ask import PROGRESS_HEADING, REQUIRED_HEADINGS
-from recollect.config import Settings, load_settings
-from recollect.config.load import PRESETS
-from recollect.engine import Engine
-from recollect.formats.codec import CODECS
-from recollect.formats.request import split_request
-from recollect.formats.summaries import PI_OPENING
-from recollect.rules.budget import RESERVE_SHARE
-from recollect.values.edit import Insert
-from recollect.values.message import Role, Text
-from recollect.values.model import Answer, Prompt, Usage
-from recollect.values.recall import BLOCK_OPENING
-from recollect.wiring.memory import open_memory
+from recollect.adapters.wiring.memory import open_memory
+from recollect.core.compaction.ask import PROGRESS_HEADING, REQUIRED_HEADINGS
+from recollect.core.engine import Engine
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.request import split_request
+from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.rules.budget import RESERVE_SHARE
+from recollect.core.values.edit import Insert
+from recollect.core.values.message import Role, Text
+from recollect.core.values.model import Answer, Prompt, Usage
+from recollect.core.values.recall import BLOCK_OPENING
+from recollect.system.config import Settings, load_settings
+from recollect.system.config.load import PRESETS
 from recollect_bench.cost.data import (
     BYTES_A_TOKEN,
     WEIGHER,

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final, Literal, cast, get_args
 
+from recollect.adapters.providers.openai import OpenAIChatModel
+from recollect.core.ports import Model
 from recollect.errors import RecollectError
-from recollect.ports import Model
-from recollect.providers.openai import OpenAIChatModel
 from recollect_bench.live.agent import (
     AgentHalf,
     agent_session,

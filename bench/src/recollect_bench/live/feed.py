@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from recollect.engine import Engine
-from recollect.engine.session import Context
-from recollect.search.question import leans
-from recollect.tools import memory_tools
-from recollect.values.edit import Insert
-from recollect.values.reason import Cause
-from recollect.values.recall import BLOCK_OPENING, TOOL_OPENING
+from recollect.core.engine import Engine
+from recollect.core.engine.session import Context
+from recollect.core.search.question import leans
+from recollect.core.values.edit import Insert
+from recollect.core.values.reason import Cause
+from recollect.core.values.recall import BLOCK_OPENING, TOOL_OPENING
+from recollect.hosts.tools.handler import memory_tools
 from recollect_bench.live.sessions import LiveQuestion, LiveSession, Need, WireMessage, spoken, user
 
 READ_PRICE: Final = 0.1

@@ -18,10 +18,10 @@ from typing import Any, Final, Self
 import aiohttp
 import uvicorn
 
-from recollect.config import Settings
-from recollect.engine import Engine
+from recollect.core.engine import Engine
 from recollect.errors import RecollectError
-from recollect.gateway.running import BackgroundGateway, BackgroundServer
+from recollect.hosts.gateway.running import BackgroundGateway, BackgroundServer
+from recollect.system.config import Settings
 from recollect.testing.provider_rules import violations
 from recollect_bench.live.feed import CHARS_A_TOKEN, LiveClock, Sent, Tally, feed
 from recollect_bench.live.sessions import LiveSession, WireMessage

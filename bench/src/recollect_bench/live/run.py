@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
-from recollect.config import Settings, load_settings
-from recollect.engine import Engine
-from recollect.ports import Embedder, Model
-from recollect.search.passages import split_passages
-from recollect.values.model import Answer, Prompt
-from recollect.wiring.memory import open_memory
+from recollect.adapters.wiring.memory import open_memory
+from recollect.core.engine import Engine
+from recollect.core.ports import Embedder, Model
+from recollect.core.search.passages import split_passages
+from recollect.core.values.model import Answer, Prompt
+from recollect.system.config import Settings, load_settings
 from recollect_bench.live.feed import (
     Asked,
     LiveClock,

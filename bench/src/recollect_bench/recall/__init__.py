@@ -100,7 +100,7 @@ def run(
 
 
 def _product_stage() -> RecallStage:
-    from recollect.turn.recall import recall
+    from recollect.core.turn.recall import recall
 
     return recall
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from recollect.config.settings import Recall as RecallSettings
-from recollect.engine.recaller import QuestionVectors
-from recollect.ports import Archive, Embedder
-from recollect.values.recall import AskedVector, Hit, Recalled, RecalledPassage, RecallRequest
-from recollect.values.segment import SegmentId
+from recollect.core.engine.recaller import QuestionVectors
+from recollect.core.ports import Archive, Embedder
+from recollect.core.values.recall import AskedVector, Hit, Recalled, RecalledPassage, RecallRequest
+from recollect.core.values.segment import SegmentId
+from recollect.system.config.settings import Recall as RecallSettings
 from recollect_bench.recall.judge import BUDGET_TOKENS, Judge, Verdict, openclaw_tokens
 from recollect_bench.recall.memory import StoredMemory
 from recollect_bench.recall.sets import Memory, Question, QuestionSet, Split
@@ -35,7 +35,7 @@ _ASKING_SESSION: Final = "asking"
 
 
 class RecallStage(Protocol):
-    """`recollect.turn.recall.recall`, or what stands for it in a test."""
+    """`recollect.core.turn.recall.recall`, or what stands for it in a test."""
 
     def __call__(
         self,

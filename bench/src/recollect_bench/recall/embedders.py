@@ -15,8 +15,8 @@ from typing import Final
 
 import platformdirs
 
-from recollect.embedders.cache import CachedEmbedder
-from recollect.ports import Embedder
+from recollect.adapters.embedders.cache import CachedEmbedder
+from recollect.core.ports import Embedder
 from recollect_bench.data import minilm_folder
 
 _CACHE_FILE: Final = "bench-vectors.db"
@@ -52,14 +52,14 @@ def _cached(embedder: Embedder) -> CachedEmbedder:
 
 def _embedder(name: str) -> Embedder:
     if name == "hash":
-        from recollect.embedders.hash import HashEmbedder
+        from recollect.adapters.embedders.hash import HashEmbedder
 
         return HashEmbedder()
     if name == "static":
-        from recollect.embedders.static import StaticEmbedder
+        from recollect.adapters.embedders.static import StaticEmbedder
 
         return StaticEmbedder()
-    from recollect.embedders.onnx import OnnxEmbedder
+    from recollect.adapters.embedders.onnx import OnnxEmbedder
 
     return OnnxEmbedder(minilm_folder(), threads=os.cpu_count() or 1)
 

@@ -18,14 +18,14 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Final
 
-from recollect.formats.recalled_block import passage_line, sitting_line, write_block
-from recollect.search.bm25 import Bm25Index, inverse_document_frequency
-from recollect.search.names import speaker_of
-from recollect.search.passages import pack
-from recollect.search.tokenize import tokenize
-from recollect.values.history import Entry
-from recollect.values.recall import RecalledPassage
-from recollect.values.segment import NewSegment, SegmentId
+from recollect.core.formats.recalled_block import passage_line, sitting_line, write_block
+from recollect.core.search.bm25 import Bm25Index, inverse_document_frequency
+from recollect.core.search.names import speaker_of
+from recollect.core.search.passages import pack
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.history import Entry
+from recollect.core.values.recall import RecalledPassage
+from recollect.core.values.segment import NewSegment, SegmentId
 from recollect_bench.recall.memory import StoredMemory, StoredMessage, StoredPassage
 from recollect_bench.recall.sets import Question
 

@@ -13,19 +13,19 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from recollect.config.settings import Redaction
-from recollect.formats.codec import CODECS
-from recollect.formats.json_text import encode
-from recollect.ports import Embedder, Store
-from recollect.rules.identity import ROOT, chain, space_secret
-from recollect.rules.tokens import Weigher
-from recollect.turn.align import LastRequest, enter, read
-from recollect.turn.ingest import ingest
-from recollect.upkeep.chores import embed
-from recollect.values.batch import EMBED_JOB, Batch, JobId, Lease
-from recollect.values.history import Entry
-from recollect.values.message import EntryKey
-from recollect.values.segment import NewSegment, SegmentId, StoredSegment
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.json_text import encode
+from recollect.core.ports import Embedder, Store
+from recollect.core.rules.identity import ROOT, chain, space_secret
+from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.align import LastRequest, enter, read
+from recollect.core.turn.ingest import ingest
+from recollect.core.upkeep.chores import embed
+from recollect.core.values.batch import EMBED_JOB, Batch, JobId, Lease
+from recollect.core.values.history import Entry
+from recollect.core.values.message import EntryKey
+from recollect.core.values.segment import NewSegment, SegmentId, StoredSegment
+from recollect.system.config.settings import Redaction
 from recollect_bench.recall.sets import Memory, Said
 
 BATCH_SEGMENTS: Final = 400

@@ -17,25 +17,25 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from recollect.config.settings import Redaction
+from recollect.cli.import_files import Recorded, find_sources
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.transcripts import read_transcripts
+from recollect.core.ports import Store
+from recollect.core.rules.identity import ROOT, chain, space_secret
+from recollect.core.rules.tokens import Weigher
+from recollect.core.search.bm25 import score_document
+from recollect.core.search.question import question_text
+from recollect.core.search.tokenize import tokenize
+from recollect.core.turn.align import LastRequest, enter, read
+from recollect.core.turn.ingest import ingest
+from recollect.core.turn.query import ask, query, uses_tools
+from recollect.core.values.history import Entry
+from recollect.core.values.message import EntryKey
+from recollect.core.values.recall import RecalledPassage, RecallRequest
+from recollect.core.values.segment import NewSegment
+from recollect.core.values.transcript import RecordedSession
 from recollect.errors import FormatError, RecollectError
-from recollect.formats.codec import CODECS
-from recollect.formats.transcripts import read_transcripts
-from recollect.ports import Store
-from recollect.rules.identity import ROOT, chain, space_secret
-from recollect.rules.tokens import Weigher
-from recollect.search.bm25 import score_document
-from recollect.search.question import question_text
-from recollect.search.tokenize import tokenize
-from recollect.surfaces.cli.import_files import Recorded, find_sources
-from recollect.turn.align import LastRequest, enter, read
-from recollect.turn.ingest import ingest
-from recollect.turn.query import ask, query, uses_tools
-from recollect.values.history import Entry
-from recollect.values.message import EntryKey
-from recollect.values.recall import RecalledPassage, RecallRequest
-from recollect.values.segment import NewSegment
-from recollect.values.transcript import RecordedSession
+from recollect.system.config.settings import Redaction
 from recollect_bench.recall.ask import Asker
 from recollect_bench.recall.judge import (
     BUDGET_TOKENS,

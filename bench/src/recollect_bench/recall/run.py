@@ -20,11 +20,11 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.ports import Embedder
-from recollect.search.bm25 import Bm25Index
-from recollect.search.tokenize import tokenize
-from recollect.values.recall import Hit
-from recollect.values.segment import SegmentId
+from recollect.core.ports import Embedder
+from recollect.core.search.bm25 import Bm25Index
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.recall import Hit
+from recollect.core.values.segment import SegmentId
 from recollect_bench.recall.ask import (
     Asker,
     Outcome,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from recollect.turn.query import QUERY_MESSAGES
+from recollect.core.turn.query import QUERY_MESSAGES
 from recollect_bench.data import read_data
 
 Split: TypeAlias = Literal["tune", "hold"]

@@ -26,11 +26,11 @@ import httpx2
 import psycopg
 from psycopg import sql
 
+from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.values.tenant import KEY_SCOPES, tenant_space
 from recollect.errors import RecollectError
-from recollect.service.keys import make_key, new_tenant
-from recollect.stores.postgres import PostgresFleet
-from recollect.stores.postgres.store import space_uuid
-from recollect.values.tenant import KEY_SCOPES, tenant_space
+from recollect.hosts.service.keys import make_key, new_tenant
 from recollect_bench.gateway.processes import ServerProcess, free_port
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 from recollect_bench.store_data import Corpus

@@ -25,12 +25,12 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import wait
 
-from recollect.config import load_settings
+from recollect.adapters.stores.postgres.pool import SECONDS, Link, Pool, Statement
+from recollect.core.values.tenant import tenant_space
 from recollect.errors import RecollectError
-from recollect.service.app import Service
-from recollect.service.running import service_of
-from recollect.stores.postgres.pool import SECONDS, Link, Pool, Statement
-from recollect.values.tenant import tenant_space
+from recollect.hosts.service.app import Service
+from recollect.hosts.service.running import service_of
+from recollect.system.config import load_settings
 from recollect_bench.postgres_server import TestDatabase
 from recollect_bench.scale.fleet import BenchTenant
 from recollect_bench.scale.load import Connections, Traffic, http_post, turn_of

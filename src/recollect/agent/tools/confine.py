@@ -18,8 +18,8 @@ from shutil import which
 from typing import Literal, TypeAlias
 
 from recollect.agent.tools.outcome import Outputs
-from recollect.config.places import config_home, data_home
-from recollect.config.trust import FILE_NAME
+from recollect.system.config.places import config_home, data_home
+from recollect.system.config.trust import FILE_NAME
 
 ShellMode: TypeAlias = Literal["free", "confined", "asked", "off"]
 Confirm: TypeAlias = Callable[[str], Awaitable[bool]]

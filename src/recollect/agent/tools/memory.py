@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from recollect.agent.tools.outcome import Tool, ToolOutcome
-from recollect.engine.engine import Engine
-from recollect.engine.lookup import MemoryLookup
-from recollect.tools import memory_tools
-from recollect.tools.handler import ANSWER_TOKENS, Confirm
-from recollect.values.history import SessionId
+from recollect.core.engine.engine import Engine
+from recollect.core.engine.lookup import MemoryLookup
+from recollect.core.values.history import SessionId
+from recollect.hosts.tools.handler import ANSWER_TOKENS, Confirm, memory_tools
 
 SMALL_WINDOW_TOKENS: Final = 16_000
 """Below it all five would take more than a tenth of the window."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recollect.config.settings import Redaction
-from recollect.formats.tool_definition import tool_definition
-from recollect.rules.redaction import redact
-from recollect.session.files import outputs_folder, private_folder, write_new_file
-from recollect.values.model import FormatName
+from recollect.adapters.session.files import outputs_folder, private_folder, write_new_file
+from recollect.core.formats.tool_definition import tool_definition
+from recollect.core.rules.redaction import redact
+from recollect.core.values.model import FormatName
+from recollect.system.config.settings import Redaction
 
 CUT_OFF = (
     "Not run: the reply reached the output limit, so this call may be cut off. Ask again with less "

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from recollect.formats.transcripts import read_transcript
-from recollect.values.model import Usage
-from recollect.values.transcript import RecordedSession
+from recollect.core.formats.transcripts import read_transcript
+from recollect.core.values.model import Usage
+from recollect.core.values.transcript import RecordedSession
 
 
 def line(kind: str, payload: Any) -> str:

@@ -10,8 +10,8 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recollect.core.formats.transcripts import detect_kind, read_transcript, read_transcripts
 from recollect.errors import FormatError, UnknownFormat
-from recollect.formats.transcripts import detect_kind, read_transcript, read_transcripts
 
 PI = b'{"type":"session","version":3,"id":"s","timestamp":"2026-01-01T00:00:00Z","cwd":"/"}'
 PI_USER = b'{"type":"message","id":"1","parentId":null,"message":{"role":"user","content":"x"}}'

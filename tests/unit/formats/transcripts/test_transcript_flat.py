@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.formats.transcripts import read_transcript
-from recollect.formats.transcripts.flat import LogEvent, answered_calls
-from recollect.values.transcript import RecordedSession
+from recollect.core.formats.transcripts import read_transcript
+from recollect.core.formats.transcripts.flat import LogEvent, answered_calls
+from recollect.core.values.transcript import RecordedSession
 
 AT = "2026-01-26T10:00:00Z"
 

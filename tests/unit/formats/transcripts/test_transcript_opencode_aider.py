@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from recollect.formats.transcripts import read_transcript, read_transcripts
+from recollect.core.formats.transcripts import read_transcript, read_transcripts
 
 
 def opencode(*messages: tuple[dict[str, Any], list[dict[str, Any]]]) -> bytes:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from recollect.formats.transcripts import read_transcript
-from recollect.values.model import Usage
-from recollect.values.transcript import RecordedSession
+from recollect.core.formats.transcripts import read_transcript
+from recollect.core.values.model import Usage
+from recollect.core.values.transcript import RecordedSession
 
 HEADER_V1 = {"type": "session", "id": "s", "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/w"}
 COMPACTED = (

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from recollect.core.formats.transcripts import read_transcript, read_transcripts
 from recollect.errors import FormatError
-from recollect.formats.transcripts import read_transcript, read_transcripts
 
 USER = {"role": "user", "content": "hi"}
 ANSWER = {"role": "assistant", "content": "hello"}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from recollect.formats.transcripts import read_transcript
-from recollect.values.transcript import RecordedSession
+from recollect.core.formats.transcripts import read_transcript
+from recollect.core.values.transcript import RecordedSession
 from recollect_bench.cost.data import tau_runs
 
 ROOT = Path(__file__).parents[4]

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.values.transcript import ShownItems
+from recollect.core.values.transcript import ShownItems
 
 
 @settings(deadline=None)  # the machine may be busy

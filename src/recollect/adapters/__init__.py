@@ -1,0 +1,1 @@
+"""The world outside: stores, providers, embedders, session files, and how they are opened."""

@@ -1,0 +1,344 @@
+"""The onnx embedder: any sentence-transformer exported to ONNX, run by onnxruntime.
+
+Owns a model's folder, one loaded graph and its tokenizer. Never downloads, never imports a
+framework, never runs on the event loop. Always holds: a `ModelFolder` names files that were there,
+and its name says all that changes its vectors; a text has the same vector whatever it is embedded
+with.
+
+That last one is not given. A graph quantised while it runs (int8) scales its numbers over the
+whole batch: with MiniLM int8 a text in a batch of 32 came out at a cosine of .990 to itself
+alone, .962 at worst, and no faster. So each graph is tried when it is loaded: where company
+changes a vector, its texts are run one by one, without padding.
+
+    model.onnx (or onnx/model.onnx)       the graph
+    tokenizer.json                        the tokenizer
+    sentence_bert_config.json             max_seq_length                    optional
+    tokenizer_config.json                 model_max_length                  optional
+    1_Pooling/config.json                 mean or cls                       optional
+    config_sentence_transformers.json     the default prompt, as a prefix   optional
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.adapters.embedders.local import (
+    Loading,
+    Rows,
+    fingerprint,
+    imported,
+    in_stretches,
+    readable,
+    unit_vectors,
+)
+from recollect.core.values.recall import EmbedderKind
+from recollect.errors import EmbedderError
+
+Pooling: TypeAlias = Literal["mean", "cls"]
+
+MAX_TOKENS: Final = 256
+"""What is read of a text unless the model takes less; passages have about 150."""
+_RECIPE: Final = "1"
+"""Raise it when `onnx.py` makes other vectors of the same files."""
+_GRAPHS: Final = ("model.onnx", "onnx/model.onnx")
+_TOKENIZER: Final = "tokenizer.json"
+# Where weights over 2 GiB are kept, by the exporters' habits.
+_OUTER_WEIGHTS: Final = ("model.onnx_data", "model.onnx.data")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFolder:
+    """What is known of a model before it is loaded."""
+
+    path: Path
+    graph: Path
+    tokenizer: Path
+    name: str
+    """`onnx:<folder>:<fingerprint>`."""
+    max_tokens: int
+    pooling: Pooling
+    """How token vectors become one, where the graph leaves that to us."""
+    prefix: str
+
+
+def holds_model(path: Path) -> bool:
+    """Whether the folder has a graph and a tokenizer."""
+    return (path / _TOKENIZER).is_file() and _graph(path) is not None
+
+
+def read_model_folder(path: Path) -> ModelFolder:
+    """What the folder holds; EmbedderError where it is no model, or one we cannot run."""
+    graph, tokenizer = _graph(path), path / _TOKENIZER
+    if graph is None or not tokenizer.is_file():
+        raise EmbedderError(
+            f"{path} holds no ONNX model: it needs model.onnx and tokenizer.json. "
+            "`recollect models download all-MiniLM-L6-v2` fetches one"
+        )
+    max_tokens, pooling, prefix = _max_tokens(path), _pooling(path), _prefix(path)
+    outer = tuple(graph.parent / name for name in _OUTER_WEIGHTS)
+    mark = fingerprint(
+        (graph, tokenizer, *(weights for weights in outer if weights.is_file())),
+        text=f"{_RECIPE}\0{max_tokens}\0{pooling}\0{prefix}",
+    )
+    return ModelFolder(
+        path=path,
+        graph=graph,
+        tokenizer=tokenizer,
+        name=f"onnx:{path.resolve().name}:{mark}",
+        max_tokens=max_tokens,
+        pooling=pooling,
+        prefix=prefix,
+    )
+
+
+def _graph(path: Path) -> Path | None:
+    return next((path / name for name in _GRAPHS if (path / name).is_file()), None)
+
+
+def _max_tokens(path: Path) -> int:
+    said = (
+        _read(path / "sentence_bert_config.json").get("max_seq_length"),
+        _read(path / "tokenizer_config.json").get("model_max_length"),
+    )
+    # Exporters write 10**30, as a float too, for a tokenizer that has no limit of its own.
+    limits = [int(limit) for limit in said if isinstance(limit, int | float) and limit >= 1]
+    return min(MAX_TOKENS, *limits) if limits else MAX_TOKENS
+
+
+def _pooling(path: Path) -> Pooling:
+    file = path / "1_Pooling" / "config.json"
+    record = _read(file)
+    modes = {name.removeprefix("pooling_mode_") for name, on in record.items() if on is True}
+    modes -= {"include_prompt"}
+    if isinstance(mode := record.get("pooling_mode"), str):
+        modes.add(mode)
+    if not modes or modes == {"mean_tokens"} or modes == {"mean"}:
+        return "mean"
+    if modes in ({"cls_token"}, {"cls"}):
+        return "cls"
+    raise EmbedderError(
+        f"{file} asks for a pooling that is not known here ({', '.join(sorted(modes))}): export "
+        "the model with its pooling inside the graph, and remove that file"
+    )
+
+
+def _prefix(path: Path) -> str:
+    record = _read(path / "config_sentence_transformers.json")
+    prompts, chosen = record.get("prompts"), record.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not isinstance(chosen, str):
+        return ""
+    prompt = prompts.get(chosen)
+    return prompt if isinstance(prompt, str) else ""
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        told = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise EmbedderError(f"{path} cannot be read: mend it or remove it") from error
+    return told if isinstance(told, dict) else {}
+
+
+EXTRA: Final = "onnx"
+FEATURE: Final = "the onnx embedder"
+PACKAGES: Final = ("onnxruntime", "tokenizers")
+_BATCH_TEXTS: Final = 32
+_CHARS_A_TOKEN: Final = 32
+"""More than words have on average, so that only the tokenizer's own limit ever shortens prose."""
+_SAME_WITHIN: Final = 1e-5
+# Two texts as unlike as texts are: a graph that lets them disturb each other shows it here.
+_TRIAL: Final = (
+    "yes",
+    "On 14 March 2025 the deploy of api-gateway 2.7.1 failed: `ECONNREFUSED 10.0.0.7:5432`!",
+)
+_QUIET: Final = 3
+"""onnxruntime's severity from which it writes to stderr: errors only."""
+
+
+class OnnxEmbedder:
+    """A sentence-transformer in a folder."""
+
+    kind: Final[EmbedderKind] = "onnx"
+
+    def __init__(self, folder: Path, *, threads: int = 1) -> None:
+        """Name the model in `folder`; EmbedderError where there is none. Loads nothing.
+
+        One thread is right for a question, which must not take the cores from what else runs.
+        """
+        self._folder = read_model_folder(folder)
+        self._threads = threads
+        self._loading = Loading(self._load, name=self._folder.name)
+        self._dimensions = 0
+
+    @property
+    def name(self) -> str:
+        """`onnx:<folder>:<fingerprint>`."""
+        return self._folder.name
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers of a vector; 0 until it is ready."""
+        return self._dimensions
+
+    @property
+    def ready(self) -> bool:
+        """Whether the graph is loaded."""
+        return self._loading.ready
+
+    async def load(self) -> None:
+        """Load graph and tokenizer; MissingExtra or EmbedderError where that cannot be."""
+        await self._loading.value()
+
+    async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
+        """One vector a text, in order; texts of like length are run together."""
+        graph = await self._loading.value()
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        made = await in_stretches(
+            partial(self._vectors, graph),
+            [texts[at] for at in order],
+            size=_BATCH_TEXTS,
+            name=self.name,
+        )
+        by_place = dict(zip(order, made, strict=True))
+        return tuple(by_place[at] for at in range(len(texts)))
+
+    def _vectors(self, graph: _Graph, texts: Sequence[str]) -> tuple[bytes, ...]:
+        return unit_vectors(
+            graph.rows(texts), count=len(texts), dimensions=graph.dimensions, embedder=self.name
+        )
+
+    def _load(self) -> _Graph:
+        graph = _Graph(self._folder, threads=self._threads)
+        # Vectors must never be kept under the name of files that were replaced meanwhile.
+        if read_model_folder(self._folder.path).name != self.name:
+            raise EmbedderError(
+                f"the model in {self._folder.path} was replaced since it was chosen: start again"
+            )
+        self._dimensions = graph.dimensions
+        return graph
+
+
+class _Graph:
+    """A graph that runs, with its tokenizer."""
+
+    def __init__(self, folder: ModelFolder, *, threads: int) -> None:
+        runtime, tokenizers = (
+            imported(package, feature=FEATURE, extra=EXTRA) for package in PACKAGES
+        )
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = _QUIET
+        # Threads that wait must not burn a core that the host could use.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = runtime.InferenceSession(
+            str(folder.graph), options, providers=["CPUExecutionProvider"]
+        )
+        self._inputs = {given.name: _integers(given.type) for given in self._session.get_inputs()}
+        self._output = _chosen_output(self._session.get_outputs())
+        self._fixed = _fixed_tokens(self._session.get_inputs())
+        self._pooling: Pooling = folder.pooling
+        self._prefix = folder.prefix
+        max_tokens = min(folder.max_tokens, self._fixed or folder.max_tokens)
+        self._max_chars = max_tokens * _CHARS_A_TOKEN
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(folder.tokenizer))
+        self._pad = int((self._tokenizer.padding or {}).get("pad_id", 0))
+        # The file's own limits are those of the day it was exported.
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(max_tokens)
+        self._refuse_unknown_inputs(folder)
+        alone = np.concatenate([self._run([self._tokens(text)]) for text in _TRIAL])
+        self.dimensions = int(alone.shape[1])
+        self._one_by_one = _takes_one(self._session.get_inputs()) or self._disturbed(alone)
+
+    def rows(self, texts: Sequence[str]) -> Rows:
+        """The vectors, one a row, as the graph gives them."""
+        tokens = [self._tokens(text) for text in texts]
+        if self._one_by_one:
+            return np.concatenate([self._run([token]) for token in tokens])
+        return self._run(tokens)
+
+    def _tokens(self, text: str) -> list[int]:
+        # One by one: a batch would start the tokenizer's own threads, which a host that forks
+        # is then warned of.
+        encoded = self._tokenizer.encode(self._prefix + readable(text, chars=self._max_chars))
+        ids: list[int] = encoded.ids
+        return ids or [self._pad]
+
+    def _run(self, tokens: Sequence[list[int]]) -> Rows:
+        longest = self._fixed or max(len(token) for token in tokens)
+        ids = np.full((len(tokens), longest), self._pad, np.int64)
+        mask = np.zeros_like(ids)
+        for row, one in enumerate(tokens):
+            ids[row, : len(one)] = one
+            mask[row, : len(one)] = 1
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        feed = {name: given[name].astype(kind) for name, kind in self._inputs.items()}
+        (value,) = self._session.run([self._output], feed)
+        return self._pooled(np.asarray(value, np.float32), mask)
+
+    def _pooled(self, found: Rows, mask: NDArray[np.int64]) -> Rows:
+        if found.ndim == 2:
+            return found
+        if found.ndim != 3:
+            raise EmbedderError(
+                f"the graph's output {self._output} is neither vectors of texts nor of tokens"
+            )
+        if self._pooling == "cls":
+            return found[:, 0]
+        weights = mask[..., None].astype(np.float32)
+        average: Rows = (found * weights).sum(axis=1) / weights.sum(axis=1)
+        return average
+
+    def _disturbed(self, alone: Rows) -> bool:
+        together = self._run([self._tokens(text) for text in _TRIAL])
+        lengths = np.linalg.norm(alone, axis=1, keepdims=True)
+        return bool((np.abs(together - alone) > _SAME_WITHIN * lengths).any())
+
+    def _refuse_unknown_inputs(self, folder: ModelFolder) -> None:
+        unknown = self._inputs.keys() - {"input_ids", "attention_mask", "token_type_ids"}
+        if unknown or "input_ids" not in self._inputs:
+            raise EmbedderError(
+                f"{folder.graph} asks for {', '.join(sorted(self._inputs))}: only graphs on "
+                "input_ids, attention_mask and token_type_ids can be run"
+            )
+
+
+def _integers(kind: str) -> type[np.signedinteger[Any]]:
+    return np.int32 if kind == "tensor(int32)" else np.int64
+
+
+def _chosen_output(outputs: Sequence[Any]) -> str:
+    """Vectors of texts before vectors of tokens; a classifier's `pooler_output` last."""
+
+    def rank(output: Any) -> int:
+        if output.name == "sentence_embedding":
+            return 0
+        if output.name == "pooler_output":
+            return 3
+        return 1 if len(output.shape) == 2 else 2
+
+    name: str = min(outputs, key=rank).name
+    return name
+
+
+def _fixed_tokens(inputs: Sequence[Any]) -> int | None:
+    """The length that the graph was exported for, where it takes no other."""
+    shapes = [given.shape for given in inputs if given.name == "input_ids"]
+    length = shapes[0][1] if shapes and len(shapes[0]) == 2 else None
+    return length if isinstance(length, int) else None
+
+
+def _takes_one(inputs: Sequence[Any]) -> bool:
+    """Whether the graph was exported for one text at a time."""
+    return any(given.shape and given.shape[0] == 1 for given in inputs)

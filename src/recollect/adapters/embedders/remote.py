@@ -1,0 +1,421 @@
+"""Embeddings over HTTP, in OpenAI's wire format, which most providers and servers speak.
+
+Texts leave this machine here, so callers redact them first. Errors, logs and reprs never show a
+text, a key or a provider's own words. A provider's key is never sent to another server. A call
+ends within its deadline, and each returned vector is finite, has length one and the known number
+of dimensions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import os
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recollect.errors import EmbedderError
+from recollect.system.http import (
+    Connections,
+    FailedTry,
+    NetworkTrouble,
+    PerLoop,
+    Retries,
+    TroubleCause,
+    asked_to_wait,
+    attempt,
+    import_driver,
+    is_sendable_key,
+    try_again,
+)
+
+RemoteProvider: TypeAlias = Literal["openai", "gemini", "voyage"]
+
+_FEATURE: Final = "a remote embedder"
+_RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
+_SPENT: Final = "insufficient_quota"
+"""OpenAI's code for a spent account: status 429, but waiting does not help."""
+_BLANK: Final = "-"
+"""Sent for a blank text, which providers refuse."""
+_PROBE: Final = "word"
+_BATCH_TEXTS: Final = 100
+_BATCH_CHARS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """A provider's address and how it differs from OpenAI."""
+
+    base_url: str
+    key_variable: str
+    model: str
+    known_dimensions: Mapping[str, int]
+    text_chars: int = 8_000
+    """Longer texts are cut."""
+    dimensions_field: str = "dimensions"
+    passage_fields: Mapping[str, str] = field(default_factory=dict)
+    question_fields: Mapping[str, str] = field(default_factory=dict)
+    """Added to a request, where a question's vector differs from a passage's."""
+
+
+PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
+    "openai": Provider(
+        base_url="https://api.openai.com/v1",
+        key_variable="OPENAI_API_KEY",
+        model="text-embedding-3-small",
+        known_dimensions={
+            "text-embedding-3-small": 1536,
+            "text-embedding-3-large": 3072,
+            "text-embedding-ada-002": 1536,
+        },
+    ),
+    "gemini": Provider(
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        key_variable="GEMINI_API_KEY",
+        model="gemini-embedding-001",
+        known_dimensions={"gemini-embedding-001": 3072},
+    ),
+    "voyage": Provider(
+        base_url="https://api.voyageai.com/v1",
+        key_variable="VOYAGE_API_KEY",
+        model="voyage-3.5",
+        known_dimensions={"voyage-3.5": 1024},
+        text_chars=32_000,
+        dimensions_field="output_dimension",
+        passage_fields={"input_type": "document"},
+        question_fields={"input_type": "query"},
+    ),
+}
+
+
+class RequestTooLarge(EmbedderError):  # noqa: N818 - an EmbedderError for whom it reaches
+    """A request was refused for its size; a smaller one may pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How long and how often a call is tried, and how many run at once."""
+
+    at_once: int = 4
+    timeout_seconds: float = 30.0
+    """Of one try: to connect, and between two pieces of the answer."""
+    tries: int = 5
+    patience_seconds: float = 120.0
+    """Of all tries and the pauses between them."""
+
+
+class RemoteEmbedder:
+    """An `Embedder` over HTTP; close it in the event loop that used it, or let that loop end.
+
+    `embed` is for passages, `embed_questions` for questions about them, which do not wait for
+    passages.
+    """
+
+    kind: Final = "remote"
+
+    def __init__(
+        self,
+        provider: RemoteProvider,
+        *,
+        model: str | None = None,
+        dimensions: int | None = None,
+        base_url: str | None = None,
+        key_variable: str | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        if provider not in PROVIDERS:
+            raise EmbedderError(f"there is no such provider: choose one of {', '.join(PROVIDERS)}")
+        known = PROVIDERS[provider]
+        self._provider = provider
+        self._known = known
+        self._model = (model or known.model).removeprefix("models/")
+        self._asked_dimensions = dimensions
+        self._dimensions = dimensions or known.known_dimensions.get(self._model, 0)
+        self._base_url = (base_url or known.base_url).rstrip("/")
+        self._own_server = self._base_url == known.base_url
+        # The provider's key is for the provider only: another server's key has to be named.
+        self._key_variable = key_variable or (known.key_variable if self._own_server else None)
+        self._bounds = bounds or Bounds()
+        self._places: PerLoop[asyncio.Semaphore] = PerLoop()
+        self._connections = Connections(
+            feature=_FEATURE,
+            connect_seconds=self._bounds.timeout_seconds,
+            read_seconds=self._bounds.timeout_seconds,
+            kept=self._bounds.at_once,
+        )
+        self._loaded = False
+        self._was_cut = False
+        self._trouble = ""
+
+    @property
+    def name(self) -> str:
+        """Provider, model, requested dimensions, and a hash of the server if it is another one.
+
+        A model of the same name may be a different one there.
+        """
+        asked = f":{self._asked_dimensions}" if self._asked_dimensions else ""
+        server = "" if self._own_server else f"@{_hash_server(self._base_url)}"
+        return f"remote:{self._provider}:{self._model}{asked}{server}"
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers of a vector; 0 until they are known."""
+        return self._dimensions
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has its key and knows its dimensions."""
+        return self._loaded
+
+    @property
+    def questions_differ(self) -> bool:
+        """Whether a question's vector differs from that of a passage with the same words."""
+        return self._known.question_fields != self._known.passage_fields
+
+    def __repr__(self) -> str:
+        return f"RemoteEmbedder({self.name!r})"
+
+    def trouble(self) -> str:
+        """Return what a user should know, once; empty if there is nothing."""
+        text, self._trouble = self._trouble, ""
+        return text
+
+    async def load(self) -> None:
+        """Check key and driver; embed one word if the dimensions are not known."""
+        if self._loaded:
+            return
+        self._headers()
+        await asyncio.to_thread(import_driver, _FEATURE)
+        if not self._dimensions:
+            await self._embed_batch([_PROBE], self._known.passage_fields)
+        self._loaded = True
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        """Return the vectors of passages, in order."""
+        if not texts:
+            return ()
+        await self.load()
+        places = self._places.get() or self._places.put(asyncio.Semaphore(self._bounds.at_once))
+
+        async def embed_in_turn(batch: Sequence[str]) -> list[bytes]:
+            async with places:
+                return await self._embed_batch(batch, self._known.passage_fields)
+
+        waiting = [asyncio.ensure_future(embed_in_turn(batch)) for batch in self._batches(texts)]
+        try:
+            return tuple(chain.from_iterable([await future for future in waiting]))
+        finally:
+            # After one failure the others must not continue to spend money.
+            for future in waiting:
+                future.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
+        """Return the vectors of questions, in order; the caller has redacted them."""
+        if not texts:
+            return ()
+        await self.load()
+        batches = self._batches(texts)
+        vectors = [await self._embed_batch(one, self._known.question_fields) for one in batches]
+        return tuple(chain.from_iterable(vectors))
+
+    async def close(self) -> None:
+        """Close this event loop's connections."""
+        await self._connections.close()
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        batch: list[str] = []
+        chars = 0
+        for text in map(self._shorten, texts):
+            if batch and (len(batch) >= _BATCH_TEXTS or chars + len(text) > _BATCH_CHARS):
+                yield batch
+                batch, chars = [], 0
+            batch.append(text)
+            chars += len(text)
+        yield batch
+
+    def _shorten(self, text: str) -> str:
+        limit = self._known.text_chars
+        if len(text) > limit and not self._was_cut:
+            self._was_cut = True
+            self._trouble = f"{self.name} takes {limit} characters of a text: longer ones were cut"
+        return text[:limit] if text.strip() else _BLANK
+
+    async def _embed_batch(self, texts: Sequence[str], fields: Mapping[str, str]) -> list[bytes]:
+        body: dict[str, Any] = {"model": self._model, "input": list(texts), **fields}
+        if self._own_server and self._provider == "openai":
+            body["encoding_format"] = "base64"  # a quarter of the bytes
+        if self._asked_dimensions is not None:
+            body[self._known.dimensions_field] = self._asked_dimensions
+        try:
+            content = await self._post(body)
+        except RequestTooLarge:
+            if len(texts) == 1:
+                raise
+        else:
+            return await asyncio.to_thread(self._read, content, len(texts))
+        # Other servers have smaller limits, and report them by refusing.
+        half = len(texts) // 2
+        first = await self._embed_batch(texts[:half], fields)
+        return first + await self._embed_batch(texts[half:], fields)
+
+    async def _post(self, body: Mapping[str, Any]) -> bytes:
+        headers = self._headers()
+        # A lone surrogate cannot be sent; it becomes a question mark in place of an error.
+        encoded = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+        async def send() -> tuple[int, Mapping[str, str], bytes]:
+            async with asyncio.timeout(self._bounds.timeout_seconds * 2):
+                url = self._base_url + "/embeddings"
+                answer = await self._connections.send("POST", url, headers=headers, content=encoded)
+                try:
+                    return answer.status_code, answer.headers, await answer.aread()
+                finally:
+                    await answer.aclose()
+
+        async def send_once() -> bytes | FailedTry:
+            answer = await attempt(send())
+            if isinstance(answer, NetworkTrouble):
+                return FailedTry(error=self._explain_silence(answer), again=True)
+            status, received, content = answer
+            if status == 200:
+                return content
+            wait = asked_to_wait(received)
+            spent = status == 429 and _error_code(content) == _SPENT
+            return FailedTry(
+                error=self._explain_refusal(status, wait, spent=spent),
+                again=status in _RETRIED and not spent,
+                asked_seconds=wait,
+            )
+
+        return await try_again(
+            send_once,
+            retries=Retries(times=self._bounds.tries - 1, first_seconds=0.25, longest_seconds=30.0),
+            until=time.monotonic() + self._bounds.patience_seconds,
+        )
+
+    def _headers(self) -> dict[str, str]:
+        key = os.environ.get(self._key_variable or "", "").strip()
+        if not key and self._own_server:
+            raise EmbedderError(
+                f"{self._provider} needs a key: set {self._key_variable} in the environment"
+            )
+        # The driver would quote a header that it cannot send, and the header is the key.
+        if not is_sendable_key(key):
+            raise EmbedderError(
+                f"{self._key_variable} holds characters that no key has: set it again"
+            )
+        bearer = {"Authorization": f"Bearer {key}"} if key else {}
+        return {"Content-Type": "application/json", **bearer}
+
+    def _read(self, content: bytes, wanted: int) -> list[bytes]:
+        """Read the vectors of an answer, check them and scale them to length one."""
+        matrix = _read_vectors(content, wanted)
+        if isinstance(matrix, str):  # a parser's error would quote the answer
+            raise self._wrong(matrix)
+        given = matrix.shape[1]
+        if self._dimensions and given != self._dimensions:
+            raise self._wrong(f"it gave {given} dimensions in place of {self._dimensions}")
+        lengths = np.linalg.norm(matrix.astype(np.float64), axis=1, keepdims=True)
+        if not given or not np.isfinite(lengths).all() or not lengths.all():
+            raise self._wrong("it gave a vector that has no direction")
+        self._dimensions = given
+        scaled = (matrix / lengths).astype("<f4")
+        return [row.tobytes() for row in scaled]
+
+    def _wrong(self, why: str) -> EmbedderError:
+        return EmbedderError(
+            f"{self._provider} answered 200, but {why}: check that the base URL and "
+            f"{self._model} are an embedding service"
+        )
+
+    def _explain_silence(self, trouble: NetworkTrouble) -> EmbedderError:
+        why = {
+            TroubleCause.LATE: f"did not answer within {self._bounds.timeout_seconds:g} s",
+            TroubleCause.UNREACHABLE: "cannot be reached",
+        }.get(trouble.kind, f"broke off ({trouble.name})")
+        return EmbedderError(
+            f"{self._provider} {why}: check the network and recall.remote, then try again"
+        )
+
+    def _explain_refusal(self, status: int, wait: float | None, *, spent: bool) -> EmbedderError:
+        answered = f"{self._provider} answered {status}"
+        if status in (413, 422):
+            return RequestTooLarge(f"{answered}: it does not take texts of this size or number")
+        if status in (401, 403):
+            named = "name the variable with this server's key in recall.remote.key_variable"
+            check = f"check the key in {self._key_variable}, and that it may use this model"
+            advice = check if self._key_variable else named
+        elif status == 404 or 300 <= status < 400:
+            advice = "check the model's name and the base URL"
+        elif spent:
+            advice = "the account's quota is spent; look at its plan and billing"
+        elif status == 429:
+            advice = f"too many requests; try again {f'in {wait:.0f} s' if wait else 'later'}"
+        elif status >= 500:
+            advice = "the provider has a problem of its own; try again later"
+        else:
+            advice = "it refuses the request; check the model's name and its dimensions"
+        return EmbedderError(f"{answered}: {advice}")
+
+
+def _hash_server(base_url: str) -> str:
+    """Hash an address without its user and password."""
+    parts = urllib.parse.urlsplit(base_url)
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return blake2b(shown.encode("utf-8", "replace"), digest_size=4).hexdigest()
+
+
+def _error_code(content: bytes) -> object:
+    try:
+        body = json.loads(content)
+    except ValueError:
+        return None
+    error = body.get("error") if isinstance(body, dict) else None
+    return error.get("code") if isinstance(error, dict) else None
+
+
+def _read_vectors(content: bytes, wanted: int) -> npt.NDArray[np.float32] | str:
+    """Read the vectors in the order of their texts, or say what is wrong with the answer."""
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        return "its answer is not JSON"
+    items = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(items, list) or len(items) != wanted:
+        return "it gave another number of vectors than it got texts"
+    placed: dict[int, npt.NDArray[np.float32]] = {}
+    for at, item in enumerate(items):
+        if not isinstance(item, dict):
+            return "its answer does not have the expected form"
+        index = item.get("index", at)
+        if not isinstance(index, int) or not 0 <= index < wanted or index in placed:
+            return "it did not say which vector belongs to which text"
+        vector = _read_vector(item.get("embedding"))
+        if vector is None:
+            return "a vector of its answer cannot be read as numbers"
+        placed[index] = vector
+    if len({len(vector) for vector in placed.values()}) > 1:
+        return "its vectors have different lengths"
+    return np.stack([placed[index] for index in range(wanted)])
+
+
+def _read_vector(value: Any) -> npt.NDArray[np.float32] | None:
+    try:
+        if isinstance(value, str):
+            return np.frombuffer(base64.b64decode(value, validate=True), dtype="<f4")
+        if isinstance(value, list) and all(type(number) in (int, float) for number in value):
+            return np.asarray(value, dtype=np.float32)
+    except (binascii.Error, ValueError, OverflowError):
+        pass
+    return None

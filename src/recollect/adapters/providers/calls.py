@@ -1,0 +1,285 @@
+"""Calls to a provider of models: bounded, tried again where that helps, with plain errors.
+
+Owns where a provider is reached and the deadline. Never shows what may be secret in an address, nor
+a key, nor a provider's own words. Always holds: nothing is tried again once a byte of the reply has
+arrived, or when the request can never succeed; a call ends within its deadline, a stream within a
+deadline of silence.
+
+With a version anywhere in its path (`/v1`, `/v1beta/openai`) a base URL is taken as it is; without
+one, `/v1` is added. A trailing slash and a whole endpoint's path are forgiven.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from recollect.adapters.providers.failures import classify, read_error_reply
+from recollect.core.formats.json_text import decode, encode
+from recollect.errors import FormatError, ModelError, ModelRefused, ModelUnavailable
+from recollect.system.http import (
+    Connections,
+    FailedTry,
+    NetworkTrouble,
+    Retries,
+    TroubleCause,
+    asked_to_wait,
+    attempt,
+    try_again,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+_CONNECT_SECONDS: Final = 10.0
+"""So that an address nobody answers at leaves time to try again."""
+_ERROR_MAX_BYTES: Final = 65_536
+_LOOK_SECONDS: Final = 5.0
+_LAST_BYTES_SECONDS: Final = 0.05
+_VERSION: Final = re.compile(r"v\d+\w*")
+_ENDPOINTS: Final = ("/chat/completions", "/completions", "/responses", "/messages", "/models")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A server."""
+
+    shown: str
+    """Host and port, for errors."""
+    own: bool
+    """Whether it is the provider itself, which is known to take everything it documents."""
+    _parts: SplitResult = field(repr=False)
+
+    def url(self, path: str) -> str:
+        """The whole address of an endpoint below the version, such as `/models`."""
+        return urlunsplit(self._parts._replace(path=self._parts.path + path))
+
+    def root_url(self, path: str) -> str:
+        """The same beside the version: where llama.cpp has its `/props`."""
+        head, _, last = self._parts.path.rpartition("/")
+        kept = head if _VERSION.fullmatch(last) else self._parts.path
+        return urlunsplit(self._parts._replace(path=kept + path))
+
+
+def read_address(base_url: str | None, *, own: str) -> Address:
+    """The server of this base URL; None, or the provider's own URL: the provider's own."""
+    parts = _versioned(base_url or own)
+    return Address(shown=_shown(parts), own=parts == _versioned(own), _parts=parts)
+
+
+def _versioned(url: str) -> SplitResult:
+    parts = _split(url.strip())
+    path = parts.path.rstrip("/")
+    for endpoint in _ENDPOINTS:
+        path = path.removesuffix(endpoint)
+    if not any(_VERSION.fullmatch(segment) for segment in path.split("/")):
+        path += "/v1"
+    return parts._replace(path=path, fragment="")
+
+
+def _split(url: str) -> SplitResult:
+    parts: SplitResult | None
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        parts = None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ModelRefused("the base URL of the model is no http:// or https:// address: mend it")
+    return parts
+
+
+def _shown(parts: SplitResult) -> str:
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A request's body, and the fields of it that the server may not know."""
+
+    fields: Mapping[str, Any] = field(repr=False)
+    doubtful: tuple[str, ...] = ()
+
+
+class Reply:
+    """A reply that has begun: its first bytes are here."""
+
+    def __init__(
+        self, content_type: str, first: bytes, rest: AsyncGenerator[bytes], opened: AsyncExitStack
+    ) -> None:
+        self.content_type = content_type
+        self._first: bytes | None = first
+        self._rest = rest
+        self._opened = opened
+
+    async def piece(self, *, within: float) -> bytes | NetworkTrouble | None:
+        """The next bytes; None at the end."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        return await attempt(self._next(within))
+
+    async def close(self) -> None:
+        """Give the connection back, or cut it where the reply is not at its end."""
+        await self._opened.aclose()
+
+    async def _next(self, within: float) -> bytes | None:
+        async with asyncio.timeout(within):
+            return await anext(self._rest, None)
+
+
+class Calls:
+    """Asks one server."""
+
+    def __init__(
+        self,
+        *,
+        address: Address,
+        headers: Mapping[str, str],
+        deadline_seconds: float,
+        retries: Retries | None = None,
+    ) -> None:
+        self.address = address
+        self._headers = {"Content-Type": "application/json", **headers}
+        self._deadline = deadline_seconds
+        self._retries = retries or Retries()
+        # The deadline is kept here, over all tries: the driver only bounds connecting.
+        self._connections = Connections(
+            feature="a model over HTTP", connect_seconds=_CONNECT_SECONDS, read_seconds=None, kept=8
+        )
+
+    async def whole(self, path: str, body: Body) -> bytes:
+        """A reply to its end, within the deadline."""
+        until = time.monotonic() + self._deadline
+        reply = await self._begin(path, body, until)
+        try:
+            return await self._rest(reply, until)
+        finally:
+            await reply.close()
+
+    async def begin(self, path: str, body: Body) -> Reply:
+        """A reply whose first bytes have come within the deadline; close it."""
+        return await self._begin(path, body, time.monotonic() + self._deadline)
+
+    async def next(self, reply: Reply, *, within: float | None = None) -> bytes | None:
+        """The next bytes of a reply that was begun; None at its end."""
+        piece = await reply.piece(within=self._deadline if within is None else within)
+        if isinstance(piece, NetworkTrouble):
+            raise self._failure(piece).error
+        return piece
+
+    async def rest(self, reply: Reply) -> bytes:
+        """All bytes of a reply that was begun."""
+        return await self._rest(reply, None)
+
+    async def end(self, reply: Reply) -> None:
+        """Close a reply whose last event has come; a connection at its end is kept."""
+        await reply.piece(within=_LAST_BYTES_SECONDS)
+        await reply.close()
+
+    async def look(self, url: str) -> Mapping[str, Any]:
+        """The object at an address of this server; empty where there is none. Never fails."""
+        content = await attempt(self._looked(url))
+        try:
+            value = decode(content) if isinstance(content, bytes) else None
+        except FormatError:
+            value = None
+        return value if isinstance(value, Mapping) else {}
+
+    async def close(self) -> None:
+        """Close the connections of this event loop; the next call opens new ones."""
+        await self._connections.close()
+
+    async def _begin(self, path: str, body: Body, until: float) -> Reply:
+        content = await asyncio.to_thread(encode, body.fields)
+        return await try_again(
+            lambda: self._once(path, content, body.doubtful, until),
+            retries=self._retries,
+            until=until,
+        )
+
+    async def _once(
+        self, path: str, content: bytes, doubtful: tuple[str, ...], until: float
+    ) -> Reply | FailedTry:
+        async with AsyncExitStack() as opened:
+            begun = await attempt(self._begun(path, content, doubtful, until, opened))
+            return self._failure(begun) if isinstance(begun, NetworkTrouble) else begun
+
+    async def _begun(
+        self,
+        path: str,
+        content: bytes,
+        doubtful: tuple[str, ...],
+        until: float,
+        opened: AsyncExitStack,
+    ) -> Reply | FailedTry:
+        async with asyncio.timeout(max(0.0, until - time.monotonic())):
+            answer = await self._connections.send(
+                "POST", self.address.url(path), headers=self._headers, content=content
+            )
+            opened.push_async_callback(answer.aclose)
+            if not answer.is_success:
+                return await self._refused(answer, doubtful)
+            pieces = answer.aiter_bytes()
+            opened.push_async_callback(pieces.aclose)
+            first = await anext(pieces, None)
+        if first is None:
+            return FailedTry(error=self._torn("ended it before its first byte"), again=True)
+        return Reply(answer.headers.get("content-type", ""), first, pieces, opened.pop_all())
+
+    async def _rest(self, reply: Reply, until: float | None) -> bytes:
+        pieces: list[bytes] = []
+        while True:
+            within = None if until is None else max(0.0, until - time.monotonic())
+            piece = await self.next(reply, within=within)
+            if piece is None:
+                return b"".join(pieces)
+            pieces.append(piece)
+
+    async def _refused(self, answer: httpx2.Response, doubtful: tuple[str, ...]) -> FailedTry:
+        content = bytearray()
+        await attempt(_read_into(content, answer))  # what has come of the error has to do
+        error = read_error_reply(answer.status_code, bytes(content))
+        return FailedTry(
+            error=classify(error, who=self.address.shown, doubtful=doubtful),
+            again=error.may_pass and answer.headers.get("x-should-retry") != "false",
+            asked_seconds=asked_to_wait(answer.headers),
+        )
+
+    async def _looked(self, url: str) -> bytes | None:
+        async with asyncio.timeout(min(_LOOK_SECONDS, self._deadline)):
+            answer = await self._connections.send("GET", url, headers=self._headers)
+            try:
+                return await answer.aread() if answer.is_success else None
+            finally:
+                await answer.aclose()
+
+    def _failure(self, trouble: NetworkTrouble) -> FailedTry:
+        who = self.address.shown
+        if trouble.kind is TroubleCause.ADDRESS:
+            return FailedTry(error=ModelRefused(f"{who} cannot be asked: check the base URL"))
+        if trouble.kind is TroubleCause.LATE:
+            late = (
+                f"{who} did not answer within {self._deadline:g} s: try again later, or allow more"
+            )
+            return FailedTry(error=ModelUnavailable(late))
+        if trouble.kind is TroubleCause.UNREACHABLE:
+            away = f"{who} cannot be reached: check the network and the base URL"
+            return FailedTry(error=ModelUnavailable(away), again=True)
+        return FailedTry(error=self._torn(trouble.name), again=True)
+
+    def _torn(self, how: str) -> ModelError:
+        return ModelUnavailable(f"{self.address.shown} broke off its reply ({how}): try again")
+
+
+async def _read_into(content: bytearray, answer: httpx2.Response) -> None:
+    async for piece in answer.aiter_bytes():
+        content += piece
+        if len(content) >= _ERROR_MAX_BYTES:
+            return

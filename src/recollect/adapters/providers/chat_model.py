@@ -1,0 +1,384 @@
+"""A `ChatModel` over HTTP: what the adapters of all wires share.
+
+Owns reading a stream to its end and what the end means (a whole reply, or an error), and a model's
+window as its server states it. What a wire's events mean is in `formats.stream_events`; bodies and
+replies of a wire are its adapter's. Always holds: `ReplyDone` comes last and once, or an error is
+raised; a stream that ended before its reply did is `ModelUnavailable`; leaving the stream early
+cuts the connection.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+from urllib.parse import quote
+
+from recollect.adapters.providers.calls import Body, Calls, Reply, read_address
+from recollect.adapters.providers.failures import classify, read_error_object
+from recollect.adapters.providers.overflow import recognise_silent_overflow
+from recollect.core.formats.codec import Assembling
+from recollect.core.formats.json_text import decode
+from recollect.core.formats.replies import read_usage
+from recollect.core.values.model import (
+    Answer,
+    CallStarted,
+    Prompt,
+    ReplyDone,
+    ReplyEvent,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+)
+from recollect.errors import FormatError, ModelError, ModelOverflow, ModelRefused, ModelUnavailable
+from recollect.system.http import Retries, is_sendable_key
+from recollect.system.telemetry import measured
+
+_END: Final = "[DONE]"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_WINDOW_FIELDS: Final = (
+    "loaded_context_length",  # LM Studio: what the model was loaded with
+    "max_model_len",  # vLLM
+    "context_length",  # OpenRouter, Together
+    "context_window",  # Groq
+    "max_context_length",  # Mistral
+    "max_input_tokens",  # Anthropic
+    "n_ctx",  # llama.cpp, under `meta`; never `n_ctx_train`, which is not what the server was given
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedReply:
+    """What a whole reply says, the same for every wire."""
+
+    text: str = field(default="", repr=False)
+    thinking: str = field(default="", repr=False)
+    calls: tuple[tuple[str, str], ...] = ()
+    """The id and the name of each."""
+    stop: StopReason
+    stop_word: str | None = None
+    """The provider's own word for it."""
+
+    def events(self) -> Iterator[ReplyEvent]:
+        """The reply as a stream would have told it."""
+        if self.thinking:
+            yield ThinkingDelta(text=self.thinking)
+        if self.text:
+            yield TextDelta(text=self.text)
+        for call_id, name in self.calls:
+            yield CallStarted(id=call_id, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyWire:
+    """One provider's way of replying."""
+
+    provider: str
+    """As OpenTelemetry's conventions call whose wire it is."""
+    path: str
+    own_url: str
+    key_hint: str
+    """What is said where the provider itself is asked without a key."""
+    assemble: Callable[[], Assembling]
+    parse: Callable[[Mapping[str, Any]], ParsedReply | None]
+    """What a whole reply says; None where it is no reply of this wire."""
+    error_events: frozenset[str]
+    """Types of events that tell an error; an object under `error` always does."""
+
+
+class HttpChatModel(ABC):
+    """A `ChatModel` behind HTTP; close it in the event loop that used it."""
+
+    wire: ClassVar[ReplyWire]
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        key: str | None = None,
+        base_url: str | None = None,
+        deadline_seconds: float = 120.0,
+        window_tokens: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        retries: Retries | None = None,
+    ) -> None:
+        self._model = model
+        self._window = window_tokens
+        self._address = read_address(base_url, own=self.wire.own_url)
+        key = _checked_key(key or "")
+        self._keyless = not key
+        self._calls = Calls(
+            address=self._address,
+            headers={**self._headers(key), **_checked_headers(headers or {})},
+            deadline_seconds=deadline_seconds,
+            retries=retries,
+        )
+
+    @property
+    def name(self) -> str:
+        """The model's name, as its provider knows it."""
+        return self._model
+
+    @property
+    def window_tokens(self) -> int | None:
+        """Its window, as given, or as `stated_window` found it."""
+        return self._window
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._model!r} at {self._address.shown})"
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The answer to one prompt; under a schema the answer is JSON text."""
+        _, answer = await self._ask(Body(fields=self._prompt_fields(prompt)))
+        return answer
+
+    async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
+        """Send a request of this format; closing the iterator aborts it."""
+        async with aclosing(self._stream(Body(fields={**request, "stream": True}))) as events:
+            async for event in events:
+                yield event
+
+    async def stated_window(self) -> int | None:
+        """The window that the server states for this model; OpenAI itself states none."""
+        if self._address.own:
+            return None
+        return self._remembered(await self._stated_in_lists())
+
+    async def close(self) -> None:
+        """Give back connections."""
+        await self._calls.close()
+
+    @staticmethod
+    @abstractmethod
+    def _headers(key: str) -> dict[str, str]:
+        """The headers of every call; without a key it is empty."""
+
+    @abstractmethod
+    def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
+        """The body that asks one prompt."""
+
+    async def _ask(self, body: Body) -> tuple[Mapping[str, Any], Answer]:
+        """A reply without streaming, and the answer it holds.
+
+        A window exceeded in silence is an error here: the answer rests on a part of the prompt.
+        """
+        self._check_key()
+        with measured("model", self._model) as heard:
+            heard.note(gen_ai__provider__name=self.wire.provider)
+            reply = self._object(await self._calls.whole(self.wire.path, body))
+            parsed, done = self._done(reply)
+            if done.usage is not None:
+                heard.note(
+                    gen_ai__usage__input_tokens=done.usage.input_tokens,
+                    gen_ai__usage__output_tokens=done.usage.output_tokens,
+                )
+        if done.overflow is not None:
+            raise ModelOverflow(
+                f"{self._address.shown}: the prompt was cut to the model's window without an error "
+                f"({done.overflow.pattern_name}); ask with less",
+                done.overflow,
+            )
+        return reply, Answer(text=parsed.text, stop=parsed.stop, usage=done.usage)
+
+    async def _stream(self, body: Body) -> AsyncGenerator[ReplyEvent, None]:
+        self._check_key()
+        begun = await self._calls.begin(self.wire.path, body)
+        try:
+            if "application/json" in begun.content_type:
+                # The server does not stream, or it answered 200 with an error.
+                reply = self._object(await self._calls.rest(begun))
+                parsed, done = self._done(reply)
+                for event in parsed.events():
+                    yield event
+            else:
+                assembling = self.wire.assemble()
+                async with aclosing(self._events(begun, assembling)) as events:
+                    async for fields in events:
+                        for event in assembling.take(fields):
+                            yield event
+                whole = assembling.reply()
+                if whole is None:
+                    raise ModelUnavailable(
+                        f"{self._address.shown} broke off its reply before the end: try again"
+                    )
+                _, done = self._done(whole)
+            await self._calls.end(begun)
+            yield done
+        finally:
+            await begun.close()
+
+    async def _events(
+        self, begun: Reply, assembling: Assembling
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """The objects of a stream's events, to its last or to where the reply is complete."""
+        reader = EventReader()
+        while not assembling.complete:
+            piece = await self._calls.next(begun)
+            for event in reader.finish() if piece is None else reader.feed(piece):
+                if event.data.strip() == _END:
+                    return
+                fields = self._object(event.data.encode("utf-8", "surrogatepass"), event.name)
+                if str(fields.get("type")) in self.wire.error_events:
+                    raise classify(read_error_object(fields), who=self._address.shown)
+                yield fields
+            if piece is None:
+                return
+
+    def _object(self, content: bytes, event_name: str = "") -> Mapping[str, Any]:
+        """A JSON object that tells no error; the decoder's error would quote it."""
+        try:
+            fields = decode(content)
+        except FormatError:
+            fields = None
+        if not isinstance(fields, Mapping):
+            raise self._no_reply()
+        if event_name == "error" or fields.get("error") or fields.get("object") == "error":
+            raise classify(read_error_object(fields), who=self._address.shown)
+        return fields
+
+    def _done(self, reply: Mapping[str, Any]) -> tuple[ParsedReply, ReplyDone]:
+        parsed = self.wire.parse(reply)
+        if parsed is None:
+            raise self._no_reply()
+        usage = read_usage(reply)
+        overflow = recognise_silent_overflow(
+            stop_reason=parsed.stop_word,
+            input_tokens=usage.input_tokens if usage is not None else 0,
+            output_tokens=usage.output_tokens if usage is not None else 0,
+            window_tokens=self._window,
+        )
+        return parsed, ReplyDone(reply=reply, stop=parsed.stop, usage=usage, overflow=overflow)
+
+    def _no_reply(self) -> ModelError:
+        return ModelUnavailable(
+            f"{self._address.shown} answered 200 with what is no reply: check that the base URL is "
+            "a server of this wire"
+        )
+
+    def _check_key(self) -> None:
+        if self._keyless and self._address.own:
+            raise ModelRefused(self.wire.key_hint)
+
+    async def _stated_for_model(self) -> int | None:
+        """The window under the model's own address, as Anthropic states it."""
+        url = self._address.url(f"/models/{quote(self._model, safe='')}")
+        return _window_in(await self._calls.look(url))
+
+    async def _stated_in_lists(self) -> int | None:
+        """The window in the server's list of models, or as llama.cpp states it: the smaller."""
+        rows = mappings((await self._calls.look(self._address.url("/models"))).get("data"))
+        named = [row for row in rows if self._model in _names(row)]
+        # A server of one model answers to any name.
+        chosen = named or (rows if len(rows) == 1 else [])
+        # Of llama.cpp's list only newer servers state it, and there for all slots together.
+        props = await self._calls.look(self._address.root_url("/props"))
+        places = (*chosen[:1], as_mapping(props.get("default_generation_settings")))
+        return min((tokens for place in places if (tokens := _window_in(place))), default=None)
+
+    def _remembered(self, stated: int | None) -> int | None:
+        self._window = self._window or stated
+        return stated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEvent:
+    """One event: its name, empty where the server gave none, and its data."""
+
+    name: str = ""
+    data: str = field(repr=False)
+
+
+class EventReader:
+    """Server-sent events out of the pieces of a stream, however the network tore them.
+
+    Splits at newlines alone, with or without a carriage return before them: a reply may hold U+2028
+    and a form feed. The same bytes give the same events, in whatever pieces they came.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = ""
+        self._data: list[str] = []
+        self._begun = False
+
+    def feed(self, piece: bytes) -> Iterator[ServerEvent]:
+        """The events that this piece completes."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            event = self._line(line)
+            if event is not None:
+                yield event
+
+    def finish(self) -> Iterator[ServerEvent]:
+        """What stands at the end without the blank line that some servers forget."""
+        for line in (self._rest, b""):
+            event = self._line(line)
+            if event is not None:
+                yield event
+        self._rest = b""
+
+    def _line(self, raw: bytes) -> ServerEvent | None:
+        if not self._begun:
+            self._begun = True
+            raw = raw.removeprefix(_BYTE_ORDER_MARK)
+        line = raw.removesuffix(b"\r").decode("utf-8", "replace")
+        if not line:
+            return self._complete()
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+        elif name == "event":
+            self._name = value
+        elif name == "error":
+            # Older llama.cpp servers put an error into a field of its own.
+            self._name = "error"
+            self._data.append(value)
+        return None
+
+    def _complete(self) -> ServerEvent | None:
+        name, data = self._name, self._data
+        self._name, self._data = "", []
+        return ServerEvent(name=name, data="\n".join(data)) if data else None
+
+
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """The object, or an empty one where it is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list; none where it is no list."""
+    return [as_mapping(item) for item in value] if isinstance(value, list) else []
+
+
+def _window_in(row: Mapping[str, Any]) -> int | None:
+    for place in (row, as_mapping(row.get("top_provider")), as_mapping(row.get("meta"))):
+        for name in _WINDOW_FIELDS:
+            value = place.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return None
+
+
+def _names(row: Mapping[str, Any]) -> list[Any]:
+    aliases = row.get("aliases")
+    return [row.get("id"), *(aliases if isinstance(aliases, list) else ())]
+
+
+def _checked_key(key: str) -> str:
+    """The key without the blanks around it; ModelRefused where it can be none."""
+    key = key.strip()
+    if not is_sendable_key(key):
+        raise ModelRefused("the model's key holds characters that no key has: set it anew")
+    return key
+
+
+def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers of the caller's own; ModelRefused where one cannot be sent."""
+    for name, value in headers.items():
+        if not (name.isascii() and value.isascii() and value.isprintable()):
+            raise ModelRefused(f"the header {name!r} holds characters that none may hold")
+    return dict(headers)

@@ -1,0 +1,259 @@
+"""Models of OpenAI's Chat Completions and Responses, and of the many servers that speak them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, ClassVar, Final
+
+from recollect.adapters.providers.calls import Body
+from recollect.adapters.providers.chat_model import (
+    HttpChatModel,
+    ParsedReply,
+    ReplyWire,
+    as_mapping,
+    mappings,
+)
+from recollect.adapters.providers.failures import FieldRefused
+from recollect.core.formats.openai_chat import ChatAssembling, chat_text, chat_thinking
+from recollect.core.formats.openai_responses import (
+    RESPONSES_CALLS,
+    ResponsesAssembling,
+    responses_call_id,
+)
+from recollect.core.values.model import Answer, Prompt, ReplyEvent, StopReason
+
+_OWN_URL: Final = "https://api.openai.com/v1"
+_KEY_HINT: Final = "OpenAI needs a key: set OPENAI_API_KEY, or give another URL"
+_USAGE: Final = "stream_options"
+_OWN_ROOM: Final = "max_completion_tokens"
+_OTHERS_ROOM: Final = "max_tokens"
+"""Room for the reply: OpenAI's newer models refuse the old name, others know no other."""
+_CHAT_STOPS: Final[Mapping[str, StopReason]] = {
+    "stop": "stop",
+    "eos": "stop",
+    "length": "length",
+    "tool_calls": "tool-calls",
+    "function_call": "tool-calls",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+}
+_INCOMPLETE: Final[Mapping[str, StopReason]] = {
+    "max_output_tokens": "length",
+    "max_tokens": "length",
+    "content_filter": "refusal",
+}
+
+
+class _OpenAIModel(HttpChatModel):
+    @staticmethod
+    def _headers(key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _parse_chat(reply: Mapping[str, Any]) -> ParsedReply | None:
+    choice = next(iter(mappings(reply.get("choices"))), {})
+    message = as_mapping(choice.get("message"))
+    if not message:
+        return None
+    calls = mappings(message.get("tool_calls"))
+    refusal, finish = message.get("refusal"), choice.get("finish_reason")
+    stop = _CHAT_STOPS.get(str(finish), "other")
+    if refusal:
+        stop = "refusal"
+    elif calls and stop == "stop":
+        stop = "tool-calls"  # with a forced tool, and from servers that know one reason only
+    return ParsedReply(
+        text=chat_text(message.get("content")) or (refusal if isinstance(refusal, str) else ""),
+        thinking=chat_thinking(message),
+        calls=tuple(
+            (str(call.get("id", "")), str(as_mapping(call.get("function")).get("name", "")))
+            for call in calls
+        ),
+        stop=stop,
+        stop_word=finish if isinstance(finish, str) else None,
+    )
+
+
+class OpenAIChatModel(_OpenAIModel):
+    """A `ChatModel` behind Chat Completions; close it in the event loop that used it."""
+
+    format: Final = "openai-chat"
+    wire: ClassVar = ReplyWire(
+        provider="openai",
+        path="/chat/completions",
+        own_url=_OWN_URL,
+        key_hint=_KEY_HINT,
+        assemble=ChatAssembling,
+        parse=_parse_chat,
+        error_events=frozenset({"error"}),
+    )
+
+    _usage_refused = False
+    _learnt_room: str | None = None
+
+    @property
+    def _room(self) -> str:
+        """The name under which this server takes the room for a reply."""
+        return self._learnt_room or (_OWN_ROOM if self._address.own else _OTHERS_ROOM)
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The answer to one prompt; under a schema the answer is JSON text."""
+        # Whichever was sent, a server that wants the other names the newer one.
+        doubtful = (_OWN_ROOM,)
+        try:
+            fields = self._prompt_fields(prompt)
+            return (await self._ask(Body(fields=fields, doubtful=doubtful)))[1]
+        except FieldRefused:
+            other = _other(self._room)
+        fields = {
+            other if name == self._room else name: value
+            for name, value in self._prompt_fields(prompt).items()
+        }
+        _, answer = await self._ask(Body(fields=fields, doubtful=doubtful))
+        self._learnt_room = other
+        return answer
+
+    async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
+        """Send a request of this format; closing the iterator aborts it.
+
+        Asks for the usage too, unless the request says otherwise or the server refused it. Room
+        for the reply, given as `max_completion_tokens`, goes by the name that the server knows.
+        """
+        room, settled = self._room, _OWN_ROOM not in request
+        while True:
+            body = self._streamed(request, room=room, settled=settled)
+            try:
+                async with aclosing(self._stream(body)) as events:
+                    async for event in events:
+                        yield event
+            except FieldRefused as error:
+                if error.name == _OWN_ROOM:
+                    room, settled = _other(room), True
+                else:
+                    self._usage_refused = True
+            else:
+                self._learnt_room = room
+                return
+
+    def _streamed(self, request: Mapping[str, Any], *, room: str, settled: bool) -> Body:
+        """The request as this server takes it; `settled`: no other name for the room is left."""
+        fields = {room if name == _OWN_ROOM else name: value for name, value in request.items()}
+        doubtful = [] if settled else [_OWN_ROOM]
+        if _USAGE not in request and not self._usage_refused:
+            fields[_USAGE] = {"include_usage": True}
+            doubtful += [_USAGE, "include_usage"]
+        return Body(fields={**fields, "stream": True}, doubtful=tuple(doubtful))
+
+    def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
+        system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+        body: dict[str, Any] = {
+            "model": self._model,
+            self._room: prompt.max_output_tokens,
+            "messages": [*system, {"role": "user", "content": prompt.text}],
+        }
+        if prompt.schema is not None:
+            named = _named_schema(prompt.schema)
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
+        return body
+
+
+def _other(room: str) -> str:
+    return _OTHERS_ROOM if room == _OWN_ROOM else _OWN_ROOM
+
+
+def _parse_responses(reply: Mapping[str, Any]) -> ParsedReply | None:
+    if not isinstance(reply.get("output"), list):
+        return None
+    items = mappings(reply["output"])
+    parts = [
+        part
+        for item in items
+        if item.get("type") == "message"
+        for part in mappings(item.get("content"))
+    ]
+    refusals = [str(part.get("refusal", "")) for part in parts if part.get("type") == "refusal"]
+    text = "".join(str(part.get("text", "")) for part in parts if part.get("type") == "output_text")
+    calls = tuple(
+        (responses_call_id(item), str(item.get("name", "")))
+        for item in items
+        if str(item.get("type")) in RESPONSES_CALLS
+    )
+    reason = as_mapping(reply.get("incomplete_details")).get("reason")
+    status = reply.get("status")
+    return ParsedReply(
+        text=text or "".join(refusals),
+        thinking=_reasoning(items),
+        calls=calls,
+        stop=_responses_stop(status, reason, refused=bool(refusals), called=bool(calls)),
+        stop_word=str(reason or status) if reason or status else None,
+    )
+
+
+def _responses_stop(status: Any, reason: Any, *, refused: bool, called: bool) -> StopReason:
+    if status == "incomplete":
+        return _INCOMPLETE.get(str(reason), "other")
+    if status not in ("completed", None):
+        return "other"
+    if refused:
+        return "refusal"
+    return "tool-calls" if called else "stop"
+
+
+def _reasoning(items: list[Mapping[str, Any]]) -> str:
+    """What is shown of the reasoning: its text where there is one, else its summary."""
+    return "".join(
+        str(part.get("text", ""))
+        for item in items
+        if item.get("type") == "reasoning"
+        for part in mappings(item.get("content")) or mappings(item.get("summary"))
+    )
+
+
+class OpenAIResponsesModel(_OpenAIModel):
+    """A `ChatModel` behind the Responses API; close it in the event loop that used it."""
+
+    format: Final = "openai-responses"
+    wire: ClassVar = ReplyWire(
+        provider="openai",
+        path="/responses",
+        own_url=_OWN_URL,
+        key_hint=_KEY_HINT,
+        assemble=ResponsesAssembling,
+        parse=_parse_responses,
+        error_events=frozenset({"error", "response.failed", "response.cancelled"}),
+    )
+
+    def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "input": [{"role": "user", "content": prompt.text}],
+            "max_output_tokens": prompt.max_output_tokens,
+            "store": False,  # our own prompts are not to be kept by the provider
+        }
+        if prompt.system:
+            body["instructions"] = prompt.system
+        if prompt.schema is not None:
+            body["text"] = {"format": {"type": "json_schema", **_named_schema(prompt.schema)}}
+        return body
+
+
+def _named_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as OpenAI's wires name it: strict where it is written for that."""
+    return {"name": "answer", "schema": schema, "strict": is_closed(schema)}
+
+
+def is_closed(schema: Any) -> bool:
+    """Whether every object allows its own fields only and demands all: OpenAI's `strict`."""
+    if isinstance(schema, list):
+        return all(is_closed(item) for item in schema)
+    if not isinstance(schema, Mapping):
+        return True
+    properties = schema.get("properties")
+    if schema.get("type") == "object" or isinstance(properties, Mapping):
+        required = schema.get("required")
+        fields = set(properties) if isinstance(properties, Mapping) else set()
+        demanded = set(required) if isinstance(required, list) else set()
+        if schema.get("additionalProperties") is not False or demanded != fields:
+            return False
+    return all(is_closed(value) for value in schema.values())

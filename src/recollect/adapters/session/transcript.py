@@ -1,0 +1,493 @@
+"""A session's transcript on disk: pi version 3, appended to and never rewritten.
+
+Owns the file while it is open: its lock, its end, what each method adds. Must never change a line
+that stands, nor write a secret (settings.redaction). Always holds: a method that returned has its
+line on the disk (one write, then a sync); a line that could not be written whole is taken back;
+after a crash the file opens with every acknowledged line; there is one writer.
+
+Unlike pi, which writes nothing before the first answer, a transcript is durable from its first
+message on: a question that was never answered is what a user asks for after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias
+
+from recollect.adapters.session.files import (
+    OWNER_ONLY,
+    open_for_one,
+    private_folder,
+    read_all,
+    write_new_file,
+)
+from recollect.adapters.session.redact_files import redact_entry
+from recollect.adapters.session.undo import NothingToUndo, UndoPlan, plan_undo
+from recollect.core.formats.json_text import decode
+from recollect.core.formats.pi_session import (
+    PI_VERSION,
+    TORN_NOTE,
+    PiContext,
+    PiEntry,
+    PiHeader,
+    PiSession,
+    Stamp,
+    build_context,
+    build_history,
+    compaction_value,
+    custom_message_value,
+    custom_value,
+    entry_line,
+    header_value,
+    message_value,
+    migrate,
+    model_change_value,
+    new_entry_id,
+    path_to,
+    read_session,
+    session_info_value,
+    thinking_level_value,
+    timestamp_at,
+)
+from recollect.core.ports import Clock
+from recollect.errors import TranscriptError
+from recollect.system.config.settings import Redaction
+from recollect.system.durable import same_file, sync_file, sync_folder
+
+# The file under a transcript: opened under its lock, mended after a crash, added to by lines
+
+
+_OTHERS: Final = 0o077
+
+
+class TranscriptFile:
+    """A session file that this process alone writes."""
+
+    def __init__(self, path: Path, descriptor: int, *, size: int, lines: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._size = size
+        self._lines = lines
+        self._closed = False
+        self._broken = False
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[TranscriptFile, PiSession, list[str]]:
+        """The file, what it holds, and what had to be mended."""
+        path = path.absolute()  # whatever folder the process goes to later
+        try:
+            private_folder(path.parent)
+            descriptor = open_for_one(path, create=True)
+        except OSError as error:
+            raise _refused(path, "opened", error) from error
+        try:
+            sync_folder(path.parent)
+            data = read_all(descriptor)
+            session = read_session(data)
+            _check_ours(path, session)
+            notes = [note for note in session.notes if note != TORN_NOTE]
+            size = _mend(descriptor, data, session, notes)
+            if os.fstat(descriptor).st_mode & _OTHERS:
+                notes.append(f"others may read {path.name}: chmod {OWNER_ONLY:o} it")
+        except OSError as error:
+            os.close(descriptor)
+            raise _refused(path, "opened", error) from error
+        except BaseException:
+            os.close(descriptor)
+            raise
+        lines = data[:size].count(b"\n") + (1 if size > len(data) else 0)
+        return cls(path, descriptor, size=size, lines=lines), session, notes
+
+    def begin(
+        self, *, session_id: str, timestamp: str, cwd: str, parent_session: str | None
+    ) -> PiHeader:
+        """Write the header of a new session."""
+        value = header_value(
+            session_id=session_id, timestamp=timestamp, cwd=cwd, parent_session=parent_session
+        )
+        line = entry_line(value)
+        self.append(line)
+        return PiHeader(line=line, value=value)
+
+    def append(self, line: bytes) -> int:
+        """Add a line; durable when this returns its number."""
+        self._check_usable()
+        whole = line + b"\n"
+        try:
+            _write_once(self._descriptor, whole)
+            self._sync()
+        except OSError as error:
+            self._take_back()
+            raise _refused(self.path, "written", error) from error
+        self._size += len(whole)
+        self._lines += 1
+        return self._lines
+
+    def close(self) -> None:
+        """Let go of the file and its lock."""
+        if not self._closed:
+            self._closed = True
+            os.close(self._descriptor)
+
+    def _check_usable(self) -> None:
+        name = self.path.name
+        if self._closed:
+            raise TranscriptError(f"{name} is closed; open it again to add to it")
+        if self._broken:
+            raise TranscriptError(f"{name} did not reach the disk before; open it again")
+        if not same_file(self._descriptor, self.path):
+            raise TranscriptError(
+                f"{name} was moved, replaced or deleted while it was open; open it again"
+            )
+        if os.fstat(self._descriptor).st_size != self._size:
+            raise TranscriptError(
+                f"{name} was changed by a program that does not heed its lock; open it again"
+            )
+
+    def _take_back(self) -> None:
+        """Nothing of a line that failed may stay: the next one would be glued to it."""
+        try:
+            os.ftruncate(self._descriptor, self._size)
+            self._sync()
+        except OSError:
+            self._broken = True  # opening again finds the torn line, and says so
+
+    def _sync(self) -> None:
+        """A system that failed to write drops what it held: a later sync says nothing of it."""
+        try:
+            sync_file(self._descriptor)
+        except OSError:
+            self._broken = True
+            raise
+
+
+def _write_once(descriptor: int, content: bytes) -> None:
+    if os.write(descriptor, content) != len(content):
+        raise OSError("the disk took a part of the line only; is it full?")
+
+
+def read_session_file(path: Path) -> PiSession:
+    """A session file as version 3, without a lock; the file stays as it is."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _refused(path, "read", error) from error
+    return migrate(read_session(data))
+
+
+def migrate_file(source: Path, target: Path, *, redaction: Redaction) -> PiSession:
+    """Write a session file of any version as a transcript of ours; the source stays as it is."""
+    session = read_session_file(source)
+    if session.header is None:
+        raise TranscriptError(f"{source.name} has no session header; it cannot become a transcript")
+    lines = [session.header.line]
+    for entry in session.entries:
+        masked = redact_entry(entry.value, redaction)
+        lines.append(entry.line if masked is entry.value else entry_line(masked))
+    try:
+        private_folder(target.parent)
+        write_new_file(target, b"".join(line + b"\n" for line in lines))
+    except FileExistsError as error:
+        raise TranscriptError(f"{target.name} is there already; give another name") from error
+    except OSError as error:
+        raise _refused(target, "written", error) from error
+    return session
+
+
+def _check_ours(path: Path, session: PiSession) -> None:
+    if session.header is None and session.entries:
+        raise TranscriptError(
+            f"{path.name} has no session header, so it is not written to; move it away, or give "
+            "another path"
+        )
+    if session.header is None and any(note != TORN_NOTE for note in session.notes):
+        raise TranscriptError(
+            f"{path.name} holds lines but no session, so it is not written to; move it away, or "
+            "give another path"
+        )
+    if session.version < PI_VERSION:
+        raise TranscriptError(
+            f"{path.name} is of version {session.version}; make a copy of version {PI_VERSION} "
+            "with recollect.adapters.session.migrate_file, and open that"
+        )
+    if session.version > PI_VERSION:
+        raise TranscriptError(
+            f"{path.name} is of version {session.version}, which this Recollect can read but not "
+            "write; update it"
+        )
+
+
+def _mend(descriptor: int, data: bytes, session: PiSession, notes: list[str]) -> int:
+    """End the file with a whole line; how long it is then."""
+    size = len(data)
+    if session.torn_bytes:
+        size -= session.torn_bytes
+        os.ftruncate(descriptor, size)
+        sync_file(descriptor)
+        notes.append(
+            f"{session.torn_bytes} bytes of a line that a crash cut off were taken away; "
+            "it was never acknowledged"
+        )
+    elif data and not data.endswith(b"\n"):
+        os.write(descriptor, b"\n")
+        sync_file(descriptor)
+        size += 1
+        notes.append("the last line lacked its line end, which was added")
+    return size
+
+
+def _refused(path: Path, done: str, error: OSError) -> TranscriptError:
+    why = error.strerror or str(error)
+    return TranscriptError(f"{path.name} could not be {done}: {why}; mend that and try again")
+
+
+Spelling: TypeAlias = Callable[[Stamp], dict[str, Any]]
+
+
+class SessionTranscript:
+    """An open transcript; `open_transcript` makes them. Its methods wait for the disk.
+
+    May be used from several threads; lines are added one after the other.
+    """
+
+    def __init__(
+        self,
+        file: TranscriptFile,
+        *,
+        header: PiHeader,
+        entries: Sequence[PiEntry],
+        redaction: Redaction,
+        clock: Clock | None,
+        notes: Sequence[str],
+    ) -> None:
+        self.header = header
+        self.notes = tuple(notes)
+        """What was found and mended when it was opened, one sentence each."""
+        self._file = file
+        self._entries = list(entries)
+        self._ids = {entry.id for entry in entries if entry.id is not None}
+        self._leaf = next((entry.id for entry in reversed(entries) if entry.id), None)
+        self._as_said: dict[str, PiEntry] = {}
+        self._redaction = redaction
+        self._clock = clock
+        self._adding = threading.RLock()
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self._file.path
+
+    @property
+    def session_id(self) -> str:
+        """As its header has it."""
+        return self.header.id
+
+    @property
+    def leaf_id(self) -> str | None:
+        """The newest entry, which the next one follows; None while there is none."""
+        return self._leaf
+
+    @property
+    def entries(self) -> tuple[PiEntry, ...]:
+        """Every entry, as it stands on the disk."""
+        return tuple(self._entries)
+
+    def context(self) -> PiContext:
+        """What the model is shown, as pi rebuilds it; secrets that this process was told are
+        in it still, though they are not on the disk."""
+        return build_context(self._unmasked_entries())
+
+    def history(self) -> PiContext:
+        """Everything said up to the newest entry, as if nothing had been compacted."""
+        return build_history(self._unmasked_entries())
+
+    def append_message(self, message: Mapping[str, Any]) -> PiEntry:
+        """Add a message, spelled as pi spells messages."""
+        if not isinstance(message.get("role"), str):
+            raise TranscriptError("a message without a role cannot be added; give it one")
+        return self._add(lambda stamp: message_value(stamp, message))
+
+    def append_compaction(
+        self,
+        *,
+        summary: str,
+        first_kept_entry_id: str | None,
+        tokens_before: int,
+        details: Mapping[str, Any] | None = None,
+        from_hook: bool | None = False,
+    ) -> PiEntry:
+        """Add a compaction that keeps the past from an entry on; None keeps nothing of it."""
+        with self._adding:
+            path = path_to(self._entries)
+            if first_kept_entry_id is not None and not any(
+                entry.id == first_kept_entry_id for entry in path
+            ):
+                raise TranscriptError(
+                    f"entry {first_kept_entry_id!r} is not on this session's path, so everything "
+                    "before the compaction would be lost; name one that is"
+                )
+            return self._add(
+                lambda stamp: compaction_value(
+                    stamp,
+                    summary=summary,
+                    # An entry that is not before it keeps nothing, in pi as well.
+                    first_kept_entry_id=first_kept_entry_id or stamp.id,
+                    tokens_before=tokens_before,
+                    details=details,
+                    from_hook=from_hook,
+                )
+            )
+
+    def append_undo(self, *, tokens_before: int | None = None) -> PiEntry | NothingToUndo:
+        """Add a compaction that restores the view before the last one that still stands."""
+        with self._adding:
+            plan = plan_undo(path_to(self._unmasked_entries()))
+            if isinstance(plan, NothingToUndo):
+                return plan
+            return self._add(lambda stamp: _undo_value(stamp, plan, tokens_before))
+
+    def append_custom(self, custom_type: str, data: Any = None) -> PiEntry:
+        """Add something that the model never sees."""
+        return self._add(lambda stamp: custom_value(stamp, custom_type=custom_type, data=data))
+
+    def append_custom_message(
+        self,
+        custom_type: str,
+        content: str | Sequence[Mapping[str, Any]],
+        *,
+        display: bool = True,
+        details: Mapping[str, Any] | None = None,
+    ) -> PiEntry:
+        """Add a message that the model reads as the user's, though the user did not write it."""
+        return self._add(
+            lambda stamp: custom_message_value(
+                stamp, custom_type=custom_type, content=content, display=display, details=details
+            )
+        )
+
+    def append_model_change(self, *, provider: str, model_id: str) -> PiEntry:
+        """Add that another model answers from here on."""
+        return self._add(
+            lambda stamp: model_change_value(stamp, provider=provider, model_id=model_id)
+        )
+
+    def append_thinking_level(self, level: str) -> PiEntry:
+        """Add that the model thinks more or less from here on."""
+        return self._add(lambda stamp: thinking_level_value(stamp, level))
+
+    def append_name(self, name: str) -> PiEntry:
+        """Add a name for the session."""
+        return self._add(lambda stamp: session_info_value(stamp, name=name))
+
+    def append_branch(self, entry_id: str | None, custom_type: str) -> PiEntry:
+        """Go on behind an earlier entry; what came after it stays in the file, on its own branch.
+
+        None goes on before the first. A line marks where the branch begins, so that the file says
+        so to whoever opens it next.
+        """
+        with self._adding:
+            if entry_id is not None and entry_id not in self._ids:
+                raise TranscriptError(f"there is no entry {entry_id!r} to go on from")
+            left, self._leaf = self._leaf, entry_id
+            try:
+                return self.append_custom(custom_type, {"left": left})
+            except BaseException:
+                self._leaf = left
+                raise
+
+    def append(self, kind: str, fields: Mapping[str, Any]) -> PiEntry:
+        """Add an entry of any kind; its id, parent and time are made here."""
+        return self._add(lambda stamp: _entry_value(stamp, kind, fields))
+
+    def close(self) -> None:
+        """Let another writer have it. Closing twice is closing once."""
+        with self._adding:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"SessionTranscript({self.session_id}, {len(self._entries)} entries)"
+
+    def _add(self, spell: Spelling) -> PiEntry:
+        with self._adding:
+            now = time.time() if self._clock is None else self._clock.now()
+            stamp = Stamp(
+                id=new_entry_id(self._ids), parent_id=self._leaf, timestamp=timestamp_at(now)
+            )
+            said = spell(stamp)
+            written = redact_entry(said, self._redaction)
+            line = entry_line(written)
+            number = self._file.append(line)
+            entry = PiEntry(number=number, line=line, value=decode(line))
+            self._entries.append(entry)
+            self._ids.add(stamp.id)
+            self._leaf = stamp.id
+            if written is not said:
+                line = entry_line(said)
+                self._as_said[stamp.id] = PiEntry(number=number, line=line, value=decode(line))
+            return entry
+
+    def _unmasked_entries(self) -> list[PiEntry]:
+        with self._adding:
+            if not self._as_said:
+                return list(self._entries)
+            return [self._as_said.get(entry.id or "", entry) for entry in self._entries]
+
+
+def _entry_value(stamp: Stamp, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    own = {"type": kind, **stamp.fields()}
+    return {**own, **fields, **own}
+
+
+def _undo_value(stamp: Stamp, plan: UndoPlan, tokens_before: int | None) -> dict[str, Any]:
+    return compaction_value(
+        stamp,
+        summary=plan.summary,
+        first_kept_entry_id=plan.first_kept_entry_id,
+        tokens_before=plan.tokens_before if tokens_before is None else tokens_before,
+        details=plan.details,
+        from_hook=plan.from_hook,
+        retained_tail=plan.retained_tail,
+    )
+
+
+def open_transcript(
+    path: Path,
+    *,
+    session_id: str,
+    redaction: Redaction,
+    cwd: Path | None = None,
+    parent_session: str | None = None,
+    clock: Clock | None = None,
+) -> SessionTranscript:
+    """Open a transcript for writing, or begin it where there is none.
+
+    Raises TranscriptLocked where somebody else writes it, TranscriptError where it is no
+    session file of version 3. A line that a crash cut off is taken away and told in `notes`.
+    """
+    file, session, notes = TranscriptFile.open(path)
+    try:
+        header = session.header
+        if header is None:
+            now = time.time() if clock is None else clock.now()
+            header = file.begin(
+                session_id=session_id,
+                timestamp=timestamp_at(now),
+                cwd=str(cwd) if cwd is not None else os.getcwd(),  # noqa: PTH109 - as pi spells it
+                parent_session=parent_session,
+            )
+    except BaseException:
+        file.close()
+        raise
+    return SessionTranscript(
+        file, header=header, entries=session.entries, redaction=redaction, clock=clock, notes=notes
+    )

@@ -1,0 +1,259 @@
+"""The workspace's files for the system prompt, read anew each time, and what a new one begins with.
+
+Must never follow a link out of the workspace, touch a file that is there, nor fail because of a
+file. Always holds: no file takes more than its limit; where something is left out, a mark says so
+and how much; sizes are known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from recollect.core.rules.critical_rules import critical_rules
+from recollect.errors import SettingsError
+from recollect.system.plain_files import read_inside
+
+ALWAYS_SHOWN: Final = ("AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md")
+FIRST_RUN_ONLY: Final = "BOOTSTRAP.md"
+LONG_TERM_NOTES: Final = ("MEMORY.md", "memory.md")
+MOST_BYTES: Final = 16_000_000
+"""A larger file is told and left out: nobody wrote it to be read at every turn."""
+
+_HEAD_PARTS: Final = 3  # of four; the tail has the rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceFile:
+    """A file as it goes into the system prompt."""
+
+    name: str
+    text: str = field(repr=False)
+    raw: str = field(repr=False)
+    raw_chars: int
+    """As it lies on the disk."""
+    injected_chars: int
+    """As it is shown."""
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedWorkspace:
+    """The files of a workspace at one moment."""
+
+    files: tuple[WorkspaceFile, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Files that are there but could not be shown, one sentence each."""
+    critical_rules: str = field(default="", repr=False)
+    """What of AGENTS.md is said again after a compaction."""
+
+    @property
+    def project_context(self) -> str:
+        """The files as one text for the system prompt; empty where there are none."""
+        if not self.files:
+            return ""
+        shown = "\n\n".join(f"## {file.name}\n\n{file.text.strip()}" for file in self.files)
+        return f"# Project Context\n\nThe workspace's files, as they are now.\n\n{shown}\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    text: str = field(repr=False)
+    file: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unreadable:
+    reason: str
+
+
+def load_workspace(
+    folder: Path, *, max_chars: int, today: date, first_run: bool = False
+) -> LoadedWorkspace:
+    """Read the workspace's files as they are now; `today` is the user's day (`local_day`)."""
+    try:
+        root = folder.resolve(strict=True)
+    except OSError as error:
+        return LoadedWorkspace(notes=(f"the workspace could not be read: {error.strerror}",))
+    files: list[WorkspaceFile] = []
+    notes: list[str] = []
+    rules = ""
+    seen: set[tuple[int, int]] = set()
+    for name in _names(today, first_run=first_run):
+        place = _place(root, name)
+        if place is None:
+            continue
+        found = _read(root, place)
+        if isinstance(found, _Unreadable):
+            notes.append(f"{name} is left out: {found.reason}")
+            continue
+        if found.file in seen:
+            continue  # one file under two names: memory.md where case does not count
+        seen.add(found.file)
+        if name == "AGENTS.md":
+            rules = critical_rules(found.text)
+        if found.text.strip():
+            files.append(_fitted(name, found.text, max_chars))
+    return LoadedWorkspace(files=tuple(files), notes=tuple(notes), critical_rules=rules)
+
+
+def local_day(now: float, time_zone: str | None = None) -> date:
+    """The day it is for the user; without a zone, for this machine."""
+    at = datetime.fromtimestamp(now, UTC)
+    if time_zone is None:
+        return at.astimezone().date()
+    try:
+        return at.astimezone(ZoneInfo(time_zone)).date()
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise SettingsError(
+            f"{time_zone!r} is no time zone; name one like Europe/Berlin"
+        ) from error
+
+
+def daily_note(day: date) -> str:
+    """The name of a day's notes within the workspace."""
+    return f"memory/{day:%Y-%m-%d}.md"
+
+
+def _names(today: date, *, first_run: bool) -> Iterator[str]:
+    yield from ALWAYS_SHOWN
+    if first_run:
+        yield FIRST_RUN_ONLY
+    yield from LONG_TERM_NOTES
+    yield daily_note(today - timedelta(days=1))
+    yield daily_note(today)
+
+
+def _place(root: Path, name: str) -> Path | None:
+    """Where the file lies, if there is anything under that name."""
+    place = root / name
+    return place if os.path.lexists(place) else None
+
+
+def _read(root: Path, place: Path) -> _Read | _Unreadable:
+    try:
+        raw, there = read_inside(root, str(place.relative_to(root)), MOST_BYTES)
+    except OSError as error:
+        return _Unreadable(reason=error.strerror or str(error))
+    text = raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
+    return _Read(text=text, file=(there.st_dev, there.st_ino))
+
+
+def _fitted(name: str, text: str, max_chars: int) -> WorkspaceFile:
+    shown = shortened(text, max_chars, name=name)
+    return WorkspaceFile(
+        name=name,
+        text=shown,
+        raw=text,
+        raw_chars=len(text),
+        injected_chars=len(shown),
+        truncated=shown != text,
+    )
+
+
+def shortened(text: str, max_chars: int, *, name: str) -> str:
+    """Head and tail of a text, with a mark between them, in no more than `max_chars`."""
+    if len(text) <= max_chars:
+        return text
+    room = max_chars - len(_mark(len(text), name))
+    if room <= 0:
+        return text[:max_chars]
+    head = room * _HEAD_PARTS // 4
+    tail = room - head
+    return text[:head] + _mark(len(text) - room, name) + text[len(text) - tail :]
+
+
+def _mark(chars: int, name: str) -> str:
+    return f"\n\n[… {chars} characters left out here; {name} has them …]\n\n"
+
+
+# What a new workspace begins with
+
+
+_FIRST_WORDS: Final = {
+    "AGENTS.md": """# How to work here
+
+## Session Startup
+
+Each session begins without the last one. These files are what lasts; what is only meant to be
+remembered is gone. Read the notes of today and yesterday before you ask what was agreed.
+
+## Where things are written down
+
+- Somebody says "remember this": add it to today's notes, `memory/YYYY-MM-DD.md`.
+- The user prefers something, or tells who they are: add it to `USER.md`.
+- You learned how work goes better here: add it to `AGENTS.md`; of a tool, a machine or a
+  command, to `TOOLS.md`.
+- A fact will stay true (a decision, an address, a date that counts): add it to `memory.md`.
+
+Add to these files and keep what they say; correct a line that is no longer true. Write what is
+needed and no more, without passwords or keys. Say in a few words that you wrote it down.
+
+## Red Lines
+
+- Ask before anything that cannot be undone.
+- Nothing private leaves this machine.
+""",
+    "SOUL.md": """# Manner
+
+Be direct and brief. Say what you do not know.
+""",
+    "TOOLS.md": """# Notes on tools
+
+Names of machines, paths and commands that are particular to this place, and what was learned
+about them.
+""",
+    "IDENTITY.md": """# Who you are
+
+Name and role of the assistant.
+""",
+    "USER.md": """# Who you work for
+
+Name, language, time zone and preferences of the user.
+""",
+    "HEARTBEAT.md": """# What to look after
+
+Tasks for when nobody asks anything.
+""",
+    FIRST_RUN_ONLY: """# The first conversation
+
+Find out who the user is and what this workspace is for. Write it to USER.md and IDENTITY.md.
+""",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedFiles:
+    """What was created, and what could not be."""
+
+    names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def create_missing_files(folder: Path) -> CreatedFiles:
+    """Create the files that a workspace lacks.
+
+    The first conversation's file is for workspaces that had none of the others.
+    """
+    is_new = not any(os.path.lexists(folder / name) for name in (*ALWAYS_SHOWN, FIRST_RUN_ONLY))
+    names: list[str] = []
+    notes: list[str] = []
+    for name, words in _FIRST_WORDS.items():
+        if name == FIRST_RUN_ONLY and not is_new:
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
+                file.write(words)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            notes.append(f"{name} could not be created: {error.strerror}")
+            continue
+        names.append(name)
+    return CreatedFiles(names=tuple(names), notes=tuple(notes))

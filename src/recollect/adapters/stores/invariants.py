@@ -1,0 +1,207 @@
+"""What every store decides alike: which batches are refused, which facts and jobs may stand.
+
+Pure, and used by both engines, so that they answer alike. Must never name what was said. Always
+holds: numbers of a batch that passes are exact as JSON, as float64 and in 64 bits; no fact is
+closed for one that may not be written; a mark is a hash over the whole of what it stands for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Final
+
+from recollect.core.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, extract_key
+from recollect.core.values.compaction import CompactionRecord
+from recollect.core.values.fact import EvidenceSpan, Fact, FactId, fact_identity, still_supported
+from recollect.core.values.segment import SegmentId
+from recollect.errors import BatchRefused
+
+NUMBER_MAX: Final = 2**53
+
+
+def require_storable(batch: Batch) -> None:
+    """Raise BatchRefused for what no store can take."""
+    for name, times in _times(batch).items():
+        if not all(isinstance(time, int | float) and _within(time) for time in times):
+            raise BatchRefused(f"{name} of this batch is no time: the batch cannot be stored")
+    for name, numbers in _numbers(batch).items():
+        if not all(isinstance(number, int) and _within(number) for number in numbers):
+            raise BatchRefused(
+                f"{name} of this batch is no whole number within 2**53: the batch cannot be stored"
+            )
+
+
+def _within(value: float) -> bool:
+    return -NUMBER_MAX <= value <= NUMBER_MAX  # a NaN is within nothing
+
+
+def _times(batch: Batch) -> dict[str, Iterable[object]]:
+    of_facts = ((fact.at, fact.valid_to, fact.recorded_at) for fact in batch.facts)
+    return {
+        "the time": (batch.at,),
+        "the time of a segment": (new.segment.said_at for new in batch.segments),
+        "the time of a fact": (at for times in of_facts for at in times if at is not None),
+        "the time of a job": (job.run_at for job in batch.jobs),
+        "the time of a turn": (turn.at for turn in batch.turns),
+        "the time of a compaction": (record.at for record in batch.compactions),
+    }
+
+
+def _numbers(batch: Batch) -> dict[str, Iterable[object]]:
+    passages = [passage for new in batch.segments for passage in new.passages]
+    spans = [span for fact in batch.facts for span in fact.evidence]
+    sessions = () if batch.session is None else (batch.session,)
+    return {
+        "the token count of a segment": (new.segment.tokens for new in batch.segments),
+        "the start of a passage": (passage.start for passage in passages),
+        "the end of a passage": (passage.end for passage in passages),
+        "the dimensions of a set of vectors": (
+            *(vectors.dimensions for vectors in batch.vectors),
+            *(vectors.dimensions for vectors in batch.fact_vectors),
+        ),
+        "the start of a span": (span.start for span in spans),
+        "the end of a span": (span.end for span in spans),
+        "how far a session was read": (read.sequence for read in batch.extracted),
+        "the revision of facts": () if batch.facts_revision is None else (batch.facts_revision,),
+        "the cost of a job": (job.cost_tokens for job in batch.jobs),
+        "the number of a turn": (turn.number for turn in batch.turns),
+        "the kept rows of a turn": (turn.kept_rows for turn in batch.turns),
+        "the number of a compaction": (record.number for record in batch.compactions),
+        "the turn of a session": (session.turn for session in sessions),
+        "the path of a session": (session.path_from for session in sessions),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOutcome:
+    """What a store did with the state that it was given."""
+
+    stale: bool = False
+    """It was left out: the session has moved on, or what is remembered of it is not enough."""
+    cleaned: bool = False
+    """It quoted what was forgotten: another state is stored than was given, or none."""
+
+
+def compaction_mark(record: CompactionRecord) -> str:
+    """What a tombstone for this record is kept by."""
+    hashed = blake2b(digest_size=16, person=b"recollect-cut")
+    for part in (
+        record.session.encode("utf-8", "surrogatepass"),
+        f"{record.number} {float(record.at).hex()}".encode(),
+        "\0".join(record.about).encode("utf-8", "surrogatepass"),
+        record.body,
+    ):
+        hashed.update(len(part).to_bytes(8, "little"))
+        hashed.update(part)
+    return hashed.hexdigest()
+
+
+def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[str]) -> list[str]:
+    """The marks of records that went, but of those that the tombstones of messages keep out."""
+    return [
+        compaction_mark(record)
+        for record in gone
+        if record is not None and but_about.isdisjoint(record.about)
+    ]
+
+
+def session_mark(session: str) -> str:
+    """What the place up to which a session was read is kept by; its name may be forgotten."""
+    named = session.encode("utf-8", "surrogatepass")
+    return blake2b(named, digest_size=16, person=b"recollect-read").hexdigest()
+
+
+KINDS: Final = (EXTRACT_JOB, DIGEST_JOB)
+"""The kinds of jobs that name a session."""
+
+
+def jobs_of_sessions(jobs: Iterable[tuple[int, str, bytes]], sessions: Iterable[str]) -> list[int]:
+    """The numbers of those jobs, each of one of `KINDS` with key and payload, that name one of
+    these sessions."""
+    names = frozenset(sessions)
+    keys = {extract_key(name, left=left) for name in names for left in (False, True)}
+    return [
+        number for number, key, payload in jobs if key in keys or _session_named(payload) in names
+    ]
+
+
+def _session_named(payload: bytes) -> str | None:
+    try:
+        read: Any = json.loads(payload)
+    except (ValueError, TypeError):
+        return None
+    named = read.get("session") if isinstance(read, dict) else None
+    return named if isinstance(named, str) else None
+
+
+def writable(
+    given: Iterable[Fact],
+    facts: Mapping[FactId, Fact],
+    *,
+    tombstones: AbstractSet[str],
+    gone: AbstractSet[str],
+) -> list[Fact]:
+    """What of the facts of a batch is to be written where these `facts` are stored.
+
+    A fact that another of the batch replaces stays as it is held where that one is refused: else
+    nothing would hold any more. One that is new then holds.
+    """
+    wanted = {fact.id: fact for fact in given}
+    kept: dict[FactId, Fact] = {}
+    for fact in wanted.values():
+        left = None if fact_identity(fact.id) in tombstones else still_supported(fact, gone)
+        if left is not None:
+            kept[left.id] = left
+    refused = wanted.keys() - kept.keys() - facts.keys()
+    for fact in [other for other in kept.values() if other.superseded_by in refused]:
+        kept[fact.id] = facts.get(fact.id) or replace(fact, superseded_by=None, valid_to=None)
+    return [fact for fact in kept.values() if facts.get(fact.id) != fact]
+
+
+def pack_evidence(evidence: Sequence[EvidenceSpan]) -> str | None:
+    """Spans as a column holds them; None for none."""
+    if not evidence:
+        return None
+    return json.dumps([[span.segment, span.start, span.end] for span in evidence])
+
+
+def unpack_evidence(packed: str | bytes | None) -> tuple[EvidenceSpan, ...]:
+    """What `pack_evidence` made; ValueError when it cannot be read."""
+    if packed is None:
+        return ()
+    match json.loads(packed):
+        case [*spans]:
+            return tuple(map(_span, spans))
+    raise ValueError("not a list of spans")
+
+
+def _span(item: object) -> EvidenceSpan:
+    match item:
+        case [str(segment), int(start), int(end)]:
+            return EvidenceSpan(segment=SegmentId(segment), start=start, end=end)
+    raise ValueError("not a span")
+
+
+def rows_of_turn(back: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
+    """All rows of a turn; None where some are not kept.
+
+    `back` goes from the turn to those recorded before it: how many rows each kept of the one
+    before, and its own.
+    """
+    wanted: int | None = None
+    stretches: list[Sequence[str]] = []
+    for kept, own in back:
+        if wanted is None:
+            stretches.append(own)
+        elif wanted - kept > len(own):
+            return None
+        elif wanted > kept:
+            stretches.append(own[: wanted - kept])
+        wanted = kept if wanted is None else min(wanted, kept)
+        if not wanted:
+            return [row for stretch in reversed(stretches) for row in stretch]
+    return None

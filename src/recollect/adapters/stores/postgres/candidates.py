@@ -1,0 +1,378 @@
+"""Answers a search: the best passages by words and by each vector, and what stands around them.
+
+Words and vectors are looked for in the same round trip of one transaction; the passages they name
+are then described together, with what `search` needs to score them. Never scores for good. Always
+holds: what is left out takes nobody's place, and changes no statistic; of the same passage and
+query the same is said, whether it was found by words, by vector or as a neighbour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import isnan
+from typing import Any, Final
+
+import numpy as np
+
+from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, texts, vector
+from recollect.adapters.stores.postgres.filters import FileMemo, InFiles, from_memo
+from recollect.adapters.stores.postgres.pool import Transaction
+from recollect.adapters.stores.postgres.postings import Ints, term_of
+from recollect.adapters.stores.postgres.vectors import (
+    EMBEDDER,
+    EmbedderMemo,
+    nearest,
+    require_dimensions,
+    usable,
+)
+from recollect.adapters.stores.postgres.words import FoundByWords, find_by_words
+from recollect.core.values.message import EntryKey
+from recollect.core.values.recall import (
+    FILE_SESSIONS,
+    Candidate,
+    CandidateQuery,
+    Candidates,
+    Neighbour,
+    Surroundings,
+)
+from recollect.core.values.segment import SegmentId
+
+DECIMALS: Final = 6
+"""The server sums in single precision: about 5e-8 off, so what is alike differs beyond this."""
+
+COLUMNS: Final = """
+    s.id, p.ordinal, s.key, s.session, s.sequence, s.role, s.said_at, s.trust,
+    p.start_char, p.end_char, s.tool, p.cold, t.length, t.terms, t.counts"""
+"""Of segment `s`, passage `p` and its terms `t`; one similarity a vector follows."""
+TERMS: Final = """
+    JOIN LATERAL (
+        SELECT length, terms, counts FROM recollect.passage_terms
+        WHERE space_id = %(space)s AND passage_no = p.passage_no OFFSET 0
+    ) AS t ON true
+"""
+_SIMILARITY: Final = """
+    LEFT JOIN LATERAL (
+        SELECT 1 - (coalesce(half::vector, v) <=> %(asked_{place})s::vector) AS similarity
+        FROM recollect.vectors
+        WHERE space_id = %(space)s AND passage_no = p.passage_no AND embedder_no = (
+            SELECT embedder_no FROM recollect.embedders
+            WHERE space_id = %(space)s AND name = %(embedder_{place})s
+                AND dimensions = %(dimensions_{place})s
+        ) OFFSET 0
+    ) AS v_{place} ON true
+"""
+# Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, whatever share of a
+# table the space is: the planner knows tables, not spaces.
+_PASSAGE: Final = "passage_no, sequence, ordinal, start_char, end_char, cold"
+_SEGMENT: Final = "id, key, session, sequence, role, said_at, trust, tool"
+_BY_NUMBER: Final = f"""
+    FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
+    CROSS JOIN LATERAL ({look_up("passages", _PASSAGE, "passage_no", "n.passage_no")}) AS p
+    CROSS JOIN LATERAL ({look_up("segments", _SEGMENT, "sequence", "p.sequence")}) AS s
+"""
+
+
+def similarity_columns(vectors: int) -> str:
+    """The columns behind `COLUMNS`."""
+    return "".join(f", v_{place}.similarity" for place in range(vectors))
+
+
+def similarity_joins(vectors: int) -> str:
+    """The joins that fill them."""
+    return "".join(_SIMILARITY.format(place=place) for place in range(vectors))
+
+
+def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
+    """The parameters of the joins; a vector without a direction is like none."""
+    given: dict[str, Any] = {}
+    for place, asked in enumerate(query.vectors):
+        given[f"asked_{place}"] = vector(asked.values) if usable(asked) else None
+        given[f"embedder_{place}"] = asked.embedder
+        given[f"dimensions_{place}"] = len(asked.values) // 4
+    return given
+
+
+@lru_cache(maxsize=16)
+def by_number(vectors: int) -> str:
+    """The statement that describes passages by their numbers."""
+    return "".join(
+        ("SELECT", COLUMNS, similarity_columns(vectors), _BY_NUMBER, TERMS,
+         similarity_joins(vectors))
+    )  # fmt: skip
+
+
+async def describe(
+    work: Transaction, query: CandidateQuery, numbers: Sequence[int]
+) -> tuple[Candidate, ...]:
+    """These passages, as far as they are still there."""
+    given = {"space": work.space_id, "numbers": int8s(numbers), **asked_parameters(query)}
+    return described(work, query, await work.rows(by_number(len(query.vectors)), given))
+
+
+def described(
+    work: Transaction, query: CandidateQuery, rows: Sequence[tuple[Any, ...]]
+) -> tuple[Candidate, ...]:
+    """What is said of passages, given as rows of `COLUMNS` and similarities."""
+    named = {word: term_of(work.space_id, word) for word in query.words}
+    counts = _counts(named, [row[13] for row in rows], [row[14] for row in rows])
+    alike = _similarities(rows, len(query.vectors))
+    return tuple(
+        [
+            Candidate(
+                segment=SegmentId(row[0]),
+                ordinal=row[1],
+                key=EntryKey(row[2]),
+                session=row[3],
+                sequence=row[4],
+                role=row[5],
+                said_at=row[6],
+                trust=row[7],
+                start=row[8],
+                end=row[9],
+                length=row[12],
+                counts=held,
+                similarities=similarities,
+                tool=row[10],
+                cold=row[11],
+            )
+            for row, held, similarities in zip(rows, counts, alike, strict=True)
+        ]
+    )
+
+
+def _similarities(
+    rows: Sequence[tuple[Any, ...]], vectors: int
+) -> Iterator[tuple[float | None, ...]]:
+    for row in rows:
+        yield tuple(
+            [
+                # A vector of length zero has no direction: the server's answer is NaN.
+                None if other is None else 0.0 if isnan(other) else round(other, DECIMALS)
+                for other in row[15 : 15 + vectors]
+            ]
+        )
+
+
+def _counts(
+    words: Mapping[str, int], terms: Sequence[bytes], counts: Sequence[bytes]
+) -> list[dict[str, int]]:
+    """How often each of these passages holds each asked word, given with its number."""
+    made: list[dict[str, int]] = [{} for _ in terms]
+    if not words or not terms:
+        return made
+    asked = {term: word for word, term in words.items()}
+    alike = [
+        word for word, term in words.items() if asked[term] != word
+    ]  # two words with one number
+    held = np.frombuffer(b"".join(terms), "<u4")
+    found = np.flatnonzero(np.isin(held, np.fromiter(asked, np.uint32, len(asked))))
+    ends = np.cumsum([len(raw) // 4 for raw in terms])
+    owners = np.searchsorted(ends, found, side="right").tolist()
+    times = np.frombuffer(b"".join(counts), "<u2")[found].tolist()
+    for owner, term, count in zip(owners, held[found].tolist(), times, strict=True):
+        made[owner][asked[term]] = count
+    for word in alike:
+        for one in made:
+            if (shared := asked[words[word]]) in one:
+                one[word] = one[shared]
+    return made
+
+
+_LEFT_OUT: Final = f"""
+    SELECT string_agg(int8send(p.passage_no), '')
+    FROM unnest(%(ids)s::text[]) AS u (id)
+    CROSS JOIN LATERAL ({look_up("segments", "sequence", "id", "u.id")}) AS s
+    CROSS JOIN LATERAL (
+        SELECT passage_no FROM recollect.passages
+        WHERE space_id = %(space)s AND sequence = s.sequence ORDER BY ordinal
+    ) AS p
+"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class SearchMemos:
+    """What searches remember of spaces; only guesses, which the database confirms."""
+
+    embedders: EmbedderMemo = field(default_factory=EmbedderMemo)
+    files: FileMemo = field(default_factory=FileMemo)
+
+
+async def find(work: Transaction, memos: SearchMemos, query: CandidateQuery) -> Candidates:
+    """What may answer the query."""
+    left_out, in_files = await _known_before(work, memos, query)
+    words, near = await _ways(work, memos, query, left_out, in_files)
+    numbers = sorted({*words.numbers, *near})
+    passages = await describe(work, query, numbers) if numbers else ()
+    if in_files is not None:
+        passages = tuple([candidate for candidate in passages if _in_scope(candidate, query)])
+    held = words.frequencies or {}
+    return Candidates(
+        passages=passages,
+        documents=words.documents,
+        average_length=words.total_length / words.documents if words.documents else 0.0,
+        document_frequencies={
+            word: held.get(term_of(work.space_id, word), 0) for word in query.words
+        },
+        cold_searched=words.cold_searched,
+    )
+
+
+async def _known_before(
+    work: Transaction, memos: SearchMemos, query: CandidateQuery
+) -> tuple[Ints, InFiles | None]:
+    """The passages of what the query leaves out, and those of memory files where it wants them
+    beside a session: asked once, for every way needs them."""
+    asking = None
+    if query.leave_out:
+        given = {"space": work.space_id, "ids": texts(query.leave_out)}
+        asking = await work.send(_LEFT_OUT, given)
+    in_files = await memos.files.fresh(work) if from_memo(query) else None
+    packed = await asking.fetchone() if asking is not None else None
+    return big_endian(packed[0] if packed is not None else None, "i8"), in_files
+
+
+def _in_scope(candidate: Candidate, query: CandidateQuery) -> bool:
+    return candidate.session == query.session or candidate.session.startswith(FILE_SESSIONS)
+
+
+async def _ways(
+    work: Transaction,
+    memos: SearchMemos,
+    query: CandidateQuery,
+    left_out: Ints,
+    in_files: InFiles | None,
+) -> tuple[FoundByWords, set[int]]:
+    """What words find, and the passages that any of the vectors finds: asked at the same time."""
+    begun = [
+        asyncio.create_task(nearest(work, query, asked, memos.embedders, left_out, in_files))
+        for asked in query.vectors
+    ]
+    try:
+        words = await find_by_words(work, query, left_out, in_files)
+        return words, {number for found in await asyncio.gather(*begun) for number in found}
+    except BaseException:
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+        raise
+
+
+_PAIR: Final = struct.Struct(">ii")
+
+# A walk along the index of sessions, which ends when enough places are found; what it met of the
+# next session is dropped after. Session and sequence are compared together, because no other
+# index has that order. As a CASE the conditions count as likely: taken for rare, they have all
+# that follows read and sorted. OFFSET 0 keeps it a look-up.
+_WALK: Final = """
+                SELECT g.session, g.sequence FROM recollect.segments AS g
+                WHERE g.space_id = %(space)s
+                    AND (g.session, g.sequence) {beyond} (a.session, a.sequence)
+                    AND CASE
+                        WHEN g.cold OR g.noise IS NOT NULL OR g.id = ANY(%(left_out)s::text[])
+                        THEN false
+                        ELSE EXISTS (
+                            SELECT FROM recollect.passages
+                            WHERE space_id = %(space)s AND sequence = g.sequence OFFSET 0
+                        )
+                    END
+                ORDER BY g.session {order}, g.sequence {order} LIMIT %(reach)s
+"""
+_NEIGHBOURS: Final = f"""
+    WITH asked AS MATERIALIZED (
+        SELECT u.place, s.session, s.sequence
+        FROM unnest(%(ids)s::text[]) WITH ORDINALITY AS u (id, place)
+        CROSS JOIN LATERAL (
+            SELECT session, sequence FROM recollect.segments
+            WHERE space_id = %(space)s AND id = u.id OFFSET 0
+        ) AS s
+    ), near AS (
+        SELECT a.place, n.sequence, n.distance FROM asked AS a CROSS JOIN LATERAL (
+            SELECT b.sequence, row_number() OVER (ORDER BY b.sequence) AS distance
+            FROM ({_WALK.format(beyond=">", order="ASC")}) AS b
+            WHERE b.session = a.session
+            UNION ALL
+            SELECT b.sequence, - row_number() OVER (ORDER BY b.sequence DESC)
+            FROM ({_WALK.format(beyond="<", order="DESC")}) AS b
+            WHERE b.session = a.session
+        ) AS n
+    ), met AS (
+        SELECT sequence, string_agg(int4send(place::int4) || int4send(distance::int4), '') AS of
+        FROM near GROUP BY sequence
+    )
+"""  # noqa: S608
+# A neighbour that was itself asked for has a row of its own, without a passage.
+_NEIGHBOUR_ROWS: Final = """
+    FROM met AS m
+    CROSS JOIN LATERAL (
+        SELECT id, key, session, sequence, role, said_at, trust, tool FROM recollect.segments
+        WHERE space_id = %(space)s AND sequence = m.sequence OFFSET 0
+    ) AS s
+    LEFT JOIN LATERAL (
+        SELECT passage_no, ordinal, start_char, end_char, cold FROM recollect.passages
+        WHERE space_id = %(space)s AND sequence = m.sequence
+            AND m.sequence NOT IN (SELECT sequence FROM asked)
+        ORDER BY ordinal LIMIT %(each)s
+    ) AS p ON true
+    LEFT
+"""
+
+
+@lru_cache(maxsize=16)
+def around_statement(vectors: int) -> str:
+    """The statement for so many asked vectors."""
+    return "".join(
+        (_NEIGHBOURS, "SELECT", COLUMNS, similarity_columns(vectors), ", m.of",
+         _NEIGHBOUR_ROWS, TERMS, similarity_joins(vectors))
+    )  # fmt: skip
+
+
+async def around(
+    work: Transaction,
+    ids: Sequence[SegmentId],
+    query: CandidateQuery,
+    *,
+    reach: int,
+    passages_each: int,
+) -> Surroundings:
+    """The neighbours of these segments, with their first passages described for the query."""
+    asked = list(dict.fromkeys(ids))
+    if not asked or reach <= 0:
+        return Surroundings()
+    embedders = [
+        await work.send(EMBEDDER, (work.space_id, vector.embedder)) for vector in query.vectors
+    ]
+    rows = await work.rows(
+        around_statement(len(query.vectors)),
+        {
+            "space": work.space_id,
+            "ids": texts(asked),
+            "left_out": texts(query.leave_out),
+            "reach": reach,
+            "each": max(0, passages_each),
+            **asked_parameters(query),
+        },
+    )
+    for one, embedder in zip(query.vectors, embedders, strict=True):
+        require_dimensions(one, await embedder.fetchone())
+    # Without its words a passage is damaged: `check` tells of it.
+    stored_rows = [row for row in rows if row[1] is not None and row[12] is not None]
+    return Surroundings(
+        neighbours=_neighbours(rows, asked), passages=described(work, query, stored_rows)
+    )
+
+
+def _neighbours(
+    rows: Sequence[tuple[Any, ...]], asked: Sequence[SegmentId]
+) -> tuple[Neighbour, ...]:
+    met: dict[str, bytes] = {row[0]: row[-1] for row in rows}
+    return tuple(
+        [
+            Neighbour(segment=SegmentId(near), of=asked[place - 1], distance=distance)
+            for near, of in met.items()
+            for place, distance in _PAIR.iter_unpack(of)
+        ]
+    )

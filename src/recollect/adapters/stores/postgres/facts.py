@@ -1,0 +1,387 @@
+"""Facts of a space: written, replaced, read, forgotten; the revision they are at.
+
+Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Whoever writes them holds the space's
+turn (`space.lock_space`), so the revision that was read stays true. A row that cannot be read is
+left out and never hides the others; `check` tells of it. Always holds: what was written comes back
+equal; only current facts are found by words and vectors; the revision grows with every transaction
+that changes facts, or segments that a fact may be read from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from recollect.adapters.stores.invariants import (
+    pack_evidence,
+    session_mark,
+    unpack_evidence,
+    writable,
+)
+from recollect.adapters.stores.postgres.driver import bools, escaped, int8s, plain, texts, vectors
+from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.space import SpaceCounters
+from recollect.adapters.stores.postgres.vectors import (
+    exact_as_halves,
+    known_embedder,
+    look_up_embedder,
+    new_embedder,
+)
+from recollect.adapters.stores.scoring import word_numbers
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import (
+    Fact,
+    FactId,
+    FactText,
+    FactVectorSet,
+    all_rest_on,
+    still_supported,
+)
+from recollect.core.values.segment import SegmentId
+from recollect.errors import BatchRefused
+
+_STORED: Final = (
+    "id", "type", "content", "context", "at", "superseded_by", "sources", "trust", "words",
+    "foreign_line", "valid_to", "recorded_at", "subject", "attribute", "evidence", "made_by",
+    "change", "session", "pinned", "joint", "fact_no",
+)  # fmt: skip
+COLUMNS: Final = ", ".join(_STORED)
+"""As `readable_facts` reads them by name."""
+_PUT: Final = f"""
+    INSERT INTO recollect.facts (space_id, {COLUMNS})
+    VALUES (%s, {", ".join(["%s"] * len(_STORED))})
+    ON CONFLICT (space_id, id)
+    DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _STORED)}
+"""  # noqa: S608
+
+
+def _row(fact: Fact, number: int) -> tuple[Any, ...]:
+    """A fact in the order of `_STORED`."""
+    spans = [replace(span, segment=SegmentId(escaped(span.segment))) for span in fact.evidence]
+    return (
+        fact.id, fact.type, fact.content, fact.context, fact.at, fact.superseded_by,
+        texts(fact.sources), fact.trust, texts(fact.words), fact.foreign, fact.valid_to,
+        fact.recorded_at, fact.subject, fact.attribute, pack_evidence(spans), fact.made_by,
+        fact.change, fact.session, fact.pinned, fact.joint, number,
+    )  # fmt: skip
+
+
+def readable_facts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, Fact]]:
+    """The number and the fact of each row of `COLUMNS` that can be read."""
+    found = []
+    for row in rows:
+        with contextlib.suppress(ValueError, TypeError):
+            found.append((row["fact_no"], _fact(**row)))
+    return found
+
+
+def _fact(**row: Any) -> Fact:
+    """A row as a fact; ValueError or TypeError when it cannot be read."""
+    del row["fact_no"]
+    row["foreign"] = row.pop("foreign_line")
+    row["evidence"] = tuple(
+        replace(span, segment=SegmentId(plain(span.segment)))
+        for span in unpack_evidence(row["evidence"])
+    )
+    row["sources"], row["words"] = tuple(row["sources"]), tuple(row["words"])
+    return Fact(**row)
+
+
+def _names(row: Mapping[str, Any], segments: Iterable[str]) -> bool:
+    """Whether a row that cannot be read names one of these segments."""
+    sources, evidence = row["sources"] or (), row["evidence"] or ""
+    return any(segment in sources or escaped(segment) in evidence for segment in segments)
+
+
+_ALL_FACTS: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts
+    WHERE space_id = %(space)s
+        AND (%(superseded)s OR (superseded_by IS NULL AND valid_to IS NULL))
+        AND (%(about_all)s OR subject = ANY(%(subjects)s::text[]))
+    ORDER BY at, id
+"""  # noqa: S608
+BY_ID: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
+"""  # noqa: S608
+_UNEMBEDDED: Final = """
+    SELECT f.id, f.content FROM recollect.facts AS f
+    WHERE f.space_id = %(space)s AND f.superseded_by IS NULL AND f.valid_to IS NULL
+        AND NOT EXISTS (
+            SELECT FROM recollect.fact_vectors AS v
+            WHERE v.space_id = %(space)s AND v.fact_no = f.fact_no AND v.embedder_no = (
+                SELECT embedder_no FROM recollect.embedders
+                WHERE space_id = %(space)s AND name = %(name)s
+            )
+        )
+    ORDER BY f.id LIMIT %(limit)s
+"""
+_REVISION: Final = "SELECT facts_revision FROM recollect.counters WHERE space_id = %s"
+_READ: Final = "SELECT sequence FROM recollect.extracted WHERE space_id = %s AND session = %s"
+
+
+async def read_facts(
+    work: Transaction,
+    ids: Sequence[FactId] | None,
+    *,
+    superseded: bool,
+    subjects: Collection[str] | None,
+) -> tuple[Fact, ...]:
+    """Facts by id in this order, or all by time and id."""
+    if ids is None:
+        given = {
+            "space": work.space_id,
+            "superseded": superseded,
+            "about_all": subjects is None,
+            "subjects": texts(subjects or ()),
+        }
+        return tuple(fact for _, fact in readable_facts(await work.records(_ALL_FACTS, given)))
+    rows = await work.records(BY_ID, (work.space_id, texts(ids)))
+    by_id = {fact.id: fact for _, fact in readable_facts(rows)}
+    found = (by_id[fact_id] for fact_id in ids if fact_id in by_id)
+    return tuple(
+        fact
+        for fact in found
+        if (superseded or fact.current) and (subjects is None or fact.subject in subjects)
+    )
+
+
+async def unembedded_facts(work: Transaction, embedder: str, *, limit: int) -> tuple[FactText, ...]:
+    """Current facts that have no vector of this embedder, by id."""
+    given = {"space": work.space_id, "name": embedder, "limit": limit}
+    rows = await work.rows(_UNEMBEDDED, given)
+    return tuple(FactText(fact=FactId(id_), text=content) for id_, content in rows)
+
+
+async def facts_revision(work: Transaction) -> int:
+    """How often the facts of the space have changed."""
+    row = await work.row(_REVISION, (work.space_id,))
+    return 0 if row is None else int(row[0])
+
+
+async def extracted_to(work: Transaction, session: str) -> int:
+    """How far a session was read for facts; 0 for not at all."""
+    row = await work.row(_READ, (work.space_id, session_mark(session)))
+    return 0 if row is None else int(row[0])
+
+
+# Evidence that is no JSON is taken to name every segment: `forget_facts` looks at it by itself.
+_RESTING: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts
+    WHERE space_id = %(space)s AND (
+        sources && %(gone)s::text[]
+        OR CASE
+            WHEN evidence IS NULL THEN false
+            WHEN NOT pg_input_is_valid(evidence, 'json') THEN true
+            WHEN json_typeof(evidence::json) <> 'array' THEN true
+            ELSE EXISTS (
+                SELECT FROM json_array_elements(evidence::json) AS e (span)
+                WHERE json_typeof(e.span) <> 'array' OR e.span ->> 0 = ANY(%(gone)s::text[])
+            )
+        END
+    )
+"""  # noqa: S608
+_GONE: Final = """
+    SELECT id FROM recollect.forgotten_segments WHERE space_id = %s AND id = ANY(%s::text[])
+"""
+_MOVE_ON: Final = """
+    UPDATE recollect.counters
+    SET next_fact = next_fact + %(count)s, facts_revision = facts_revision + 1
+    WHERE space_id = %(space)s RETURNING next_fact - %(count)s
+"""
+_LEAVE_SESSIONS: Final = """
+    UPDATE recollect.facts SET session = NULL
+    WHERE space_id = %s AND session = ANY(%s::text[]) RETURNING 1
+"""
+_TERMS: Final = """
+    INSERT INTO recollect.fact_terms (space_id, term, fact_no)
+    SELECT c.space_id, u.*
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::bigint[], %s::bigint[]) AS u
+"""
+_DROP: Final = """
+    DELETE FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
+"""
+_DROP_TERMS: Final = """
+    DELETE FROM recollect.fact_terms WHERE space_id = %s AND fact_no = ANY(%s::bigint[])
+"""
+_DROP_VECTORS: Final = """
+    DELETE FROM recollect.fact_vectors
+    WHERE space_id = %(space)s AND fact_no = ANY(%(numbers)s::bigint[]) AND embedder_no IN (
+        SELECT embedder_no FROM recollect.embedders WHERE space_id = %(space)s
+    )
+"""
+_VECTORS: Final = """
+    INSERT INTO recollect.fact_vectors (space_id, embedder_no, fact_no, v, half)
+    SELECT c.space_id, e.embedder_no, u.fact_no,
+        CASE WHEN e.half AND u.exact THEN NULL ELSE u.v END,
+        CASE WHEN e.half AND u.exact THEN u.v::halfvec END
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::bigint[], %s::vector[], %s::boolean[]) AS u (fact_no, v, exact)
+    JOIN recollect.embedders AS e ON e.space_id = %s AND e.embedder_no = %s
+    ON CONFLICT DO NOTHING
+"""
+_READ_TO: Final = """
+    INSERT INTO recollect.extracted (space_id, session, sequence) VALUES (%s, %s, %s)
+    ON CONFLICT (space_id, session) DO UPDATE
+    SET sequence = greatest(extracted.sequence, excluded.sequence)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactLookup:
+    """Questions that were sent ahead: which sources are gone, what is there, whose vectors."""
+
+    gone: Statement
+    held: Statement
+    embedders: tuple[Statement, ...]
+
+
+async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
+    """Queue the questions about a batch's facts; None where it has nothing to do with facts."""
+    if not (batch.facts or batch.fact_vectors or batch.extracted):
+        return None
+    ids = {fact.id for fact in batch.facts}
+    ids.update(vector.fact for given in batch.fact_vectors for vector in given.vectors)
+    return FactLookup(
+        gone=await work.send(_GONE, (work.space_id, texts(all_rest_on(batch.facts)))),
+        held=await work.send(BY_ID, (work.space_id, texts(ids))),
+        embedders=tuple(
+            [await look_up_embedder(work, vectors.embedder) for vectors in batch.fact_vectors]
+        ),
+    )
+
+
+async def write_facts(
+    work: Transaction,
+    batch: Batch,
+    lookup: FactLookup,
+    counters: SpaceCounters,
+    refused: frozenset[str],
+) -> None:
+    """Write what a batch has of facts; `refused` are its segments that were forgotten."""
+    gone = refused | {id_ for (id_,) in await lookup.gone.fetchall()}
+    rows = await lookup.held.records()
+    facts = {fact.id: fact for _, fact in readable_facts(rows)}
+    changed = writable(batch.facts, facts, tombstones=counters.tombstoned, gone=gone)
+    written = await _put(work, changed, {row["id"]: row["fact_no"] for row in rows})
+    numbers = {
+        row["id"]: row["fact_no"]
+        for row in rows
+        if row["superseded_by"] is None and row["valid_to"] is None
+    }
+    for id_, (number, fact) in written.items():
+        numbers.pop(id_, None)
+        if fact.current:
+            numbers[id_] = number
+    for given, asking in zip(batch.fact_vectors, lookup.embedders, strict=True):
+        stored = await asking.fetchone()
+        await _write_vectors(work, given, stored, numbers, counters)
+    for read_to in batch.extracted:
+        given_ = (work.space_id, session_mark(read_to.session), read_to.sequence)
+        await work.send(_READ_TO, given_)
+
+
+async def forget_facts(
+    work: Transaction, named: Sequence[FactId], gone: Mapping[str, str | None]
+) -> tuple[FactId, ...]:
+    """Remove facts that are named, or cannot stand without what is gone; others lose that.
+
+    `gone` are the forgotten segments, each with the twin that says the same elsewhere. A fact that
+    cannot be read goes with any segment that it names.
+    """
+    rows = await work.records(BY_ID, (work.space_id, texts(named))) if named else []
+    if gone:
+        rows += await work.records(_RESTING, {"space": work.space_id, "gone": texts(gone)})
+    numbers = {row["id"]: row["fact_no"] for row in rows}
+    facts = {fact.id: fact for _, fact in readable_facts(rows)}
+    twins = {segment: twin for segment, twin in gone.items() if twin is not None}
+    left = {
+        id_: None if id_ in named else still_supported(fact, gone.keys(), twins)
+        for id_, fact in facts.items()
+    }
+    removed = {id_ for id_, fact in left.items() if fact is None}
+    unread = (row for row in rows if row["id"] not in facts)
+    removed.update(row["id"] for row in unread if row["id"] in named or _names(row, gone))
+    await _drop_index(work, (numbers[id_] for id_ in sorted(removed)))
+    if removed:
+        await work.send(_DROP, (work.space_id, texts(sorted(removed))))
+    kept = [fact for id_, fact in left.items() if fact is not None and fact != facts[id_]]
+    await _put(work, kept, numbers)
+    if removed or gone:
+        await _move_on(work)
+    return tuple(sorted(removed))
+
+
+async def leave_sessions(work: Transaction, sessions: Sequence[str]) -> None:
+    """Let no fact name these sessions: those that are left belong to the whole space."""
+    if sessions and await work.rows(_LEAVE_SESSIONS, (work.space_id, texts(sessions))):
+        await _move_on(work)
+
+
+async def segments_changed(work: Transaction) -> None:
+    """Say that what was decided about facts until now was decided upon other segments."""
+    await _move_on(work)
+
+
+async def _move_on(work: Transaction, count: int = 0) -> int:
+    """Let the revision grow; the first of so many numbers for facts."""
+    row = await work.row(_MOVE_ON, {"space": work.space_id, "count": count})
+    assert row is not None
+    return int(row[0])
+
+
+async def _put(
+    work: Transaction, facts: Sequence[Fact], held: Mapping[FactId, int]
+) -> dict[FactId, tuple[int, Fact]]:
+    """Write facts in the place of those that are held, each with its number, under new ones."""
+    if not facts:
+        return {}
+    await _drop_index(work, (held[fact.id] for fact in facts if fact.id in held))
+    first = await _move_on(work, len(facts))
+    numbered = {fact.id: (number, fact) for number, fact in enumerate(facts, first)}
+    places: list[tuple[int, int]] = []
+    for number, fact in numbered.values():
+        await work.send(_PUT, (work.space_id, *_row(fact, number)))
+        if fact.current:
+            places += ((word, number) for word in word_numbers(fact.words))
+    if places:
+        words, numbers = zip(*places, strict=True)
+        await work.send(_TERMS, (work.space_id, int8s(words), int8s(numbers)))
+    return numbered
+
+
+async def _drop_index(work: Transaction, numbers: Iterable[int]) -> None:
+    if gone := list(numbers):
+        known = int8s(gone)
+        await work.send(_DROP_TERMS, (work.space_id, known))
+        await work.send(_DROP_VECTORS, {"space": work.space_id, "numbers": known})
+
+
+async def _write_vectors(
+    work: Transaction,
+    given: FactVectorSet,
+    stored: tuple[Any, ...] | None,
+    numbers: Mapping[FactId, int],
+    counters: SpaceCounters,
+) -> None:
+    """Keep the vectors of current facts that have none of this embedder yet."""
+    known = known_embedder(given, stored, counters)
+    if any(len(vector.values) != 4 * given.dimensions for vector in given.vectors):
+        raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
+    new: dict[int, bytes] = {}
+    for vector in given.vectors:
+        if vector.fact in numbers:
+            new.setdefault(numbers[vector.fact], vector.values)
+    if not new:
+        return
+    if known is None:
+        known = await new_embedder(work, given, counters)
+    rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), given.dimensions)
+    laid = vectors(rows, work.vector_oid)
+    exact = bools(exact_as_halves(rows).tolist())
+    given_rows = (int8s(list(new)), laid, exact)
+    await work.send(_VECTORS, (work.space_id, *given_rows, work.space_id, known))

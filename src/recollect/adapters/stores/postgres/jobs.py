@@ -1,0 +1,365 @@
+"""The queue of a space: jobs are handed out under a lease, and a day's budget is never exceeded.
+
+Whoever hands out, gives back or revives has taken the space's turn first, as writers do, so that
+none of them meets a job that is being enqueued. The budget is charged where the job is handed
+out, in the same transaction. Always holds: `spaces.jobs_due_at` is no later than the next job or
+expiring lease, so that no worker overlooks a space; but where due jobs could not be handed out
+(the budget, kinds that nobody asked for) it is a little later, so that they do not keep workers
+from other spaces.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+from recollect.adapters.stores.postgres.driver import (
+    byteas,
+    columns,
+    float8s,
+    int8s,
+    json_list,
+    texts,
+)
+from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.space import COUNTERS
+from recollect.core.values.batch import JobRecord, Lease, NewJob, QueueState
+from recollect.core.values.model import ModelUse
+
+_SCAN_LEAST: Final = 64
+_DAYS_KEPT: Final = 7
+"""Of how many days it is known what was spent."""
+_ASK_AGAIN_SECONDS: Final = 30.0
+"""How long a space rests in which jobs are due and none could be handed out."""
+
+_GIVE_UP: Final = """
+    UPDATE recollect.jobs SET state = 'dead', lease_token = NULL, lease_expires_at = NULL,
+        reason = coalesce(reason || '; ', '') || 'taken ' || attempts || ' times without an answer'
+    WHERE space_id = %s AND state = 'leased' AND lease_expires_at <= %s AND attempts >= %s
+        AND kind = ANY(%s::text[])
+"""
+_DUE: Final = """
+    SELECT job_no::text AS id, kind, key, payload, cost_tokens, attempts + 1 AS attempt
+    FROM recollect.jobs WHERE space_id = %(space)s AND kind = ANY(%(kinds)s::text[]) AND (
+        (state = 'waiting' AND run_at <= %(now)s)
+        OR (state = 'leased' AND lease_expires_at <= %(now)s)
+    ) AND NOT EXISTS (
+        SELECT FROM recollect.job_pauses AS p
+        WHERE p.space_id = %(space)s AND p.kind IN ('*', jobs.kind)
+    ) AND (cost_tokens = 0 OR %(day_tokens)s::bigint IS NULL OR cost_tokens <= %(day_tokens)s - (
+        SELECT tokens FROM recollect.job_budgets WHERE space_id = %(space)s AND day = %(day)s
+    ))
+    ORDER BY run_at, job_no LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+"""
+_OPEN_DAY: Final = """
+    INSERT INTO recollect.job_budgets (space_id, day, tokens)
+    SELECT space_id, %s, 0 FROM recollect.counters WHERE space_id = %s
+    ON CONFLICT DO NOTHING RETURNING 1
+"""
+_DROP_DAYS: Final = """
+    DELETE FROM recollect.job_budgets WHERE space_id = %(space)s AND day < (
+        SELECT min(d.day) FROM (
+            SELECT day FROM recollect.job_budgets WHERE space_id = %(space)s
+            ORDER BY day DESC LIMIT %(days)s
+        ) AS d
+    )
+"""
+_LOCK_DAY: Final = """
+    SELECT tokens FROM recollect.job_budgets WHERE space_id = %s AND day = %s FOR UPDATE
+"""
+_CHARGE: Final = """
+    UPDATE recollect.job_budgets SET tokens = tokens + %s WHERE space_id = %s AND day = %s
+"""
+_LEASE: Final = """
+    UPDATE recollect.jobs AS j SET state = 'leased', attempts = attempts + 1,
+        lease_token = u.token, lease_expires_at = %s
+    FROM unnest(%s::bigint[], %s::text[]) AS u (job_no, token)
+    WHERE j.space_id = %s AND j.job_no = u.job_no
+"""
+_HEARTBEAT: Final = """
+    UPDATE recollect.jobs SET lease_expires_at = %s
+    WHERE space_id = %s AND job_no = %s AND lease_token = %s AND state = 'leased' RETURNING 1
+"""
+_TAKE: Final = """
+    DELETE FROM recollect.jobs
+    WHERE space_id = %s AND job_no = %s AND lease_token = %s AND state = 'leased' RETURNING 1
+"""
+_HELD: Final = """
+    SELECT kind, key FROM recollect.jobs
+    WHERE space_id = %s AND job_no = %s AND lease_token = %s AND state = 'leased' FOR UPDATE
+"""
+_TWIN: Final = """
+    SELECT job_no FROM recollect.jobs
+    WHERE space_id = %s AND kind = %s AND md5(key) = md5(%s) AND state = 'waiting' FOR UPDATE
+"""
+_JOIN_TWIN: Final = """
+    UPDATE recollect.jobs SET run_at = greatest(run_at, %s), reason = %s,
+        attempts = greatest(attempts, (
+            SELECT attempts FROM recollect.jobs WHERE space_id = %s AND job_no = %s
+        ))
+    WHERE space_id = %s AND job_no = %s
+"""
+_RETRY: Final = """
+    UPDATE recollect.jobs SET state = 'waiting', run_at = %s, reason = %s, lease_token = NULL,
+        lease_expires_at = NULL
+    WHERE space_id = %s AND job_no = %s
+"""
+_BURY: Final = """
+    UPDATE recollect.jobs SET state = 'dead', reason = %s, lease_token = NULL,
+        lease_expires_at = NULL
+    WHERE space_id = %s AND job_no = %s
+"""
+_LIST: Final = """
+    SELECT job_no::text AS id, kind, key, state, attempts, run_at, cost_tokens, reason
+    FROM recollect.jobs WHERE space_id = %s ORDER BY run_at, job_no LIMIT %s
+"""
+_COUNTS: Final = """
+    SELECT count(*) FILTER (WHERE state = 'waiting') AS waiting,
+           count(*) FILTER (WHERE state = 'leased') AS leased,
+           count(*) FILTER (WHERE state = 'dead') AS dead,
+           min(run_at) FILTER (WHERE state = 'waiting') AS due_at
+    FROM recollect.jobs WHERE space_id = %s
+"""
+_PAUSED: Final = "SELECT kind FROM recollect.job_pauses WHERE space_id = %s ORDER BY kind"
+_SPENT: Final = "SELECT tokens FROM recollect.job_budgets WHERE space_id = %s AND day = %s"
+_ADD_USE: Final = """
+    INSERT INTO recollect.model_use
+        (space_id, day, purpose, calls, input_tokens, output_tokens)
+    VALUES (%s, %s, %s, %s, %s, %s)
+    ON CONFLICT (space_id, day, purpose) DO UPDATE SET
+        calls = model_use.calls + excluded.calls,
+        input_tokens = model_use.input_tokens + excluded.input_tokens,
+        output_tokens = model_use.output_tokens + excluded.output_tokens
+"""
+_USE: Final = """
+    SELECT purpose, sum(calls)::bigint AS calls, sum(input_tokens)::bigint AS input_tokens,
+           sum(output_tokens)::bigint AS output_tokens
+    FROM recollect.model_use WHERE space_id = %s AND day >= %s GROUP BY purpose ORDER BY purpose
+"""
+_PAUSE: Final = """
+    INSERT INTO recollect.job_pauses (space_id, kind) VALUES (%s, %s) ON CONFLICT DO NOTHING
+"""
+_RESUME: Final = "DELETE FROM recollect.job_pauses WHERE space_id = %s AND kind = %s"
+_DEAD: Final = """
+    SELECT job_no, kind, key FROM recollect.jobs
+    WHERE space_id = %s AND state = 'dead' AND (%s OR job_no = ANY(%s::bigint[]))
+    ORDER BY job_no FOR UPDATE
+"""
+_WAITING_KEYS: Final = """
+    SELECT kind, key FROM recollect.jobs WHERE space_id = %s AND state = 'waiting'
+"""
+_REVIVE: Final = """
+    UPDATE recollect.jobs SET state = 'waiting', attempts = 0, run_at = %s
+    WHERE space_id = %s AND job_no = ANY(%s::bigint[])
+"""
+_DROP: Final = "DELETE FROM recollect.jobs WHERE space_id = %s AND job_no = ANY(%s::bigint[])"
+_LOCK_SPACE: Final = "SELECT 1 FROM recollect.spaces WHERE space_id = %s FOR UPDATE"
+_SET_DUE: Final = """
+    UPDATE recollect.spaces SET jobs_due_at = (
+        SELECT min(CASE WHEN j.state = 'waiting' THEN j.run_at ELSE j.lease_expires_at END)
+        FROM recollect.jobs AS j
+        WHERE j.space_id = %(space)s AND j.state IN ('waiting', 'leased') AND NOT EXISTS (
+            SELECT FROM recollect.job_pauses AS p
+            WHERE p.space_id = %(space)s AND p.kind IN ('*', j.kind)
+        )
+    )
+    WHERE space_id = %(space)s
+"""
+_PUT_OFF: Final = """
+    UPDATE recollect.spaces SET jobs_due_at = %(later)s
+    WHERE space_id = %(space)s AND jobs_due_at <= %(now)s
+"""
+
+
+async def claim(
+    work: Transaction,
+    *,
+    now: float,
+    lease_seconds: float,
+    kinds: Sequence[str],
+    limit: int,
+    day: str,
+    day_tokens: int | None,
+    max_attempts: int,
+) -> tuple[Lease, ...]:
+    """Take the space's turn: due jobs of these kinds, within the budget of the day."""
+    await work.send(COUNTERS, (work.space_id,))
+    await work.send(_GIVE_UP, (work.space_id, now, max_attempts, texts(kinds)))
+    opening = await work.send(_OPEN_DAY, (day, work.space_id))
+    spending = await work.send(_LOCK_DAY, (work.space_id, day))
+    rows = await work.records(
+        _DUE,
+        {"space": work.space_id, "kinds": texts(kinds), "now": now, "day": day,
+         "day_tokens": day_tokens,
+         "limit": limit if day_tokens is None else max(limit, _SCAN_LEAST)},
+    )  # fmt: skip
+    spent = await spending.fetchone()
+    if spent is None:
+        return ()  # there is no such space
+    if await opening.fetchone() is not None:
+        await work.send(_DROP_DAYS, {"space": work.space_id, "days": _DAYS_KEPT})
+    left = None if day_tokens is None else max(0, day_tokens - spent[0])
+    expires_at = now + lease_seconds
+    leases = tuple(
+        Lease(**row, token=secrets.token_hex(16), expires_at=expires_at)
+        for row in _within(rows, left, limit)
+    )
+    if leases:
+        numbers = int8s([int(lease.id) for lease in leases])
+        tokens = texts(lease.token for lease in leases)
+        await work.send(_LEASE, (expires_at, numbers, tokens, work.space_id))
+        if charged := sum(lease.cost_tokens for lease in leases):
+            await work.send(_CHARGE, (charged, work.space_id, day))
+    await settle(work)
+    if not leases:
+        later = now + _ASK_AGAIN_SECONDS
+        await work.send(_PUT_OFF, {"space": work.space_id, "now": now, "later": later})
+    return leases
+
+
+def _within(
+    rows: Iterable[dict[str, Any]], left: int | None, limit: int
+) -> Iterator[dict[str, Any]]:
+    """The first of these jobs that fit what is left of the day."""
+    for row in rows:
+        cost = row["cost_tokens"]
+        if limit and (left is None or cost <= left):
+            limit -= 1
+            left = None if left is None else left - cost
+            yield row
+
+
+async def settle(work: Transaction) -> None:
+    """Say when the space's next job is due. The lock comes first: what is counted is current."""
+    await work.send(_LOCK_SPACE, (work.space_id,))
+    await work.send(_SET_DUE, {"space": work.space_id})
+
+
+async def heartbeat(work: Transaction, lease: Lease, *, expires_at: float) -> bool:
+    """Keep a lease."""
+    given = (expires_at, work.space_id, int(lease.id), lease.token)
+    return await work.row(_HEARTBEAT, given) is not None
+
+
+async def take(work: Transaction, lease: Lease) -> Statement:
+    """Take the space's turn and remove a job that is done: one row if the lease still held."""
+    await work.send(COUNTERS, (work.space_id,))
+    return await work.send(_TAKE, (work.space_id, int(lease.id), lease.token))
+
+
+async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
+    """Give a job back: to wait, or to the dead."""
+    number = int(lease.id)
+    row = await work.row(_HELD, (work.space_id, number, lease.token))
+    if row is None:
+        return False
+    if retry_at is None:
+        await work.send(_BURY, (reason, work.space_id, number))
+    elif (twin := await work.row(_TWIN, (work.space_id, *row))) is not None:
+        # The same job was asked for meanwhile and waits: the two are one again.
+        await work.send(
+            _JOIN_TWIN, (retry_at, reason, work.space_id, number, work.space_id, twin[0])
+        )
+        await work.send(_DROP, (work.space_id, int8s([number])))
+    else:
+        await work.send(_RETRY, (retry_at, reason, work.space_id, number))
+    await settle(work)
+    return True
+
+
+async def listed(work: Transaction, *, limit: int) -> tuple[JobRecord, ...]:
+    """Jobs by the time they run at."""
+    rows = await work.records(_LIST, (work.space_id, limit))
+    return tuple(JobRecord(**row) for row in rows)
+
+
+async def queue(work: Transaction, *, day: str) -> QueueState:
+    """The queue at a glance."""
+    counts = await work.send(_COUNTS, (work.space_id,))
+    paused = await work.send(_PAUSED, (work.space_id,))
+    spent = await work.send(_SPENT, (work.space_id, day))
+    tokens = await spent.fetchone()
+    (counted,) = await counts.records()
+    return QueueState(
+        paused=tuple(kind for (kind,) in await paused.fetchall()),
+        spent_tokens_today=tokens[0] if tokens is not None else 0,
+        **counted,
+    )
+
+
+async def add_model_use(work: Transaction, use: ModelUse, *, day: str) -> None:
+    """Count what was asked of a model."""
+    counts = (use.calls, use.input_tokens, use.output_tokens)
+    await work.send(_ADD_USE, (work.space_id, day, use.purpose, *counts))
+
+
+async def model_use(work: Transaction, *, since: str) -> tuple[ModelUse, ...]:
+    """What was asked of models from a day on, by purpose."""
+    return tuple(ModelUse(**row) for row in await work.records(_USE, (work.space_id, since)))
+
+
+async def pause(work: Transaction, kind: str) -> None:
+    """Hand out no more jobs of this kind."""
+    await work.send(_PAUSE, (work.space_id, kind))
+    await settle(work)
+
+
+async def resume(work: Transaction, kind: str) -> None:
+    """Undo `pause`."""
+    await work.send(_RESUME, (work.space_id, kind))
+    await settle(work)
+
+
+async def revive(work: Transaction, ids: Sequence[str] | None, *, at: float) -> int:
+    """Dead jobs wait again; one whose like waits already is one with it."""
+    numbers = [int(text) for text in ids or () if text.isdecimal()]
+    dead = await work.rows(_DEAD, (work.space_id, ids is None, int8s(numbers)))
+    waiting = set(await work.rows(_WAITING_KEYS, (work.space_id,)))
+    back: list[int] = []
+    drop: list[int] = []
+    for number, kind, key in dead:
+        (drop if (kind, key) in waiting else back).append(number)
+        waiting.add((kind, key))
+    if back:
+        await work.send(_REVIVE, (at, work.space_id, int8s(back)))
+    if drop:
+        await work.send(_DROP, (work.space_id, int8s(drop)))
+    await settle(work)
+    return len(back) + len(drop)
+
+
+_ADD: Final = """
+    INSERT INTO recollect.jobs
+        (space_id, job_no, kind, key, payload, about, cost_tokens, run_at, state)
+    SELECT c.space_id, u.job_no, u.kind, u.key, u.payload,
+           ARRAY(SELECT json_array_elements_text(u.about::json)), u.cost_tokens, u.run_at,
+           'waiting'
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::bigint[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::bigint[],
+        %s::float8[]) AS u (job_no, kind, key, payload, about, cost_tokens, run_at)
+    ON CONFLICT DO NOTHING
+"""
+_BRING_FORWARD: Final = """
+    UPDATE recollect.spaces SET jobs_due_at = %(at)s
+    WHERE space_id = %(space)s AND (jobs_due_at IS NULL OR jobs_due_at > %(at)s)
+"""
+
+
+async def add_jobs(
+    work: Transaction, given: Sequence[NewJob], next_job: int, tombstoned: AbstractSet[str]
+) -> int:
+    """Enqueue jobs that do not wait already; the next free number."""
+    kept = [job for job in given if tombstoned.isdisjoint(job.about)]
+    if kept:
+        rows = [
+            (number, job.kind, job.key, job.payload, json_list(job.about), job.cost_tokens,
+             job.run_at)
+            for number, job in enumerate(kept, next_job)
+        ]  # fmt: skip
+        laid = columns(rows, int8s, texts, texts, byteas, texts, int8s, float8s)
+        await work.send(_ADD, (work.space_id, *laid))
+        first = min(job.run_at for job in kept)
+        await work.send(_BRING_FORWARD, {"at": first, "space": work.space_id})
+    return next_job + len(kept)

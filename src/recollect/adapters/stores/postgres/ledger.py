@@ -1,0 +1,363 @@
+"""What was sent: turns by number, the pieces they name, and the compactions of sessions.
+
+A turn that only grew names only what it added; here its rows are named in full again. The record
+of a compaction is never changed, and stays when the ledger expires. Always holds: expiring a turn
+leaves every later one complete; no compaction stands for a message that was forgotten, nor for one
+of its session whose place was; and what was removed does not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+from recollect.adapters.stores.invariants import compaction_mark
+from recollect.adapters.stores.postgres.driver import (
+    Kind,
+    bools,
+    byteas,
+    columns,
+    float8s,
+    id_bytes,
+    ids_of,
+    int8s,
+    json_list,
+    texts,
+    uuids,
+)
+from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.core.formats.stored_records import SoughtText
+from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
+from recollect.core.values.compaction import CompactionRecord
+from recollect.core.values.message import MessageId
+
+_AT_ONCE: Final = 64
+
+_NUMBERS: Final = """
+    SELECT number FROM recollect.turns WHERE space_id = %s AND session = %s ORDER BY number
+"""
+_BACKWARDS: Final = """
+    SELECT session, number, at, format, model, system_hash AS system, tools_hash AS tools,
+           rest_hash AS rest, edits_hash AS edits, report_hash AS report, kept_rows,
+           row_hashes AS rows, outcome_hashes AS outcomes
+    FROM recollect.turns WHERE space_id = %s AND session = %s AND number <= %s
+    ORDER BY number DESC LIMIT %s
+"""
+_PIECES: Final = """
+    SELECT hash, kind, body, about, exact FROM recollect.pieces
+    WHERE space_id = %s AND hash = ANY(%s::text[])
+"""
+_OLD: Final = """
+    SELECT session, number FROM recollect.turns WHERE space_id = %s AND at < %s
+    ORDER BY session, number
+"""
+_HEIRS: Final = """
+    SELECT DISTINCT t.session, t.number FROM recollect.turns AS t
+    JOIN unnest(%(sessions)s::text[], %(numbers)s::bigint[]) AS gone (session, number)
+        ON t.session = gone.session
+    WHERE t.space_id = %(space)s AND t.at >= %(before)s AND t.kept_rows > 0
+        AND t.number = (
+            SELECT min(n.number) FROM recollect.turns AS n
+            WHERE n.space_id = %(space)s AND n.session = gone.session AND n.number > gone.number
+        )
+"""
+_HAND_ON: Final = """
+    UPDATE recollect.turns SET kept_rows = 0, row_hashes = %s::text[]
+    WHERE space_id = %s AND session = %s AND number = %s
+"""
+_EXPIRE: Final = """
+    DELETE FROM recollect.turns WHERE space_id = %s AND at < %s
+    RETURNING row_hashes || outcome_hashes
+        || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
+"""
+_DROP_TURNS: Final = """
+    DELETE FROM recollect.turns WHERE space_id = %s AND session = ANY(%s::text[])
+    RETURNING row_hashes || outcome_hashes
+        || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
+"""
+_DROP_PIECES: Final = """
+    DELETE FROM recollect.pieces AS p
+    WHERE p.space_id = %(space)s AND p.hash = ANY(%(hashes)s::text[]) AND NOT EXISTS (
+        SELECT FROM recollect.turns AS t
+        WHERE t.space_id = %(space)s AND (
+            p.hash IN (t.system_hash, t.tools_hash, t.rest_hash, t.edits_hash, t.report_hash)
+            OR p.hash = ANY(t.row_hashes) OR p.hash = ANY(t.outcome_hashes)
+        )
+    ) RETURNING 1
+"""
+
+
+async def turns(work: Transaction, session: str) -> tuple[int, ...]:
+    """The numbers of a session's turns."""
+    rows = await work.rows(_NUMBERS, (work.space_id, session))
+    return tuple(number for (number,) in rows)
+
+
+async def turn(work: Transaction, session: str, number: int) -> RebuiltTurn | None:
+    """One turn with all its rows named."""
+    turn_records = await _backwards(work, session, number)
+    if not turn_records or turn_records[0].number != number:
+        return None
+    rows = _all_rows(turn_records)
+    # A record it rests on may be damaged or gone, which `check` tells.
+    return None if rows is None else RebuiltTurn(record=turn_records[0], rows=rows)
+
+
+async def _backwards(work: Transaction, session: str, number: int) -> list[TurnRecord]:
+    """A turn and those before it, as far back as its rows reach."""
+    turn_records: list[TurnRecord] = []
+    while True:
+        below = turn_records[-1].number - 1 if turn_records else number
+        given = (work.space_id, session, below, _AT_ONCE)
+        some = [
+            TurnRecord(**{**row, "rows": tuple(row["rows"]), "outcomes": tuple(row["outcomes"])})
+            for row in await work.records(_BACKWARDS, given)
+        ]
+        turn_records += some
+        if len(some) < _AT_ONCE or any(record.kept_rows == 0 for record in some):
+            return turn_records
+
+
+def _all_rows(backwards: Sequence[TurnRecord]) -> tuple[PieceHash, ...] | None:
+    """The rows of the newest of these records: its own after those it kept of the ones before.
+
+    None when those before it do not have as many.
+    """
+    newest, *before = backwards
+    rows, wanted = newest.rows, newest.kept_rows
+    for record in before:
+        if not wanted:
+            break
+        if wanted - record.kept_rows > len(record.rows):
+            return None
+        rows = record.rows[: max(0, wanted - record.kept_rows)] + rows
+        wanted = min(wanted, record.kept_rows)
+    return None if wanted else rows
+
+
+async def pieces(work: Transaction, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
+    """These pieces, as far as they are kept."""
+    rows = await work.records(_PIECES, (work.space_id, texts(hashes)))
+    return {row["hash"]: LedgerPiece(**{**row, "about": tuple(row["about"])}) for row in rows}
+
+
+async def expire(work: Transaction, *, before: float) -> int:
+    """Remove turns recorded before then, and pieces that no other turn names."""
+    old = await work.rows(_OLD, (work.space_id, before))
+    if not old:
+        return 0
+    heirs = await work.rows(
+        _HEIRS,
+        {"space": work.space_id, "before": before,
+         "sessions": texts(session for session, _ in old),
+         "numbers": int8s([number for _, number in old])},
+    )  # fmt: skip
+    for session, number in heirs:
+        whole = _all_rows(await _backwards(work, session, number))
+        if whole is None:  # damaged: it is not made to look whole
+            continue
+        await work.send(_HAND_ON, (texts(whole), work.space_id, session, number))
+    gone = await work.rows(_EXPIRE, (work.space_id, before))
+    await _drop_unnamed(work, gone)
+    return len(gone)
+
+
+async def forget_turns(work: Transaction, sessions: Sequence[str]) -> int:
+    """Remove the turns of sessions, and pieces that no other turn names; how many pieces."""
+    gone = await work.rows(_DROP_TURNS, (work.space_id, texts(sessions)))
+    return await _drop_unnamed(work, gone)
+
+
+async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> int:
+    """Remove the pieces that turns named which are gone, and no other does."""
+    named = {other for (hashes,) in gone for other in hashes if other is not None}
+    given = {"space": work.space_id, "hashes": texts(named)}
+    return len(await work.rows(_DROP_PIECES, given)) if named else 0
+
+
+_BODIES_AT_ONCE: Final = 50
+
+# Forgotten, or forgotten by place and said nowhere else: nothing may quote it.
+UNQUOTABLE: Final = """
+    SELECT t.message_id FROM recollect.tombstones AS t
+    WHERE t.space_id = %(space)s AND t.message_id = ANY(%(about)s::text[])
+    UNION
+    SELECT f.message_id FROM recollect.forgotten_segments AS f
+    WHERE f.space_id = %(space)s AND f.message_id = ANY(%(about)s::text[]) AND NOT EXISTS (
+        SELECT FROM recollect.segments AS s
+        WHERE s.space_id = %(space)s AND s.message_id = f.message_id
+    )
+"""
+_ADD: Final = """
+    INSERT INTO recollect.compactions (space_id, session, number, at, about, named, body)
+    VALUES (%s, %s, %s, %s, %s::uuid[], %s::text[], %s) ON CONFLICT DO NOTHING
+"""
+_OF_SESSION: Final = """
+    SELECT session, number, at, named, body, (
+        SELECT string_agg(uuid_send(u.id), '' ORDER BY u.place)
+        FROM unnest(about) WITH ORDINALITY AS u (id, place)
+    ) FROM recollect.compactions WHERE space_id = %s AND session = %s ORDER BY number
+"""
+_STANDING_FOR: Final = """
+    SELECT c.session, c.number FROM recollect.compactions AS c
+    WHERE c.space_id = %(space)s AND (
+        c.session = ANY(%(whole)s::text[])
+        OR EXISTS (SELECT FROM unnest(c.about) AS a (id) WHERE a.id = ANY(%(unsaid)s::uuid[]))
+        OR EXISTS (
+            SELECT FROM unnest(c.about) AS a (id)
+            JOIN unnest(%(sessions)s::text[], %(places)s::uuid[]) AS g (session, id)
+                ON g.id = a.id
+            WHERE g.session = c.session
+        )
+    )
+"""
+_BODIES: Final = """
+    SELECT session, number, body FROM recollect.compactions
+    WHERE space_id = %s AND (session, number) > (%s, %s) ORDER BY session, number LIMIT %s
+"""
+_DROP: Final = """
+    DELETE FROM recollect.compactions AS c
+    USING unnest(%(sessions)s::text[], %(numbers)s::bigint[]) AS gone (session, number)
+    WHERE c.space_id = %(space)s AND c.session = gone.session AND c.number = gone.number
+    RETURNING c.session, c.number, c.at, c.named, c.body, (
+        SELECT string_agg(uuid_send(u.id), '' ORDER BY u.place)
+        FROM unnest(c.about) WITH ORDINALITY AS u (id, place)
+    )
+"""
+
+
+async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement:
+    """Queue the question which of these identities nothing may quote."""
+    return await work.send(UNQUOTABLE, {"space": work.space_id, "about": texts(ids)})
+
+
+async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
+    """The answer, without those that are `said` again."""
+    return {value for (value,) in await looked.fetchall()} - said
+
+
+async def add_compactions(
+    work: Transaction, given: Sequence[CompactionRecord], refused: AbstractSet[str]
+) -> None:
+    """Keep records that are not kept yet, but none `refused`, nor one that stands for such."""
+    for record in given:
+        if refused.isdisjoint((compaction_mark(record), *record.about)):
+            named = None if all(map(_is_number, record.about)) else texts(record.about)
+            await work.send(
+                _ADD,
+                (work.space_id, record.session, record.number, record.at,
+                 uuids(record.about), named, record.body),
+            )  # fmt: skip
+
+
+def _is_number(identity: str) -> bool:
+    return id_bytes(identity).hex() == identity
+
+
+async def read_compactions(work: Transaction, session: str) -> tuple[CompactionRecord, ...]:
+    """The compactions of a session by number."""
+    rows = await work.rows(_OF_SESSION, (work.space_id, session))
+    return tuple(_record(row) for row in rows)
+
+
+def _record(row: tuple[Any, ...]) -> CompactionRecord:
+    session, number, at, named, body, packed = row
+    about = ids_of(packed) if named is None else named
+    return CompactionRecord(
+        session=session, number=number, at=at, body=bytes(body),
+        about=tuple(map(MessageId, about)),
+    )  # fmt: skip
+
+
+async def forget_compactions(
+    work: Transaction,
+    *,
+    unsaid: Iterable[str],
+    places: Sequence[tuple[str, str]],
+    whole: Sequence[str],
+) -> list[CompactionRecord]:
+    """Drop those that stand for the `unsaid`, for one of the `places` that went (session and
+    identity), or whose session goes as a `whole`; what went."""
+    gone = await work.rows(
+        _STANDING_FOR,
+        {"space": work.space_id, "whole": texts(whole), "unsaid": uuids(unsaid),
+         "sessions": texts(session for session, _ in places),
+         "places": uuids(identity for _, identity in places)},
+    )  # fmt: skip
+    return await _drop(work, [(session, number) for session, number in gone])
+
+
+async def forget_compactions_with(work: Transaction, text: SoughtText) -> list[CompactionRecord]:
+    """Drop those whose body holds a text; what went."""
+    gone: list[tuple[str, int]] = []
+    last: tuple[str, int] = ("", -(2**62))
+    while rows := await work.rows(_BODIES, (work.space_id, *last, _BODIES_AT_ONCE)):
+        gone += [(session, number) for session, number, body in rows if text.stands_in(body)]
+        last = rows[-1][:2]
+    return await _drop(work, gone)
+
+
+async def _drop(work: Transaction, gone: Sequence[tuple[str, int]]) -> list[CompactionRecord]:
+    """Remove records, named as their columns hold it."""
+    if not gone:
+        return []
+    rows = await work.rows(
+        _DROP,
+        {"space": work.space_id, "numbers": int8s([number for _, number in gone]),
+         "sessions": texts(session for session, _ in gone)},
+    )  # fmt: skip
+    return [_record(row) for row in rows]
+
+
+_ADD_PIECES: Final = """
+    INSERT INTO recollect.pieces (space_id, hash, kind, body, about, exact)
+    SELECT c.space_id, u.hash, u.kind, u.body,
+           ARRAY(SELECT json_array_elements_text(u.about::json)), u.exact
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::text[], %s::text[], %s::bytea[], %s::text[], %s::boolean[])
+        AS u (hash, kind, body, about, exact)
+    ON CONFLICT DO NOTHING
+"""
+_ADD_TURNS: Final = """
+    INSERT INTO recollect.turns (space_id, session, number, at, format, model, system_hash,
+        tools_hash, rest_hash, edits_hash, report_hash, kept_rows, row_hashes, outcome_hashes)
+    SELECT c.space_id, u.session, u.number, u.at, u.format, u.model, u.system_hash, u.tools_hash,
+           u.rest_hash, u.edits_hash, u.report_hash, u.kept_rows,
+           ARRAY(SELECT json_array_elements_text(u.row_hashes::json)),
+           ARRAY(SELECT json_array_elements_text(u.outcome_hashes::json))
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::text[], %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::text[],
+        %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::text[])
+        AS u (session, number, at, format, model, system_hash, tools_hash, rest_hash,
+              edits_hash, report_hash, kept_rows, row_hashes, outcome_hashes)
+    ON CONFLICT DO NOTHING
+"""
+
+
+async def add_pieces(
+    work: Transaction, given: Sequence[LedgerPiece], tombstoned: AbstractSet[str]
+) -> None:
+    """Write pieces; what is there stays, and one that was forgotten itself stays away."""
+    rows = [
+        (piece.hash, piece.kind, piece.body, json_list(piece.about), piece.exact)
+        for piece in given
+        if tombstoned.isdisjoint((piece.hash, *piece.about))
+    ]
+    if rows:
+        laid = columns(rows, texts, texts, byteas, texts, bools)
+        await work.send(_ADD_PIECES, (work.space_id, *laid))
+
+
+async def add_turns(work: Transaction, given: Sequence[TurnRecord]) -> None:
+    """Record turns; what is recorded stays."""
+    rows = [
+        (turn.session, turn.number, turn.at, turn.format, turn.model, turn.system, turn.tools,
+         turn.rest, turn.edits, turn.report, turn.kept_rows, json_list(turn.rows),
+         json_list(turn.outcomes))
+        for turn in given
+    ]  # fmt: skip
+    if rows:
+        hashes: tuple[Kind, ...] = (texts,) * 7
+        kinds: tuple[Kind, ...] = (texts, int8s, float8s, *hashes, int8s, texts, texts)
+        await work.send(_ADD_TURNS, (work.space_id, *columns(rows, *kinds)))

@@ -1,0 +1,598 @@
+"""Connections to one PostgreSQL: a few links, transactions bound to a space, quick refusal.
+
+A transaction queues its statements and sends them when rows are asked for: libpq's pipeline mode,
+one wait for all of them, by psycopg's own generators (its cursors wait at the event loop for every
+statement: docs/decisions/0045). Has no task of its own that could outlive the event loop. Always
+holds: every transaction names its space with SET LOCAL before anything else, so nothing is left on
+a connection that PgBouncer hands to somebody else next; no statement is prepared on the server; a
+link that the server has closed, or whose last use was cut off, is not handed out; while PostgreSQL
+is away callers are refused at once, and one at a time tries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import select
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, LiteralString, TypeAlias
+from uuid import UUID
+
+from psycopg import generators
+from psycopg.abc import PQGen
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import wait_async
+
+from recollect.adapters.stores.postgres.driver import (
+    adapters,
+    conninfo_to_dict,
+    driver_errors,
+    make_conninfo,
+    psycopg,
+    reason_of,
+    sql_errors,
+)
+from recollect.errors import StoreError, StoreUnavailable
+from recollect.system.telemetry import measured
+
+Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
+Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
+SECONDS: Final = 60.0
+"""How long the server may take over what it was sent; a generous limit for one that hangs."""
+CONNECT_SECONDS: Final = 5.0
+"""How long it may take to connect before a caller hears that PostgreSQL is away."""
+BUSY_SECONDS: Final = 30.0
+"""How long a caller waits while all connections are in use."""
+IDLE_SECONDS: Final = 60.0
+"""How long a connection that nobody uses stays open."""
+PROBE_SECONDS: Final = 0.5
+"""After a failure, how long nobody tries to connect."""
+HOST_SECONDS: Final = 2
+"""Of several servers in one URL, how long one that says nothing is waited for before the next."""
+_CANCEL_SECONDS: Final = 2.0
+_WAKE_SECONDS: Final = 1.0
+_KEEPALIVE: Final = {
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""A server that is gone without a word is noticed; a URL may name others of these."""
+_BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN: Final = "BEGIN"
+_MODES: Final = {True: "read", False: "write"}
+_GOOD: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
+_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
+
+
+@lru_cache(maxsize=512)
+def _numbered(query: str) -> tuple[bytes, tuple[str, ...]]:
+    """The query with $1, $2, …, and the names of its parameters where it names them."""
+    names: dict[str, int] = {}
+    count = 0
+
+    def number(match: re.Match[str]) -> str:
+        nonlocal count
+        named = match.group(1)
+        if named is None:
+            count += 1
+            return f"${count}"
+        return f"${names.setdefault(named, len(names) + 1)}"
+
+    return _PLACEHOLDER.sub(number, query).encode(), tuple(names)
+
+
+class Statement:
+    """A statement that was queued; asking for its rows sends what its transaction has queued."""
+
+    __slots__ = ("_connection", "_formats", "_query", "_result", "_types", "_values", "_work")
+
+    def __init__(
+        self,
+        connection: Connection,
+        query: str,
+        parameters: Parameters = (),
+        work: Transaction | None = None,
+    ) -> None:
+        self._query, names = _numbered(query)
+        if isinstance(parameters, Mapping):
+            parameters = [parameters[name] for name in names]
+        adapting = Transformer(connection)
+        formats = [PyFormat.AUTO] * len(parameters)
+        self._values = adapting.dump_sequence(parameters, formats) if parameters else []
+        self._types = adapting.types or ()
+        self._formats = adapting.formats or ()
+        self._connection = connection
+        self._work = work
+        self._result: PGresult | None = None
+
+    def send(self, pgconn: PGconn) -> None:
+        """Hand it to libpq."""
+        pgconn.send_query_params(
+            self._query,
+            self._values,
+            param_types=self._types,
+            param_formats=self._formats,
+            result_format=Format.BINARY,
+        )
+
+    def take(self, result: PGresult) -> None:
+        """Keep the result, or raise the error that it is."""
+        if result.status not in _GOOD:
+            raise _error(result)
+        self._result = result
+
+    @property
+    def done(self) -> bool:
+        """Whether it has run."""
+        return self._result is not None
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Its rows, once it has run."""
+        assert self._result is not None
+        loading = Transformer(self._connection)
+        loading.set_pgresult(self._result, format=Format.BINARY)
+        return loading.load_rows(0, self._result.ntuples, tuple)
+
+    async def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows."""
+        if self._work is not None:
+            await self._work.flush(self)
+        return self.rows()
+
+    async def fetchone(self) -> tuple[Any, ...] | None:
+        """The first row."""
+        rows = await self.fetchall()
+        return rows[0] if rows else None
+
+    async def records(self) -> list[dict[str, Any]]:
+        """All rows by the names of their columns."""
+        rows = await self.fetchall()
+        assert self._result is not None
+        names = [(self._result.fname(at) or b"").decode() for at in range(self._result.nfields)]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _exchange(pgconn: PGconn, statements: Sequence[Statement]) -> PQGen[None]:
+    """Hand everything to the socket and read results up to the sync; raises the first error."""
+    yield from generators.send(pgconn)
+    waiting = iter(statements)
+    failed: psycopg.Error | None = None
+    while True:
+        results = yield from generators.fetch_many(pgconn)
+        if not results:
+            if pgconn.status != ConnStatus.OK:
+                raise psycopg.OperationalError("the connection was lost")
+        elif results[-1].status == ExecStatus.PIPELINE_SYNC:
+            break
+        elif (taker := next(waiting, None)) is not None:
+            try:
+                taker.take(results[-1])
+            except psycopg.Error as error:
+                failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _error(result: PGresult) -> psycopg.Error:
+    """The driver's error for a result, by its SQLSTATE."""
+    if result.status == ExecStatus.PIPELINE_ABORTED:
+        return sql_errors.PipelineAborted("not run: a statement before it failed")
+    state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+    message = (result.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
+    try:
+        kind: type[psycopg.Error] = sql_errors.lookup(state)
+    except KeyError:
+        kind = psycopg.DatabaseError
+    return kind(message)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What a pool has sent so far: what a turn costs is the difference of two of these."""
+
+    transactions: int = 0
+    statements: int = 0
+    """All of them: those that begin, name the space and commit, too."""
+    round_trips: int = 0
+    """How often somebody waited for the server."""
+    waits: int = 0
+    """How often somebody waited for a link, since all were in use."""
+    waited_seconds: float = 0.0
+
+    def since(self, before: Traffic) -> Traffic:
+        """What was sent since then."""
+        return Traffic(
+            transactions=self.transactions - before.transactions,
+            statements=self.statements - before.statements,
+            round_trips=self.round_trips - before.round_trips,
+            waits=self.waits - before.waits,
+            waited_seconds=self.waited_seconds - before.waited_seconds,
+        )
+
+
+class Link:
+    """A connection in pipeline mode; after `run` all results are read, the first error raised."""
+
+    __slots__ = ("_broken", "_owing", "_pgconn", "_traffic", "connection", "used_at")
+
+    def __init__(self, connection: Connection, traffic: Traffic) -> None:
+        self.connection = connection
+        self._traffic = traffic
+        self._pgconn = connection.pgconn
+        self._pgconn.enter_pipeline_mode()
+        self._owing = False
+        self._broken = False
+        self.used_at = 0.0
+        """When it was given back last, by the monotonic clock."""
+
+    async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
+        """Send statements and read all their results; raises the first error."""
+        self._send(statements)
+        self._traffic.round_trips += 1
+        try:
+            await self._receive(statements, seconds)
+        except TimeoutError:
+            # The server may be gone without a word, or busy with it for ever: ask it to stop.
+            self._broken = True
+            with contextlib.suppress(psycopg.Error):
+                await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            raise
+
+    def leave(self, statements: Sequence[Statement]) -> None:
+        """Send statements and do not wait: the results are read before the next use."""
+        self._send(statements)
+        self._pgconn.flush()
+        self._owing = True
+
+    def _send(self, statements: Sequence[Statement]) -> None:
+        for statement in statements:
+            statement.send(self._pgconn)
+        self._pgconn.pipeline_sync()
+        self._traffic.statements += len(statements)
+
+    async def _receive(self, statements: Sequence[Statement], seconds: float = SECONDS) -> None:
+        # Not `connection.wait`: cancelled, that would wait for the server to stop.
+        exchange = _exchange(self._pgconn, statements)
+        async with asyncio.timeout(seconds):
+            await wait_async(exchange, self._pgconn.socket, interval=_WAKE_SECONDS)
+
+    async def usable(self) -> bool:
+        """Whether it can be used again; costs no round trip."""
+        if self._pgconn.status != ConnStatus.OK:
+            return False
+        if self._owing:
+            self._owing = False
+            try:
+                await self._receive(())
+            except (psycopg.Error, TimeoutError):
+                return False
+        watched = select.poll()
+        watched.register(self._pgconn.socket, select.POLLIN)
+        # An idle connection with something to read was closed, or is about to be.
+        idle = self._pgconn.transaction_status == TransactionStatus.IDLE
+        return idle and not watched.poll(0)
+
+    async def undo(self) -> bool:
+        """Roll back what is open; whether the link can be used again."""
+        if self._broken:
+            return False
+        try:
+            if self._pgconn.status == ConnStatus.OK:
+                await self.run((Statement(self.connection, "ROLLBACK"),))
+        except (psycopg.Error, TimeoutError):
+            return False
+        return self._pgconn.status == ConnStatus.OK and self.idle
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction is open, and no result is missing."""
+        return self._owing or self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    async def close(self) -> None:
+        """Close the connection; a transaction that was open is undone."""
+        await self.connection.close()
+
+    def drop(self) -> None:
+        """Close the connection where nobody can wait for it."""
+        self._pgconn.finish()
+
+
+class Transaction:
+    """A transaction of one space on one connection; a statement waits until rows are asked for.
+
+    Coroutines that run beside each other may share it: what they ask for in the same moment is
+    sent at once and costs one round trip.
+    """
+
+    __slots__ = ("_link", "_queue", "_seconds", "_sending", "space_id", "vector_oid")
+
+    def __init__(
+        self, link: Link, space_id: UUID, vector_oid: int, *, seconds: float = SECONDS
+    ) -> None:
+        self._link = link
+        self._seconds = seconds
+        self._queue: list[Statement] = []
+        self._sending: asyncio.Future[None] | None = None
+        self.space_id = space_id
+        self.vector_oid = vector_oid
+        """The number of pgvector's type in this database; binary arrays name it."""
+
+    def _add(self, query: str, parameters: Parameters = ()) -> Statement:
+        statement = Statement(self._link.connection, query, parameters, self)
+        self._queue.append(statement)
+        return statement
+
+    async def send(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
+        """Queue a statement."""
+        return self._add(query, parameters)
+
+    async def rows(
+        self, query: LiteralString, parameters: Parameters = ()
+    ) -> list[tuple[Any, ...]]:
+        """The rows of a statement."""
+        return await self._add(query, parameters).fetchall()
+
+    async def row(
+        self, query: LiteralString, parameters: Parameters = ()
+    ) -> tuple[Any, ...] | None:
+        """The first row of a statement."""
+        return await self._add(query, parameters).fetchone()
+
+    async def records(
+        self, query: LiteralString, parameters: Parameters = ()
+    ) -> list[dict[str, Any]]:
+        """The rows of a statement by the names of their columns."""
+        return await self._add(query, parameters).records()
+
+    async def flush(self, wanted: Statement | None = None) -> None:
+        """Run what is queued, unless the wanted statement has run already."""
+        while self._sending is not None and (wanted is None or not wanted.done):
+            await asyncio.shield(self._sending)  # another coroutine's; perhaps it takes ours along
+        if wanted is not None and wanted.done:
+            return
+        self._sending = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.sleep(0)  # others that run beside this one queue theirs first
+            queued, self._queue = self._queue, []
+            await self._link.run(queued, seconds=self._seconds)
+        except Exception as error:  # the transaction is lost for all that share it
+            self._sending.set_exception(error)
+            self._sending.exception()  # perhaps nobody waits for it
+            raise
+        except BaseException:
+            self._sending.cancel()
+            raise
+        self._sending.set_result(None)
+        self._sending = None
+
+    def begin(self, *statements: str) -> None:
+        """Queue how the transaction begins."""
+        for statement in statements:
+            self._add(statement)
+
+    async def end(self, *, wait: bool) -> None:
+        """Commit; without waiting where nothing was written."""
+        self._add("COMMIT")
+        if wait:
+            await self.flush()
+        else:
+            self._link.leave(self._queue)
+
+
+class Pool:
+    """Links of one role, at most `size` of them."""
+
+    def __init__(self, url: str, *, size: int) -> None:
+        self._url = libpq_url(url)
+        self._role: tuple[str, ...] = ()
+        self._idle: list[Link] = []
+        self._refused_until = 0.0
+        self._refused_for = ""
+        self._closed = False
+        # Waiting for a turn here is being busy; waiting for a connection is being cut off.
+        self._turns = asyncio.Semaphore(size)
+        self.size = size
+        self.in_use = 0
+        self._closing_idle: asyncio.TimerHandle | None = None
+        self.vector_oid = 0
+        self.traffic = Traffic()
+
+    @property
+    def idle(self) -> int:
+        """Links that are open and that nobody uses."""
+        return len(self._idle)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether PostgreSQL could not be reached when it was tried last."""
+        return self._refused_until > 0.0
+
+    def act_as(self, role: str) -> None:
+        """Run every transaction as this role: the URL's own would bypass row-level security."""
+        quoted = role.replace('"', '""')
+        self._role = (f'SET LOCAL ROLE "{quoted}"',)
+
+    async def close(self) -> None:
+        """Close the links; those in use are closed when they come back."""
+        self._closed = True
+        if self._closing_idle is not None:
+            self._closing_idle.cancel()
+        while self._idle:
+            await self._idle.pop().close()
+
+    @asynccontextmanager
+    async def transaction(
+        self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
+    ) -> AsyncIterator[Transaction]:
+        """A transaction of one space, committed at the end; reading sees one moment.
+
+        `seconds` is how long the server may take over what it is asked at once.
+        """
+        with measured("transaction", _MODES[read]), driver_errors(writing=not read):
+            async with self._link() as link:
+                self.traffic.transactions += 1
+                work = Transaction(link, space_id, self.vector_oid, seconds=seconds)
+                work.begin(
+                    _BEGIN_READ if read else _BEGIN,
+                    *self._role,
+                    f"SET LOCAL app.space_id = '{space_id}'",
+                )
+                yield work
+                await work.end(wait=not read)
+
+    @asynccontextmanager
+    async def workers_view(self) -> AsyncIterator[Transaction]:
+        """A reading transaction of no space, which may see the names of those with work."""
+        with measured("transaction", "read"), driver_errors():
+            async with self._link() as link:
+                self.traffic.transactions += 1
+                work = Transaction(link, UUID(int=0), self.vector_oid)
+                work.begin(_BEGIN_READ, *self._role, "SET LOCAL app.worker = 'on'")
+                yield work
+                await work.end(wait=False)
+
+    @asynccontextmanager
+    async def tenant_transaction(
+        self, tenant_id: UUID | None, *, read: bool = False
+    ) -> AsyncIterator[Transaction]:
+        """A transaction over the records of one tenant; with None it reads what operators may."""
+        whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
+        with measured("transaction", _MODES[read]), driver_errors(writing=not read):
+            async with self._link() as link:
+                self.traffic.transactions += 1
+                work = Transaction(link, UUID(int=0), self.vector_oid)
+                work.begin(_BEGIN_READ if read else _BEGIN, *self._role, f"SET LOCAL {whose}")
+                yield work
+                await work.end(wait=not read)
+
+    @asynccontextmanager
+    async def _link(self) -> AsyncIterator[Link]:
+        """A link; what did not end in order is undone."""
+        await self._take_turn()
+        try:
+            link = await self._reach()
+            try:
+                yield link
+            except BaseException as error:
+                # A cancelled caller left results unread; closing undoes the transaction too.
+                if isinstance(error, Exception) and await link.undo():
+                    self._give_back(link)
+                else:
+                    await link.close()
+                raise
+            if self._closed or not link.idle:
+                await link.close()
+            else:
+                self._give_back(link)
+        finally:
+            self.in_use -= 1
+            self._turns.release()
+
+    async def _take_turn(self) -> None:
+        """Wait until fewer than `size` links are in use."""
+        if self._turns.locked():
+            began = time.monotonic()
+            self.traffic.waits += 1
+            try:
+                async with asyncio.timeout(BUSY_SECONDS):
+                    await self._turns.acquire()
+            except TimeoutError as error:
+                raise StoreUnavailable("PostgreSQL is too busy: no connection was free") from error
+            finally:
+                self.traffic.waited_seconds += time.monotonic() - began
+        else:
+            await self._turns.acquire()  # at once: nobody waits before us
+        self.in_use += 1
+
+    def _give_back(self, link: Link) -> None:
+        """Keep a link for the next caller; those that nobody wants for a while are closed."""
+        link.used_at = time.monotonic()
+        self._idle.append(link)
+        if self._closing_idle is None:
+            loop = asyncio.get_running_loop()
+            self._closing_idle = loop.call_later(IDLE_SECONDS, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Close the links that were not used lately; the others are looked at again."""
+        self._closing_idle = None
+        now = time.monotonic()
+        kept = [link for link in self._idle if now - link.used_at < IDLE_SECONDS]
+        for link in self._idle:
+            if link not in kept:
+                link.drop()
+        self._idle = kept
+        if kept:
+            loop = asyncio.get_running_loop()
+            wait = IDLE_SECONDS - (now - min(link.used_at for link in kept))
+            self._closing_idle = loop.call_later(wait, self._close_idle)
+
+    async def _reach(self) -> Link:
+        """An idle link that lives, or a new one."""
+        if self._closed:
+            raise StoreUnavailable("the fleet is closed")
+        while self._idle:
+            link = self._idle.pop()
+            try:
+                usable = await link.usable()
+            except BaseException:  # cancelled while it waited: nobody else knows of this link
+                await link.close()
+                raise
+            if usable:
+                return link
+            await link.close()
+        now = time.monotonic()
+        if now < self._refused_until:
+            raise StoreUnavailable(f"{self._refused_for}; tried a moment ago")
+        if self._refused_until:  # it was away: others are refused while this one finds out
+            self._refused_until = now + CONNECT_SECONDS
+        try:
+            connection = await connect(self._url, seconds=CONNECT_SECONDS)
+        except StoreUnavailable as error:
+            self._refused_until = time.monotonic() + PROBE_SECONDS
+            self._refused_for = str(error)
+            raise
+        self._refused_until = 0.0
+        return Link(connection, self.traffic)
+
+
+async def connect(url: str, *, seconds: float = 10.0) -> Connection:
+    """A connection in autocommit that prepares nothing and knows our parameters."""
+    taken = libpq_url(url)
+    try:
+        named = conninfo_to_dict(taken)
+    except psycopg.ProgrammingError:  # its text may quote the URL, password and all
+        raise StoreError("the URL of PostgreSQL cannot be read: check how it is written") from None
+    hosts = max(len(str(named.get(name) or "").split(",")) for name in ("host", "hostaddr"))
+    limits: dict[str, Any] = {} if hosts == 1 else {"connect_timeout": HOST_SECONDS}
+    seconds = max(seconds, 1.0 + HOST_SECONDS * hosts) if hosts > 1 else seconds
+    try:
+        async with asyncio.timeout(seconds):
+            made: Connection = await psycopg.AsyncConnection.connect(
+                make_conninfo(taken, **{**_KEEPALIVE, **limits, **named}),
+                autocommit=True,
+                context=adapters(),
+                prepare_threshold=None,
+            )
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"PostgreSQL cannot be reached: no answer within {seconds:g} seconds"
+        ) from None
+    except psycopg.OperationalError as error:
+        text = f"PostgreSQL cannot be reached: {reason_of(error, taken)}"
+        raise StoreUnavailable(text) from None
+    return made
+
+
+def libpq_url(url: str) -> str:
+    """The URL as libpq takes it: it knows `postgres://` and `postgresql://` only."""
+    scheme, separator, rest = url.partition("://")
+    return f"postgresql://{rest}" if separator and scheme.startswith("postgres") else url

@@ -1,0 +1,346 @@
+"""What a session is remembered as: its state, its path, and whom the state quotes.
+
+Path and quotes stand in chunks, of which a turn writes those that changed: a state whose past was
+cut stands for thousands of messages and is written every turn. Older writes never replace newer
+ones. A state that quotes a forgotten message is stored without the quotes; one that cannot be read
+is not stored at all then. Always holds: an identity in `session_quotes` was not forgotten when it
+was written, and forgetting takes it out, so a chunk that has not changed needs no second look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from recollect.adapters.stores.invariants import SessionOutcome
+from recollect.adapters.stores.postgres.driver import byteas, int4s, texts, uuids
+from recollect.adapters.stores.postgres.ledger import UNQUOTABLE, look_up_unquotable, unquotable
+from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.core.formats.stored_records import without_quotes
+from recollect.core.values.batch import SessionWrite
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.errors import FormatError
+
+CHUNK: Final = 256
+_HEX: Final = b"H"
+_ANY: Final = b"J"
+_DIGITS: Final = 32
+
+
+def encode_chunk(keys: Sequence[str], ids: Sequence[str]) -> bytes:
+    """Keys and identities of up to `CHUNK` entries; hexadecimal ones at half their length."""
+    joined = "".join((*keys, *ids))
+    if all(len(text) == _DIGITS for text in (*keys, *ids)):
+        try:
+            packed = bytes.fromhex(joined)
+        except ValueError:
+            packed = b""
+        if packed.hex() == joined:
+            return _HEX + packed
+    return _ANY + msgspec.msgpack.encode((list(keys), list(ids)))
+
+
+def decode_chunk(raw: bytes) -> tuple[list[str], list[str]]:
+    """What `encode_chunk` was given."""
+    if raw[:1] == _HEX:
+        text = raw[1:].hex()
+        named = [text[start : start + _DIGITS] for start in range(0, len(text), _DIGITS)]
+        return named[: len(named) // 2], named[len(named) // 2 :]
+    keys, ids = msgspec.msgpack.decode(raw[1:], type=tuple[list[str], list[str]])
+    return keys, ids
+
+
+def join_chunks(chunks: Iterable[bytes]) -> tuple[tuple[EntryKey, ...], tuple[MessageId, ...]]:
+    """The whole path of chunks in their order."""
+    keys: list[EntryKey] = []
+    ids: list[MessageId] = []
+    for raw in chunks:
+        some_keys, some_ids = decode_chunk(raw)
+        keys.extend(map(EntryKey, some_keys))
+        ids.extend(map(MessageId, some_ids))
+    return tuple(keys), tuple(ids)
+
+
+def chunks_from(first: int, keys: Sequence[str], ids: Sequence[str]) -> list[tuple[int, bytes]]:
+    """Numbered chunks of entries of which the first begins chunk `first`."""
+    return [
+        (
+            first + start // CHUNK,
+            encode_chunk(keys[start : start + CHUNK], ids[start : start + CHUNK]),
+        )
+        for start in range(0, len(keys), CHUNK)
+    ]
+
+
+QUOTES_CHUNK: Final = 256
+
+_KEPT_QUOTES: Final = """
+    SELECT chunk, digest FROM recollect.session_quotes WHERE space_id = %s AND session = %s
+"""
+_PUT_QUOTES: Final = """
+    INSERT INTO recollect.session_quotes (space_id, session, chunk, digest, ids)
+    VALUES (%s, %s, %s, %s, %s::uuid[])
+    ON CONFLICT (space_id, session, chunk) DO UPDATE
+    SET digest = excluded.digest, ids = excluded.ids
+"""
+_DROP_QUOTES_FROM: Final = """
+    DELETE FROM recollect.session_quotes WHERE space_id = %s AND session = %s AND chunk >= %s
+"""
+DROP_QUOTES: Final = """
+    DELETE FROM recollect.session_quotes WHERE space_id = %s AND session = ANY(%s::text[])
+"""
+_TAKE_OUT: Final = """
+    UPDATE recollect.session_quotes SET digest = NULL, ids = ARRAY(
+        SELECT u.id FROM unnest(ids) WITH ORDINALITY AS u (id, place)
+        WHERE u.id <> ALL(%(gone)s::uuid[]) ORDER BY u.place
+    ) WHERE space_id = %(space)s AND session = ANY(%(sessions)s::text[])
+        AND ids && %(gone)s::uuid[]
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuoteLookup:
+    """Questions that were sent ahead: the chunks that are kept, and whom the last may not quote."""
+
+    held: Statement
+    newest: Statement
+
+
+async def look_up_quotes(work: Transaction, session: str, about: Sequence[str]) -> QuoteLookup:
+    """Queue the questions about a state that quotes these; the last chunk is the likely one."""
+    last = about[max(0, len(about) - 1) // QUOTES_CHUNK * QUOTES_CHUNK :]
+    return QuoteLookup(
+        held=await work.send(_KEPT_QUOTES, (work.space_id, session)),
+        newest=await look_up_unquotable(work, last),
+    )
+
+
+async def may_not_quote(
+    work: Transaction, about: Sequence[str], lookup: QuoteLookup, said: AbstractSet[str]
+) -> set[str]:
+    """Whom of these a state may not quote any more; `said` are those that this batch stores."""
+    held = dict(await lookup.held.fetchall())
+    chunks = _chunks(about)
+    doubtful = [
+        text
+        for number, some in enumerate(chunks[:-1])
+        if held.get(number) != _digest(some)
+        for text in some
+    ]
+    found = await unquotable(lookup.newest, said)
+    if doubtful:
+        asked = {"space": work.space_id, "about": texts(doubtful)}
+        rows = await work.rows(UNQUOTABLE, asked)
+        found |= {value for (value,) in rows} - said
+    return found
+
+
+async def write_quotes(
+    work: Transaction, session: str, about: Sequence[str], lookup: QuoteLookup
+) -> None:
+    """Keep whom a state quotes: the chunks that changed."""
+    held = dict(await lookup.held.fetchall())
+    chunks = _chunks(about)
+    for number, some in enumerate(chunks):
+        digest = _digest(some)
+        if held.get(number) != digest:
+            given = (work.space_id, session, number, digest, uuids(some))
+            await work.send(_PUT_QUOTES, given)
+    if any(number >= len(chunks) for number in held):
+        await work.send(_DROP_QUOTES_FROM, (work.space_id, session, len(chunks)))
+
+
+async def remove_quotes_of(
+    work: Transaction, sessions: Sequence[str], gone: AbstractSet[str]
+) -> None:
+    """States of these sessions quote those who are gone no more."""
+    given = {"space": work.space_id, "sessions": texts(sessions), "gone": uuids(gone)}
+    await work.send(_TAKE_OUT, given)
+
+
+def _chunks(about: Sequence[str]) -> list[Sequence[str]]:
+    return [about[at : at + QUOTES_CHUNK] for at in range(0, len(about), QUOTES_CHUNK)]
+
+
+def _digest(ids: Sequence[str]) -> bytes:
+    joined = "\0".join(ids).encode("utf-8", "surrogatepass")
+    return blake2b(joined, digest_size=16).digest()
+
+
+_EVERY_CHUNK: Final = 2**31 - 1
+
+_STORED: Final = """
+    SELECT turn, path_length, state FROM recollect.sessions
+    WHERE space_id = %s AND session = %s
+"""
+_CHUNK: Final = """
+    SELECT entries FROM recollect.session_paths
+    WHERE space_id = %s AND session = %s AND chunk = %s
+"""
+PATH_BEFORE: Final = """
+    SELECT entries FROM recollect.session_paths
+    WHERE space_id = %s AND session = %s AND chunk < %s ORDER BY chunk
+"""
+_SESSION: Final = """
+    INSERT INTO recollect.sessions (space_id, session, turn, path_length, state)
+    VALUES (%s, %s, %s, %s, %s)
+    ON CONFLICT (space_id, session) DO UPDATE SET turn = excluded.turn,
+        path_length = excluded.path_length, state = excluded.state
+"""
+_CUT_PATH: Final = """
+    DELETE FROM recollect.session_paths WHERE space_id = %s AND session = %s AND chunk >= %s
+"""
+_PATH: Final = """
+    INSERT INTO recollect.session_paths (space_id, session, chunk, entries)
+    SELECT c.space_id, %s, u.*
+    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+    CROSS JOIN unnest(%s::integer[], %s::bytea[]) AS u
+"""
+
+
+DROP_SESSIONS: Final = """
+    DELETE FROM recollect.sessions WHERE space_id = %s AND session = ANY(%s::text[])
+    RETURNING 1
+"""
+DROP_PATHS: Final = """
+    DELETE FROM recollect.session_paths WHERE space_id = %s AND session = ANY(%s::text[])
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLookup:
+    """Questions that were sent ahead: the stored turn, and the chunk the new path begins in."""
+
+    stored: Statement
+    chunk: Statement
+    quotes: QuoteLookup
+
+
+async def look_up_session(work: Transaction, given: SessionWrite) -> SessionLookup:
+    """Queue the questions about the session."""
+    session = given.session
+    return SessionLookup(
+        stored=await work.send(_STORED, (work.space_id, session)),
+        chunk=await work.send(_CHUNK, (work.space_id, session, given.path_from // CHUNK)),
+        quotes=await look_up_quotes(work, given.session, given.about),
+    )
+
+
+async def write_session(
+    work: Transaction,
+    given: SessionWrite,
+    lookup: SessionLookup,
+    forgotten: frozenset[str],
+    said: frozenset[str],
+) -> SessionOutcome:
+    """Write the session; it is stale when it has moved on.
+
+    It may quote none of the `forgotten`; `said` are the identities this batch stores.
+    """
+    stored = await lookup.stored.fetchone()
+    if stored is not None and stored[0] > given.turn:
+        return SessionOutcome(stale=True)
+    gone = await may_not_quote(work, given.about, lookup.quotes, said)
+    quoted = (forgotten | gone).intersection(given.about)
+    if stored is not None and stored[0] == given.turn:
+        return await _met_again(work, given, bytes(stored[2]), quoted)
+    length = stored[1] if stored is not None else 0
+    if given.path_from > length:  # what lies between was never written: no path with a hole
+        return SessionOutcome(stale=True)
+    chunk = await lookup.chunk.fetchone()
+    start, within = given.path_from, given.path_from % CHUNK
+    try:
+        kept_keys, kept_ids = decode_chunk(chunk[0]) if chunk is not None and within else ([], [])
+    except ValueError:  # the path is damaged: the session is to begin anew
+        return SessionOutcome(stale=True)
+    keys = [*kept_keys[:within], *given.path]
+    ids = [*kept_ids[:within], *given.ids]
+    state = await _unquoted(work, given, (keys, ids), quoted)
+    if state is None:  # it cannot be told what it quotes
+        await forget_sessions(work, [given.session])
+        return SessionOutcome(stale=True, cleaned=True)
+    session = given.session
+    about = [message_id for message_id in given.about if message_id not in quoted]
+    await work.send(_SESSION, (work.space_id, session, given.turn, start + len(given.path), state))
+    await write_quotes(work, given.session, about, lookup.quotes)
+    if start != length or given.path:
+        await _write_path(work, session, start // CHUNK, keys, ids)
+    return SessionOutcome(cleaned=state != given.state)
+
+
+async def _met_again(
+    work: Transaction, given: SessionWrite, stored: bytes, quoted: Collection[str]
+) -> SessionOutcome:
+    """Of a write of the turn that is stored: the very same one is not stale, even where what it
+    quoted was taken out meanwhile."""
+    if stored == given.state:
+        return SessionOutcome()
+    again = bool(quoted) and stored == state_without(
+        given.state, await path_of(work, given.session), ((), ()), quoted
+    )
+    return SessionOutcome(stale=not again, cleaned=again)
+
+
+async def _unquoted(
+    work: Transaction,
+    given: SessionWrite,
+    rest: tuple[Sequence[str], Sequence[str]],
+    quoted: Collection[str],
+) -> bytes | None:
+    """The state that is written; `rest` is the path from the chunk on that the write begins in."""
+    if not quoted:
+        return given.state
+    before = await path_of(work, given.session, below=given.path_from // CHUNK)
+    return state_without(given.state, before, rest, quoted)
+
+
+async def _write_path(
+    work: Transaction, session: str, first: int, keys: Sequence[str], ids: Sequence[str]
+) -> None:
+    """Replace the path from this chunk on."""
+    await work.send(_CUT_PATH, (work.space_id, session, first))
+    if chunks := chunks_from(first, keys, ids):
+        await work.send(
+            _PATH,
+            (session, work.space_id, int4s([number for number, _ in chunks]),
+             byteas([raw for _, raw in chunks])),
+        )  # fmt: skip
+
+
+async def path_of(work: Transaction, session: str, *, below: int = _EVERY_CHUNK) -> list[bytes]:
+    """The chunks of a session's path, as far as they stand below one."""
+    rows = await work.rows(PATH_BEFORE, (work.space_id, session, below))
+    return [raw for (raw,) in rows]
+
+
+def state_without(
+    state: bytes,
+    chunks: Sequence[bytes],
+    rest: tuple[Sequence[str], Sequence[str]],
+    quoted: Collection[str],
+) -> bytes | None:
+    """The state state_without quotes of these messages; None when it cannot be told what it quotes.
+
+    The whole path tells which entries they are: a state quotes what came long before, too.
+    """
+    try:
+        keys, ids = join_chunks(chunks)
+        pairs = zip((*keys, *rest[0]), (*ids, *rest[1]), strict=True)
+        return without_quotes(
+            state, frozenset(EntryKey(key) for key, id_ in pairs if id_ in quoted)
+        )
+    except (ValueError, FormatError):
+        return None
+
+
+async def forget_sessions(work: Transaction, sessions: Sequence[str]) -> int:
+    """Remember nothing of these sessions; how many had a state."""
+    named = texts(sessions)
+    await work.send(DROP_PATHS, (work.space_id, named))
+    await work.send(DROP_QUOTES, (work.space_id, named))
+    return len(await work.rows(DROP_SESSIONS, (work.space_id, named)))

@@ -1,0 +1,458 @@
+"""The records of tenants: their keys, spaces, budgets, idempotency keys, and the audit log.
+
+Always holds: every transaction names one tenant, and row-level security keeps it to that one's
+rows; a key that is unknown, and a key of another tenant, are the same to who asks. An operator may
+read the list of tenants and the log across all of them. Each method is one transaction, but
+`purge_all`. Leases go by the server's clock, as every node tells it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, LiteralString, cast
+from uuid import UUID, uuid4
+
+from recollect.adapters.stores.postgres.pool import Pool, Transaction
+from recollect.core.values.tenant import (
+    PERIOD_SECONDS,
+    PERIODS_KEPT,
+    ApiKey,
+    AuditRecord,
+    BudgetName,
+    IdempotentAnswer,
+    KeyScope,
+    Tenant,
+    TenantSpace,
+)
+
+_NEW_TENANT: Final = """
+    INSERT INTO recollect.tenants
+        (tenant_id, name, created_at, requests_per_minute, tokens_per_day)
+    VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING tenant_id
+"""
+_TENANT: Final = """
+    SELECT tenant_id, name, created_at, requests_per_minute, tokens_per_day
+    FROM recollect.tenants WHERE tenant_id = %s
+"""
+_TENANT_NAMED: Final = """
+    SELECT tenant_id, name, created_at, requests_per_minute, tokens_per_day
+    FROM recollect.tenants WHERE name = %s
+"""
+_TENANTS: Final = """
+    SELECT tenant_id, name, created_at, requests_per_minute, tokens_per_day
+    FROM recollect.tenants WHERE name > %s ORDER BY name LIMIT %s
+"""
+_SET_LIMITS: Final = """
+    UPDATE recollect.tenants SET requests_per_minute = %s, tokens_per_day = %s WHERE tenant_id = %s
+"""
+_DROP_TENANT: Final = "DELETE FROM recollect.tenants WHERE tenant_id = %s"
+_DROP_KEYS: Final = "DELETE FROM recollect.api_keys WHERE tenant_id = %s"
+_DROP_SPACES: Final = "DELETE FROM recollect.tenant_spaces WHERE tenant_id = %s"
+_DROP_ANSWERS: Final = "DELETE FROM recollect.idempotency_keys WHERE tenant_id = %s"
+_DROP_USAGE: Final = "DELETE FROM recollect.tenant_usage WHERE tenant_id = %s"
+
+_NEW_KEY: Final = """
+    INSERT INTO recollect.api_keys
+        (tenant_id, key_id, name, hash, scopes, created_at, expires_at)
+    VALUES (%s, %s, %s, %s, %s, %s, %s)
+"""
+_KEY: Final = """
+    SELECT key_id, name, hash, scopes, created_at, expires_at, revoked_at
+    FROM recollect.api_keys WHERE tenant_id = %s AND key_id = %s
+"""
+_KEYS: Final = """
+    SELECT key_id, name, hash, scopes, created_at, expires_at, revoked_at
+    FROM recollect.api_keys WHERE tenant_id = %s ORDER BY created_at, key_id
+"""
+_REVOKE: Final = """
+    UPDATE recollect.api_keys SET revoked_at = %s
+    WHERE tenant_id = %s AND key_id = %s AND revoked_at IS NULL RETURNING key_id
+"""
+_EXPIRE_KEY: Final = """
+    UPDATE recollect.api_keys SET expires_at = least(coalesce(expires_at, %s), %s)
+    WHERE tenant_id = %s AND key_id = %s AND revoked_at IS NULL RETURNING key_id
+"""
+
+_NEW_SPACE: Final = """
+    INSERT INTO recollect.tenant_spaces (tenant_id, name, created_at) VALUES (%s, %s, %s)
+    ON CONFLICT DO NOTHING
+"""
+_HAS_SPACE: Final = """
+    SELECT name FROM recollect.tenant_spaces WHERE tenant_id = %s AND name = %s
+"""
+_SPACES: Final = """
+    SELECT name, created_at FROM recollect.tenant_spaces
+    WHERE tenant_id = %s AND name > %s ORDER BY name LIMIT %s
+"""
+_DROP_SPACE: Final = "DELETE FROM recollect.tenant_spaces WHERE tenant_id = %s AND name = %s"
+
+_CLAIM: Final = """
+    INSERT INTO recollect.idempotency_keys
+        (tenant_id, key_hash, request_hash, lease_token, lease_expires_at, expires_at)
+    VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING lease_token
+"""
+_CLAIMED: Final = """
+    SELECT request_hash, lease_token, lease_expires_at, expires_at, status, answer
+    FROM recollect.idempotency_keys WHERE tenant_id = %s AND key_hash = %s FOR UPDATE
+"""
+_TAKE_OVER: Final = """
+    UPDATE recollect.idempotency_keys
+    SET request_hash = %s, lease_token = %s, lease_expires_at = %s, expires_at = %s,
+        status = NULL, answer = NULL
+    WHERE tenant_id = %s AND key_hash = %s
+"""
+_ANSWERED: Final = """
+    UPDATE recollect.idempotency_keys
+    SET status = %s, answer = %s, lease_token = NULL, lease_expires_at = NULL
+    WHERE tenant_id = %s AND key_hash = %s AND lease_token = %s RETURNING key_hash
+"""
+_RELEASE: Final = """
+    DELETE FROM recollect.idempotency_keys
+    WHERE tenant_id = %s AND key_hash = %s AND lease_token = %s
+"""
+_PURGE_ANSWERS: Final = """
+    DELETE FROM recollect.idempotency_keys WHERE tenant_id = %s AND expires_at < %s
+"""
+
+_SPEND: Final = """
+    INSERT INTO recollect.tenant_usage (tenant_id, budget, period, used) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (tenant_id, budget, period)
+    DO UPDATE SET used = tenant_usage.used + EXCLUDED.used RETURNING used
+"""
+_SPENT: Final = """
+    SELECT used FROM recollect.tenant_usage WHERE tenant_id = %s AND budget = %s AND period = %s
+"""
+_PURGE_USAGE: Final = """
+    DELETE FROM recollect.tenant_usage WHERE tenant_id = %s AND budget = %s AND period < %s
+"""
+
+_NOTE: Final = """
+    INSERT INTO recollect.audit_log (tenant_id, at, id, actor, act, subject)
+    VALUES (%s, %s, %s, %s, %s, %s)
+"""
+_LOG: Final = """
+    SELECT at, id, tenant_id, actor, act, subject FROM recollect.audit_log
+    WHERE tenant_id = %s AND (at, id) < (%s, %s) ORDER BY at DESC, id DESC LIMIT %s
+"""
+_WHOLE_LOG: Final = """
+    SELECT at, id, tenant_id, actor, act, subject FROM recollect.audit_log
+    WHERE (at, id) < (%s, %s) ORDER BY at DESC, id DESC LIMIT %s
+"""
+_DELETED: Final = """
+    SELECT DISTINCT tenant_id FROM recollect.audit_log WHERE act = %s AND subject = %s
+"""
+_SERVER_TIME: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
+COMPARE_SECONDS: Final = 60.0
+"""So often the server's clock is compared with ours."""
+_TENANT_DELETED: Final = "tenant deleted"
+END_OF_TIME: Final = 1e18
+"""A point in time behind every record."""
+
+
+class TenantRecords:
+    """Who may ask for which space of a fleet."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._ahead_seconds, self._compared_at = 0.0, -COMPARE_SECONDS
+
+    async def _server_ahead(self) -> float:
+        """How many seconds the server's clock is ahead of ours, as it was lately.
+
+        It is asked for by itself: Citus takes no time of its own in a statement that writes.
+        """
+        if time.monotonic() - self._compared_at >= COMPARE_SECONDS:
+            async with self._pool.tenant_transaction(None, read=True) as work:
+                sent_at = time.time()
+                row = await work.row(_SERVER_TIME, ())
+                ours = (sent_at + time.time()) / 2
+            assert row is not None
+            self._ahead_seconds, self._compared_at = float(row[0]) - ours, time.monotonic()
+        return self._ahead_seconds
+
+    # Tenants
+
+    async def add_tenant(self, tenant: Tenant, *, actor: str) -> bool:
+        """Keep a tenant; False where there is one of this name."""
+        async with self._pool.tenant_transaction(tenant.id) as work:
+            added = await work.row(
+                _NEW_TENANT,
+                (tenant.id, tenant.name, tenant.created_at, tenant.requests_per_minute,
+                 tenant.tokens_per_day),
+            )  # fmt: skip
+            if added is not None:
+                act = audit_record(tenant, actor, "tenant created", tenant.name, tenant.created_at)
+                await _note(work, act)
+        return added is not None
+
+    async def tenant(self, tenant: UUID) -> Tenant | None:
+        """A tenant by its id."""
+        async with self._pool.tenant_transaction(tenant, read=True) as work:
+            row = await work.row(_TENANT, (tenant,))
+        return None if row is None else _tenant(row)
+
+    async def tenant_named(self, name: str) -> Tenant | None:
+        """A tenant by its name."""
+        async with self._pool.tenant_transaction(None, read=True) as work:
+            row = await work.row(_TENANT_NAMED, (name,))
+        return None if row is None else _tenant(row)
+
+    async def tenants(self, *, after: str = "", limit: int = 100) -> tuple[Tenant, ...]:
+        """Tenants by name, beyond one."""
+        async with self._pool.tenant_transaction(None, read=True) as work:
+            return tuple(_tenant(row) for row in await work.rows(_TENANTS, (after, limit)))
+
+    async def set_limits(self, tenant: Tenant, *, actor: str, at: float) -> None:
+        """Keep the limits of a tenant as they are in this value."""
+        limits = (tenant.requests_per_minute, tenant.tokens_per_day)
+        async with self._pool.tenant_transaction(tenant.id) as work:
+            await work.send(_SET_LIMITS, (*limits, tenant.id))
+            told = ", ".join("no limit" if limit is None else str(limit) for limit in limits)
+            await _note(work, audit_record(tenant, actor, "limits set", told, at))
+
+    async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> None:
+        """Remove a tenant, its keys and the list of its spaces; what was done stays in the log.
+        What its spaces hold is removed before, space by space."""
+        drops: tuple[LiteralString, ...] = (
+            _DROP_KEYS, _DROP_SPACES, _DROP_ANSWERS, _DROP_USAGE, _DROP_TENANT,
+        )  # fmt: skip
+        async with self._pool.tenant_transaction(tenant.id) as work:
+            for drop in drops:
+                await work.send(drop, (tenant.id,))
+            await _note(work, audit_record(tenant, actor, _TENANT_DELETED, tenant.name, at))
+
+    # Keys
+
+    async def add_key(self, key: ApiKey, *, actor: str) -> None:
+        """Keep a key."""
+        async with self._pool.tenant_transaction(key.tenant) as work:
+            await _add_key(work, key, actor)
+
+    async def key(self, tenant: UUID, key_id: str) -> tuple[ApiKey, Tenant] | None:
+        """A key and its tenant; whether it opens anything is for its reader to see."""
+        async with self._pool.tenant_transaction(tenant, read=True) as work:
+            found = await work.send(_KEY, (tenant, key_id))
+            owner = await work.row(_TENANT, (tenant,))
+            row = await found.fetchone()
+        if row is None or owner is None:
+            return None
+        return _key(tenant, row), _tenant(owner)
+
+    async def keys(self, tenant: UUID) -> tuple[ApiKey, ...]:
+        """The keys of a tenant, oldest first."""
+        async with self._pool.tenant_transaction(tenant, read=True) as work:
+            return tuple(_key(tenant, row) for row in await work.rows(_KEYS, (tenant,)))
+
+    async def revoke_key(self, tenant: Tenant, key_id: str, *, actor: str, at: float) -> bool:
+        """Let a key open nothing from now on; False where there is none that does."""
+        async with self._pool.tenant_transaction(tenant.id) as work:
+            done = await work.row(_REVOKE, (at, tenant.id, key_id)) is not None
+            if done:
+                await _note(work, audit_record(tenant, actor, "key revoked", key_id, at))
+        return done
+
+    async def rotate_key(
+        self, tenant: Tenant, key_id: str, new: ApiKey, *, ends_at: float, actor: str
+    ) -> bool:
+        """Put a new key in the place of one, which ends then; False where there is none."""
+        async with self._pool.tenant_transaction(tenant.id) as work:
+            ended = await work.row(_EXPIRE_KEY, (ends_at, ends_at, tenant.id, key_id))
+            if ended is not None:
+                told = f"{key_id} by {new.id}"
+                await _add_key(work, new, actor)
+                await _note(work, audit_record(tenant, actor, "key rotated", told, new.created_at))
+        return ended is not None
+
+    # Spaces
+
+    async def add_space(self, tenant: UUID, name: str, *, at: float) -> None:
+        """Keep the name of a space; nothing where it is known."""
+        async with self._pool.tenant_transaction(tenant) as work:
+            await work.send(_NEW_SPACE, (tenant, name, at))
+
+    async def has_space(self, tenant: UUID, name: str) -> bool:
+        """Whether the tenant has a space of this name."""
+        async with self._pool.tenant_transaction(tenant, read=True) as work:
+            return await work.row(_HAS_SPACE, (tenant, name)) is not None
+
+    async def spaces(
+        self, tenant: UUID, *, after: str = "", limit: int = 100
+    ) -> tuple[TenantSpace, ...]:
+        """The spaces of a tenant by name, beyond one."""
+        async with self._pool.tenant_transaction(tenant, read=True) as work:
+            rows = await work.rows(_SPACES, (tenant, after, limit))
+        return tuple(TenantSpace(name=name, created_at=at) for name, at in rows)
+
+    async def remove_space(self, tenant: Tenant, name: str, *, actor: str, at: float) -> None:
+        """Let go of a space's name."""
+        async with self._pool.tenant_transaction(tenant.id) as work:
+            await work.send(_DROP_SPACE, (tenant.id, name))
+            await _note(work, audit_record(tenant, actor, "space deleted", name, at))
+
+    # Idempotency keys
+
+    async def claim(
+        self,
+        tenant: UUID,
+        key_hash: bytes,
+        request_hash: bytes,
+        *,
+        now: float,
+        lease_seconds: float,
+        keep_seconds: float,
+    ) -> IdempotentAnswer:
+        """Whether this request is to be carried out now, by whoever asks, or was already.
+
+        Whoever carries it out has it for `lease_seconds`: when that time is over and no answer
+        was kept, it died, and the next to come takes it over. `now` and `running_until` are by
+        the caller's clock, what is kept by the server's.
+        """
+        token, ahead = uuid4().hex, await self._server_ahead()
+        now += ahead
+        lease = (token, now + lease_seconds, now + keep_seconds)
+        async with self._pool.tenant_transaction(tenant) as work:
+            if await work.row(_CLAIM, (tenant, key_hash, request_hash, *lease)) is not None:
+                return IdempotentAnswer(same_request=True, lease_token=token)
+            row = await work.row(_CLAIMED, (tenant, key_hash))
+            if row is None:  # purged in between: the next try finds nothing in its way
+                return IdempotentAnswer(same_request=True, running_until=now - ahead)
+            known, held_by, lease_ends, ends, status, answer = row
+            if ends >= now:
+                if bytes(known) != request_hash:
+                    return IdempotentAnswer(same_request=False)
+                if status is not None:
+                    kept = None if answer is None else bytes(answer)
+                    return IdempotentAnswer(same_request=True, status=status, answer=kept)
+                if held_by is not None and lease_ends > now:
+                    return IdempotentAnswer(same_request=True, running_until=lease_ends - ahead)
+            await work.send(_TAKE_OVER, (request_hash, *lease, tenant, key_hash))
+        return IdempotentAnswer(same_request=True, lease_token=token)
+
+    async def keep_answer(
+        self, tenant: UUID, key_hash: bytes, token: str, *, status: int, answer: bytes
+    ) -> bool:
+        """Keep what was answered; False where somebody has taken the request over meanwhile."""
+        async with self._pool.tenant_transaction(tenant) as work:
+            kept = await work.row(_ANSWERED, (status, answer, tenant, key_hash, token))
+        return kept is not None
+
+    async def release(self, tenant: UUID, key_hash: bytes, token: str) -> None:
+        """The request failed and left nothing: the key may come with it again."""
+        async with self._pool.tenant_transaction(tenant) as work:
+            await work.send(_RELEASE, (tenant, key_hash, token))
+
+    # Budgets
+
+    async def spend(self, tenant: UUID, budget: BudgetName, period: int, amount: int) -> int:
+        """Count what was spent in a period; how much it is by now, on all nodes."""
+        async with self._pool.tenant_transaction(tenant) as work:
+            row = await work.row(_SPEND, (tenant, budget, period, amount))
+        assert row is not None
+        return int(row[0])
+
+    async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
+        """How much was spent in a period, on all nodes."""
+        async with self._pool.tenant_transaction(tenant, read=True) as work:
+            row = await work.row(_SPENT, (tenant, budget, period))
+        return 0 if row is None else int(row[0])
+
+    async def purge(self, tenant: UUID, *, now: float) -> None:
+        """Remove answers and budgets that are kept no longer."""
+        async with self._pool.tenant_transaction(tenant) as work:
+            await work.send(_PURGE_ANSWERS, (tenant, now))
+            for budget, kept in PERIODS_KEPT.items():
+                period = int(now // PERIOD_SECONDS[budget]) - kept
+                await work.send(_PURGE_USAGE, (tenant, budget, period))
+
+    async def purge_all(self, *, now: float) -> None:
+        """The same for every tenant, one after the other."""
+        after = ""
+        while page := await self.tenants(after=after):
+            for tenant in page:
+                await self.purge(tenant.id, now=now)
+            after = page[-1].name
+
+    # Audit log
+
+    async def deleted_tenants(self, name: str) -> tuple[UUID, ...]:
+        """The tenants that had this name when they were deleted: their log is kept."""
+        async with self._pool.tenant_transaction(None, read=True) as work:
+            rows = await work.rows(_DELETED, (_TENANT_DELETED, name))
+        return tuple(tenant for (tenant,) in rows)
+
+    async def note(self, record: AuditRecord) -> None:
+        """Keep an administrative act."""
+        async with self._pool.tenant_transaction(record.tenant) as work:
+            await _note(work, record)
+
+    async def log(
+        self,
+        tenant: UUID | None,
+        *,
+        before: tuple[float, str] = (END_OF_TIME, ""),
+        limit: int = 100,
+    ) -> tuple[AuditRecord, ...]:
+        """Acts before one, the newest first; with None those of all tenants."""
+        async with self._pool.tenant_transaction(tenant, read=True) as work:
+            if tenant is None:
+                rows = await work.rows(_WHOLE_LOG, (*before, limit))
+            else:
+                rows = await work.rows(_LOG, (tenant, *before, limit))
+        return tuple(
+            AuditRecord(at=at, id=id_, tenant=whose, actor=actor, act=act, subject=subject)
+            for at, id_, whose, actor, act, subject in rows
+        )
+
+
+def audit_record(tenant: Tenant, actor: str, act: str, subject: str, at: float) -> AuditRecord:
+    """A new record of an act."""
+    return AuditRecord(
+        at=at, id=uuid4().hex, tenant=tenant.id, actor=actor, act=act, subject=subject
+    )
+
+
+async def _note(work: Transaction, record: AuditRecord) -> None:
+    await work.send(
+        _NOTE,
+        (record.tenant, record.at, record.id, record.actor, record.act, record.subject),
+    )
+
+
+async def _add_key(work: Transaction, key: ApiKey, actor: str) -> None:
+    await work.send(
+        _NEW_KEY,
+        (key.tenant, key.id, key.name, key.hash, list(key.scopes), key.created_at, key.expires_at),
+    )
+    told = f"{key.id} ({', '.join(key.scopes)})"
+    await _note(
+        work,
+        AuditRecord(
+            at=key.created_at, id=uuid4().hex, tenant=key.tenant, actor=actor,
+            act="key created", subject=told,
+        ),
+    )  # fmt: skip
+
+
+def _tenant(row: tuple[object, ...]) -> Tenant:
+    id_, name, created_at, requests, tokens = row
+    return Tenant(
+        id=cast(UUID, id_),
+        name=cast(str, name),
+        created_at=cast(float, created_at),
+        requests_per_minute=cast("int | None", requests),
+        tokens_per_day=cast("int | None", tokens),
+    )
+
+
+def _key(tenant: UUID, row: tuple[object, ...]) -> ApiKey:
+    id_, name, hash_, scopes, created_at, expires_at, revoked_at = row
+    return ApiKey(
+        tenant=tenant,
+        id=cast(str, id_),
+        name=cast(str, name),
+        hash=bytes(cast(bytes, hash_)),
+        scopes=cast("tuple[KeyScope, ...]", tuple(cast("list[str]", scopes))),
+        created_at=cast(float, created_at),
+        expires_at=cast("float | None", expires_at),
+        revoked_at=cast("float | None", revoked_at),
+    )

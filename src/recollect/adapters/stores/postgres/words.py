@@ -1,0 +1,311 @@
+"""Finds passages by words: posting blocks of the runs, and the newest passages word by word.
+
+Never scores for good: it chooses the best by Okapi BM25, and `search` scores what was chosen.
+Always holds: the statistics are those of the space's warm index at the moment the words were
+looked up, whatever the filters, and whatever is left out; passages with the same words have the
+very same score, in whatever run they stand.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up
+from recollect.adapters.stores.postgres.filters import (
+    ALLOWED,
+    InFiles,
+    filtered,
+    filters,
+    with_files,
+)
+from recollect.adapters.stores.postgres.pool import Transaction
+from recollect.adapters.stores.postgres.postings import (
+    NONE,
+    Floats,
+    Forwards,
+    Ints,
+    forwards_of,
+    postings_of,
+    term_of,
+)
+from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
+from recollect.core.values.recall import CandidateQuery
+
+
+@dataclass(frozen=True, slots=True)
+class PostingHit:
+    """Where an asked term stands: postings of one block or of forward rows."""
+
+    term: int
+    base: int
+    """The number that relative ones add to."""
+    numbers: NDArray[Any]
+    lengths: NDArray[Any]
+    counts: NDArray[Any]
+
+
+def hits_in(rows: Forwards, asked: Iterable[int]) -> Iterator[PostingHit]:
+    """Postings of asked terms in forward rows."""
+    wanted = np.array(sorted(asked), np.uint32)
+    found = np.flatnonzero(np.isin(rows.terms, wanted))
+    if not len(found):
+        return
+    of_row = np.searchsorted(np.cumsum(rows.sizes), found, side="right")
+    terms = rows.terms[found]
+    for term in np.unique(terms).tolist():
+        here = terms == term
+        owner = of_row[here]
+        yield PostingHit(
+            term, 0, rows.numbers[owner], rows.lengths[owner], rows.counts[found[here]]
+        )
+
+
+def order_candidates(
+    hits: Sequence[PostingHit],
+    *,
+    frequencies: dict[int, int],
+    documents: int,
+    average_length: float,
+    limit: int,
+    allowed: Ints | None = None,
+    left_out: Ints = NONE,
+) -> tuple[Ints, Ints]:
+    """The best passages by Okapi BM25, and those of which some fill the limit: they score alike.
+
+    Only allowed ones where that is given, and none of those that are left out.
+    """
+    if not hits or limit <= 0:
+        return NONE, NONE
+    by_base: dict[int, dict[int, list[PostingHit]]] = {}
+    for hit in hits:
+        by_base.setdefault(hit.base, {}).setdefault(hit.term, []).append(hit)
+    best: list[tuple[Ints, Floats]] = []
+    for base, by_term in by_base.items():
+        # In one order, so that passages with the same words have the very same score.
+        mine = [_joined(by_term[term]) for term in sorted(by_term)]
+        low, totals = _score(mine, frequencies, documents, average_length)
+        first = base + low
+        if allowed is not None:
+            chosen = np.zeros(len(totals), bool)
+            chosen[_places(allowed, first, len(totals))] = True
+            totals[~chosen] = 0.0
+        if len(left_out):
+            totals[_places(left_out, first, len(totals))] = 0.0
+        best.append(_highest(totals, first, limit))
+    numbers = np.concatenate([one[0] for one in best])
+    scores = np.concatenate([one[1] for one in best])
+    if len(numbers) <= limit:
+        return numbers, NONE
+    edge = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+    return numbers[scores > edge], numbers[scores == edge]
+
+
+def _joined(hits: Sequence[PostingHit]) -> PostingHit:
+    """Hits of one term and base as one: a frequent word stands in many blocks."""
+    if len(hits) == 1:
+        return hits[0]
+    return PostingHit(
+        hits[0].term,
+        hits[0].base,
+        np.concatenate([hit.numbers for hit in hits]),
+        np.concatenate([hit.lengths for hit in hits]),
+        np.concatenate([hit.counts for hit in hits]),
+    )
+
+
+def _score(
+    hits: Sequence[PostingHit], frequencies: dict[int, int], documents: int, average_length: float
+) -> tuple[int, Floats]:
+    """The lowest relative number, and the scores from there on."""
+    low = min(int(hit.numbers.min()) for hit in hits)
+    high = max(int(hit.numbers.max()) for hit in hits)
+    totals = np.zeros(high - low + 1)
+    for hit in hits:
+        worth = inverse_document_frequency(
+            document_frequency=int(frequencies[hit.term]), documents=documents
+        )
+        damping = length_damping(hit.lengths.astype(np.float64), average_length)
+        gains = worth * saturated(hit.counts.astype(np.float64), damping)
+        totals[hit.numbers.astype(np.int64) - low] += gains
+    return low, totals
+
+
+def _places(numbers: Ints, first: int, count: int) -> Ints:
+    """Where these stand among so many from the first on, as far as they do."""
+    return numbers[(numbers >= first) & (numbers < first + count)] - first
+
+
+def _highest(totals: Floats, first: int, limit: int) -> tuple[Ints, Floats]:
+    """The passages with the highest scores, with all that score like the last."""
+    matching = np.flatnonzero(totals)
+    if len(matching) > limit:
+        values = totals[matching]
+        edge = np.partition(values, len(values) - limit)[len(values) - limit]
+        matching = matching[values >= edge]
+    return matching + first, totals[matching]
+
+
+_COLD_AT_ONCE: Final = 4_000
+
+_STATISTICS: Final = """
+    SELECT documents, total_length FROM recollect.counters WHERE space_id = %s
+"""
+_RUNS: Final = """
+    SELECT run, first_passage, dead FROM recollect.runs WHERE space_id = %s
+"""
+# Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, whatever share of a
+# table the space is: the planner knows tables, not spaces.
+_POSTINGS: Final = """
+    SELECT r.run, t.term, p.block
+    FROM unnest(%(terms)s::bigint[]) AS t (term)
+    CROSS JOIN recollect.runs AS r
+    CROSS JOIN LATERAL (
+        SELECT block FROM recollect.postings
+        WHERE space_id = %(space)s AND run = r.run
+            AND bucket = (t.term >> r.shift)::integer
+            AND first_term <= t.term AND last_term >= t.term
+        OFFSET 0
+    ) AS p
+    WHERE r.space_id = %(space)s
+"""
+_TAIL: Final = """
+    SELECT string_agg(int8send(t.passage_no), ''), string_agg(int4send(t.length), ''),
+           string_agg(int4send(octet_length(t.terms) / 4), ''),
+           string_agg(t.terms, ''), string_agg(t.counts, '')
+    FROM recollect.counters AS c
+    CROSS JOIN LATERAL (
+        SELECT passage_no, length, terms, counts FROM recollect.passage_terms
+        WHERE space_id = %(space)s AND NOT cold
+            AND octet_length(terms) = 2 * octet_length(counts)
+            AND passage_no > c.packed_to AND passage_no < c.next_passage
+        ORDER BY passage_no OFFSET 0
+    ) AS t
+    WHERE c.space_id = %(space)s
+"""
+_COLD: Final = """
+    SELECT string_agg(int8send(passage_no), ''), string_agg(int4send(length), ''),
+           string_agg(int4send(octet_length(terms) / 4), ''),
+           string_agg(terms, ''), string_agg(counts, '')
+    FROM (
+        SELECT passage_no, length, terms, counts FROM recollect.passage_terms
+        WHERE space_id = %s AND cold AND passage_no > %s
+            AND octet_length(terms) = 2 * octet_length(counts)
+        ORDER BY passage_no LIMIT %s
+    ) AS row
+"""
+_COLD_COUNT: Final = """
+    SELECT count(*) FROM recollect.passage_terms WHERE space_id = %s AND cold
+"""
+_FIRST_OF: Final = f"""
+    SELECT n.passage_no FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
+    CROSS JOIN LATERAL (
+        {look_up("passages", "sequence, ordinal", "passage_no", "n.passage_no")}
+    ) AS p
+    CROSS JOIN LATERAL ({look_up("segments", "id", "sequence", "p.sequence")}) AS s
+    ORDER BY s.id, p.ordinal LIMIT %(limit)s
+"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class FoundByWords:
+    """What the words found."""
+
+    numbers: Sequence[int] = ()
+    documents: int = 0
+    total_length: int = 0
+    frequencies: dict[int, int] | None = None
+    cold_searched: int = 0
+
+
+async def find_by_words(
+    work: Transaction, query: CandidateQuery, left_out: NDArray[np.int64], in_files: InFiles | None
+) -> FoundByWords:
+    """The best passages by words, without those that are left out, and the statistics."""
+    terms = sorted({term_of(work.space_id, word) for word in query.words})
+    space = {"space": work.space_id}
+    statistics = await work.send(_STATISTICS, (work.space_id,))
+    cold_count = await work.send(_COLD_COUNT, (work.space_id,)) if query.cold else None
+    allowing = None
+    if filtered(query):
+        allowing = await work.send(ALLOWED, filters(work, query, in_files))
+    runs = blocks = tail = None
+    if terms:
+        runs = await work.send(_RUNS, (work.space_id,))
+        blocks = await work.send(_POSTINGS, {**space, "terms": int8s(terms)})
+        tail = await work.send(_TAIL, space)
+    counted = await statistics.fetchone()
+    documents, total_length = counted if counted is not None else (0, 0)
+    cold_searched = (await cold_count.fetchone() or (0,))[0] if cold_count is not None else 0
+    allowed: NDArray[np.int64] | None = None
+    if allowing is not None:
+        packed, cold_allowed = await allowing.fetchone() or (None, 0)
+        allowed = with_files(big_endian(packed, "i8"), in_files, cold=query.cold)
+        cold_allowed += 0 if in_files is None else len(in_files.cold)
+        cold_searched = min(cold_searched, cold_allowed)
+    if runs is None or blocks is None or tail is None:
+        return FoundByWords((), documents, total_length, {}, cold_searched)
+    known = {run: (first, dead) for run, first, dead in await runs.fetchall()}
+    hits = list(_block_hits(await blocks.fetchall(), known))
+    hits.extend(hits_in(forwards_of(await tail.fetchone()), terms))
+    frequencies: dict[int, int] = {}
+    for hit in hits:
+        frequencies[hit.term] = frequencies.get(hit.term, 0) + len(hit.numbers)
+    if query.cold:
+        hits.extend(await _cold_hits(work, terms))
+        frequencies = {term: frequencies.get(term, 0) for term in terms}
+    best, alike = order_candidates(
+        hits,
+        frequencies=frequencies,
+        documents=documents,
+        average_length=total_length / documents if documents else 0.0,
+        limit=query.lexical_limit,
+        allowed=allowed,
+        left_out=left_out,
+    )
+    chosen = best.tolist() + await _first_of(work, alike, query.lexical_limit - len(best))
+    return FoundByWords(chosen, documents, total_length, frequencies, cold_searched)
+
+
+async def _first_of(work: Transaction, alike: NDArray[np.int64], limit: int) -> list[int]:
+    """The first of passages that score alike, in the order of their segments' ids."""
+    if len(alike) <= limit:
+        return [int(row) for row in alike]
+    given = {"space": work.space_id, "numbers": int8s(alike), "limit": limit}
+    return [number for (number,) in await work.rows(_FIRST_OF, given)]
+
+
+def _block_hits(
+    rows: Sequence[tuple[Any, ...]], runs: dict[int, tuple[int, bytes | None]]
+) -> Iterator[PostingHit]:
+    masks = {run: np.frombuffer(dead, "<u2") for run, (_, dead) in runs.items() if dead}
+    for run, term, block in rows:
+        try:
+            found = postings_of(block, term)
+        except (ValueError, struct.error):  # a damaged block hides no other; `check` tells of it
+            continue
+        if found is None:
+            continue
+        numbers, lengths, counts = found
+        if run in masks:
+            alive = ~np.isin(numbers, masks[run])
+            numbers, lengths, counts = numbers[alive], lengths[alive], counts[alive]
+        if len(numbers):
+            yield PostingHit(term, runs[run][0], numbers, lengths, counts)
+
+
+async def _cold_hits(work: Transaction, terms: Sequence[int]) -> list[PostingHit]:
+    """Look through every cold passage's words, some thousand at a time."""
+    hits: list[PostingHit] = []
+    after = 0
+    while True:
+        rows: Forwards = forwards_of(await work.row(_COLD, (work.space_id, after, _COLD_AT_ONCE)))
+        hits.extend(hits_in(rows, terms))
+        if len(rows.numbers) < _COLD_AT_ONCE:
+            return hits
+        after = int(rows.numbers[-1])

@@ -1,0 +1,316 @@
+"""The spool of a space as a small SQLite file: what waits for a store that cannot take it.
+
+Owns the one table of records and who drains which of them; opening, cipher and errors are the
+SQLite store's, so that there is one place that knows them. With the space's key no record lies in
+the clear. Always holds: `append` is durable when it returns; records of one process are handed over
+in the order they came; `rewrite` reaches the records of processes that are alive, too; a record is
+set aside once, however often a process dies over it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from recollect.adapters.stores.spool.salvage import replace_damaged
+from recollect.adapters.stores.spool.version_before import records_before
+from recollect.adapters.stores.sqlite.connection import BUSY, SpaceFile, require_file, store_errors
+from recollect.adapters.stores.sqlite.database import Database, Lane, checkpoint
+from recollect.core.values.upkeep import SpoolState
+from recollect.errors import StoreReplaced, StoreUnavailable
+from recollect.system import durable
+from recollect.system.durable import STEP_SECONDS, LifeLock
+
+if TYPE_CHECKING:
+    from recollect.adapters.stores.sqlite.connection import EncryptionKey
+
+T = TypeVar("T")
+LOG = logging.getLogger("recollect.spool")
+_OWNER: Final = ".owner"
+_DAMAGED: Final = ".damaged"
+_SPARE_PAGES: Final = 256
+"""A drained file with more unused pages than that is made small again."""
+_PAGE: Final = 64
+"""How many records are read at once: an append waits for no more than these."""
+_NOTHING: Final[list[tuple[int, bytes]]] = []
+_CHECKPOINT_TRIES: Final = 50
+_CHECKPOINT_WAIT_SECONDS: Final = 0.05
+_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS spooled (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, refused TEXT, record BLOB NOT NULL
+)
+"""
+_ADD: Final = "INSERT INTO spooled (owner, refused, record) VALUES (?, ?, ?)"
+_NEXT: Final = """
+SELECT number, record FROM spooled WHERE owner = ? AND refused IS NULL AND number > ?
+ORDER BY number LIMIT ?
+"""
+_WAITING: Final = "SELECT count(*) FROM spooled WHERE owner = ? AND refused IS NULL"
+_COUNTS: Final = "SELECT count(*), count(refused) FROM spooled"
+_SAME: Final = """
+SELECT 1 FROM spooled WHERE refused IS NOT NULL AND length(record) = ? AND record = ?
+"""
+_PUT_BACK: Final = """
+INSERT INTO spooled (owner, record)
+SELECT ?, record FROM spooled WHERE refused IS NOT NULL ORDER BY number
+"""
+_OWNERS: Final = "SELECT DISTINCT owner FROM spooled WHERE refused IS NULL"
+_TAKE_OVER: Final = "UPDATE spooled SET owner = ? WHERE owner = ?"
+_DELETE: Final = "DELETE FROM spooled WHERE number = ?"
+
+
+class FileSpool:
+    """What waits of one space; see `recollect.core.ports.Spool`."""
+
+    def __init__(self, folder: Path, *, space: str, key: bytes | None = None) -> None:
+        self._prefix = blake2b(space.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        self._folder = folder
+        self._path = folder / f"{self._prefix}{'.spool' if key is None else ''}.db"
+        # under another name, so that nobody takes this file for the space's memory
+        self._file = SpaceFile(
+            path=self._path, space=f"spool:{space}", key=key, busy_seconds=STEP_SECONDS
+        )
+        self._lane = Lane(self._file, name="spool")
+        self._owner = secrets.token_hex(12)
+        self._life: LifeLock | None = None
+        self._made = False
+        self._closed = False
+        self._draining = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, folder: Path, *, space: str, key: EncryptionKey | None = None) -> FileSpool:
+        """The spool of a space; nothing is written before the first record.
+
+        Takes over what the version before left. Sets a damaged file aside and keeps the records in
+        it that can be read. Raises WrongKey if the file was written with another key.
+        """
+        # a passphrase takes a moment to derive
+        raw = None if key is None else await asyncio.to_thread(key.raw, space)
+        spool = cls(folder, space=space, key=raw)
+        try:
+            await asyncio.to_thread(replace_damaged, spool._file, _TABLE, spool._aside)
+            if raw is None:
+                await records_before(folder, spool._prefix, spool._insert)
+        except BaseException:
+            await spool.close()
+            raise
+        return spool
+
+    def unreadable_files(self) -> tuple[str, ...]:
+        """The names of the files with what could not be read; only people can look into them."""
+        return tuple(sorted(path.name for path in self._folder.glob(f"{self._prefix}*{_DAMAGED}")))
+
+    async def append(self, record: bytes) -> None:
+        """Keep a record, durable when this returns."""
+        await self._insert(record, None)
+
+    async def set_aside(self, record: bytes, *, reason: str) -> None:
+        """Keep a record that the store refuses apart, durable; it is never drained again."""
+        LOG.warning("spool: a batch that the store refuses was set aside: %s", reason)
+        # who died after that comes here again
+        if not await self._ask(lambda db: bool(db.rows(_SAME, (len(record), record))), False):
+            await self._insert(record, reason)
+
+    async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
+        """What `pick` makes of the records that wait, in order, without None."""
+        found: list[T] = []
+        last = -1
+        while page := await self._ask(partial(self._page, after=last), _NOTHING):
+            last = page[-1][0]
+            picked = await asyncio.to_thread(lambda rows: [pick(row[1]) for row in rows], page)
+            found += [one for one in picked if one is not None]
+        return found
+
+    async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
+        """Hand the records over in order; see `ports.Spool`."""
+        handed = 0
+        async with self._draining:
+            while page := await self._ask(partial(self._page, limit=1), _NOTHING):
+                lane, (number, record) = self._lane, page[0]
+                await take(record)
+                self._require_open()
+                if lane is self._lane:  # in another file the number means another record
+                    with contextlib.suppress(StoreReplaced):
+                        await lane.write(partial(Database.run, statement=_DELETE, values=(number,)))
+                handed += 1
+            if handed:
+                await self._ask(_shrink, None, apart=True)
+        return handed
+
+    async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
+        """Replace each record by what `change` makes of it, whosever it is."""
+        changed = await self._ask(lambda database: _rewrite(database, change), 0)
+        if changed:
+            await self._leave_no_log()
+        return changed
+
+    async def waiting(self) -> int:
+        """How many records wait of this process and of those that died."""
+        return await self._ask(self._count, 0)
+
+    async def refused(self) -> int:
+        """How many records are set aside because the store refused them."""
+        return (await self.state()).refused
+
+    async def retry_refused(self) -> int:
+        """Let what was refused wait again, behind all that waits; returns how many do."""
+        return await self._ask(self._put_back, 0)
+
+    async def state(self) -> SpoolState:
+        """What lies in the spool of this space, of all processes."""
+        nothing = SpoolState(folder=str(self._folder), damaged_files=self.unreadable_files())
+        return await self._ask(self._state, nothing)
+
+    async def close(self) -> None:
+        """Close the file; what waits stays for the next to open the spool."""
+        self._closed = True
+        await self._lane.close()
+        self._end_life()
+
+    async def _insert(self, record: bytes, refused: str | None) -> None:
+        values = self._owner, refused, record
+        await self._ask(lambda database: database.run(_ADD, values), None, make=True)
+
+    async def _make(self) -> None:
+        def make() -> None:
+            with store_errors(self._path):
+                durable.make_folder(self._folder)
+            require_file(self._file, create=True)
+
+        self._require_open()
+        if not self._made:
+            await asyncio.to_thread(make)
+            self._made = True
+
+    async def _ask(
+        self,
+        work: Callable[[Database], T],
+        nothing: T,
+        *,
+        make: bool = False,
+        apart: bool = False,
+        again: bool = True,
+    ) -> T:
+        """Do something with what waits; `nothing` if there is no file, unless it is to `make` it.
+
+        In one transaction, unless `apart`. A file that was removed or replaced is left for the one
+        that has its name now.
+        """
+        self._require_open()
+        if make:
+            await self._make()
+        elif not await asyncio.to_thread(self._path.exists):
+            return nothing
+        lane = self._lane
+        try:
+            run = lane.run if apart else lane.write
+            return await run(lambda database: self._with_table(database, work))
+        except StoreReplaced:
+            if not again:
+                raise
+        if lane is self._lane:  # else another task did it
+            lane.abandon()
+            self._lane = Lane(self._file, name="spool")
+            self._end_life()
+            self._made = False
+        return await self._ask(work, nothing, make=make, apart=apart, again=False)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the spool is closed")
+
+    def _end_life(self) -> None:
+        if self._life is not None:
+            self._life.release(remove=True)
+            self._life = None
+
+    @property
+    def _aside(self) -> Path:
+        return self._folder / f"{self._prefix}-{time.time_ns()}{_DAMAGED}"
+
+    def _with_table(self, database: Database, work: Callable[[Database], T]) -> T:
+        if self._life is None:  # before others can see a record of this process
+            self._life = LifeLock.take(self._life_path(self._owner))
+        database.run(_TABLE)
+        return work(database)
+
+    def _count(self, database: Database) -> int:
+        self._adopt(database)
+        return int(database.value(_WAITING, (self._owner,)))
+
+    def _page(
+        self, database: Database, after: int = -1, limit: int = _PAGE
+    ) -> list[tuple[int, bytes]]:
+        """The next records that wait, behind this number; decoded by nobody who is waited for."""
+        self._adopt(database)
+        rows = database.rows(_NEXT, (self._owner, after, limit))
+        return [(number, bytes(record)) for number, record in rows]
+
+    def _put_back(self, database: Database) -> int:
+        self._adopt(database)
+        database.run(_PUT_BACK, (self._owner,))
+        moved = database.changed()
+        database.run("DELETE FROM spooled WHERE refused IS NOT NULL")
+        return moved
+
+    def _state(self, database: Database) -> SpoolState:
+        every, refused = database.row(_COUNTS)
+        return SpoolState(
+            folder=str(self._folder),
+            waiting=every - refused,
+            refused=refused,
+            refused_files=(self._path.name,) if refused else (),
+            damaged_files=self.unreadable_files(),
+        )
+
+    def _adopt(self, database: Database) -> None:
+        """Take over what processes left that are not alive any more; its order stays."""
+        for (owner,) in database.rows(_OWNERS):
+            if owner == self._owner:
+                continue
+            life = LifeLock.take(self._life_path(owner))
+            if life is not None:
+                database.run(_TAKE_OVER, (self._owner, owner))
+                life.release(remove=True)
+
+    def _life_path(self, owner: str) -> Path:
+        return self._folder / f"{self._prefix}-{owner}{_OWNER}"
+
+    async def _leave_no_log(self) -> None:
+        """Move the log into the file and cut it: it holds what was replaced, if encrypted."""
+        for _ in range(_CHECKPOINT_TRIES):
+            if await self._ask(lambda database: checkpoint(database, "TRUNCATE"), True, apart=True):
+                return
+            await asyncio.sleep(_CHECKPOINT_WAIT_SECONDS)
+        raise StoreUnavailable("the spool is in use by another process for too long: try again")
+
+
+def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int:
+    changed = 0
+    for (number,) in database.rows("SELECT number FROM spooled ORDER BY number"):
+        record = bytes(database.value("SELECT record FROM spooled WHERE number = ?", (number,)))
+        other = change(record)
+        if other == record:
+            continue
+        changed += 1
+        if other is None:
+            database.run(_DELETE, (number,))
+        else:
+            database.run("UPDATE spooled SET record = ? WHERE number = ?", (other, number))
+    return changed
+
+
+def _shrink(database: Database) -> None:
+    """Give the room of drained records back to the disk."""
+    if database.value("PRAGMA freelist_count") > _SPARE_PAGES:
+        with contextlib.suppress(*BUSY):  # somebody else is at it: the next drain does it
+            database.run("VACUUM")
+    checkpoint(database, "TRUNCATE")

@@ -1,0 +1,352 @@
+"""Writes a batch, and reads plainly: segments, sessions, passages, facts, vectors for export.
+
+A batch is written in the caller's transaction, all of it or nothing. Must never read a clock:
+times come with the batch. Always holds: writing a batch again changes nothing, and nothing is
+written of what a tombstone stands for; a record that cannot be read is left out (see `rows.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from recollect.adapters.stores.invariants import SessionOutcome, require_storable
+from recollect.adapters.stores.sqlite.database import Database, Row
+from recollect.adapters.stores.sqlite.facts import (
+    read_to,
+    require_revision,
+    write_fact_vectors,
+    write_facts,
+)
+from recollect.adapters.stores.sqlite.jobs import add_jobs
+from recollect.adapters.stores.sqlite.ledger import (
+    add_compactions,
+    add_pieces,
+    add_turns,
+    covers_forgotten,
+)
+from recollect.adapters.stores.sqlite.passages import add_passages, index_words
+from recollect.adapters.stores.sqlite.rows import (
+    INSERT_SEGMENT,
+    SELECT_FACT,
+    SELECT_SEGMENT,
+    json_list,
+    pack_text,
+    readable,
+    segment_row,
+    stored_fact,
+    stored_segment,
+    text_of,
+)
+from recollect.adapters.stores.sqlite.sessions import session_number, write_session
+from recollect.adapters.stores.sqlite.tombstones import put_gone, tombstoned
+from recollect.adapters.stores.sqlite.vectors import WAITING, Matrices, write_vectors
+from recollect.core.values.batch import Batch, WriteResult
+from recollect.core.values.fact import Fact, FactId, fact_identity
+from recollect.core.values.message import MessageId
+from recollect.core.values.segment import (
+    NewPassage,
+    NewSegment,
+    PassageText,
+    SegmentId,
+    StoredSegment,
+    Vector,
+)
+from recollect.core.values.upkeep import SessionSummary
+
+_KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
+_IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"
+# Asked for one by one: making and reading a list takes longer.
+_FEW: Final = 5
+_NEXT: Final = "SELECT next_sequence, next_passage FROM totals"
+_COUNT_ADDED: Final = """
+UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
+  tokens = tokens + ?
+"""
+
+
+def write_batch(db: Database, batch: Batch) -> WriteResult:
+    """Write everything the batch holds."""
+    require_storable(batch)
+    require_revision(db, batch.facts_revision)
+    tombstones = tombstoned(db, _identities(batch))
+    refused, said = _identities_met(batch.segments, tombstones)
+    forgotten = tombstones | refused
+    # A compaction's record and the state with its cut are refused for the same messages.
+    unquoted = forgotten | covers_forgotten(db, batch.compactions, said)
+    kept, stale = SessionOutcome(), None
+    if batch.session is not None:
+        kept = write_session(db, batch.session, unquoted, said)
+        stale = batch.session.session if kept.stale else None
+    fates, new = _sorted_out(db, batch.segments, tombstones)
+    bags = _insert(db, new) if new else []
+    for vectors in batch.vectors:
+        write_vectors(db, vectors)
+    if batch.facts:
+        write_facts(db, batch.facts, tombstones)
+    for fact_vectors in batch.fact_vectors:
+        write_fact_vectors(db, fact_vectors)
+    if batch.extracted:
+        read_to(db, batch.extracted)
+    # of a batch that is written again they were enqueued, and perhaps done, the first time
+    jobs = batch.jobs if new or not batch.segments else ()
+    add_jobs(db, jobs, forgotten)
+    add_pieces(db, batch.pieces, forgotten)
+    add_turns(db, batch.turns, but_of=stale)
+    add_compactions(db, batch.compactions, unquoted, but_of=stale)
+    index_words(db, bags)
+    return WriteResult(
+        stored=tuple(fates["stored"]),
+        known=tuple(fates["known"]),
+        forgotten=tuple(fates["forgotten"]),
+        session_stale=kept.stale,
+        session_cleaned=kept.cleaned,
+        due_at=min((job.run_at for job in jobs), default=None),
+    )
+
+
+def known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
+    """Which of these segments are stored."""
+    asked = set(ids)
+    if len(asked) <= _FEW:
+        return frozenset(id_ for id_ in asked if db.rows(_IS_KNOWN, (id_,)))
+    return frozenset(SegmentId(id_) for (id_,) in db.rows(_KNOWN, (json_list(asked),)))
+
+
+def forgotten_ids(db: Database, ids: Iterable[MessageId]) -> frozenset[MessageId]:
+    """Which of these a tombstone stands for."""
+    return frozenset(map(MessageId, tombstoned(db, ids)))
+
+
+def _identities(batch: Batch) -> set[str]:
+    ids: set[str] = {new.segment.message_id for new in batch.segments}
+    ids.update(new.segment.id for new in batch.segments)
+    ids.update(fact_identity(fact.id) for fact in batch.facts)
+    for job in batch.jobs:
+        ids.update(job.about)
+    for piece in batch.pieces:
+        ids.update((piece.hash, *piece.about))
+    return ids
+
+
+def _identities_met(
+    segments: tuple[NewSegment, ...], tombstones: set[str]
+) -> tuple[set[str], set[str]]:
+    """What was said where it was forgotten, so that nothing of this batch may quote it; and what
+    is said where it may be."""
+    refused: set[str] = set()
+    said: set[str] = set()
+    for new in segments:
+        gone = not tombstones.isdisjoint((new.segment.id, new.segment.message_id))
+        (refused if gone else said).add(new.segment.message_id)
+    return refused, said
+
+
+def _sorted_out(
+    db: Database, segments: tuple[NewSegment, ...], tombstones: set[str]
+) -> tuple[dict[str, dict[SegmentId, None]], list[NewSegment]]:
+    """What became of the segments, and those that are new."""
+    stored = set(known(db, (new.segment.id for new in segments))) if segments else set()
+    fates: dict[str, dict[SegmentId, None]] = {"stored": {}, "known": {}, "forgotten": {}}
+    new_ones = []
+    gone = []
+    for new in segments:
+        id_, identity = new.segment.id, new.segment.message_id
+        if not tombstones.isdisjoint((id_, identity)):
+            fates["forgotten"][id_] = None
+            gone.append((id_, identity))
+        elif id_ not in stored:
+            stored.add(id_)
+            fates["stored"][id_] = None
+            new_ones.append(new)
+        elif id_ not in fates["stored"]:
+            fates["known"][id_] = None
+    put_gone(db, gone)
+    return fates, new_ones
+
+
+def _insert(db: Database, segments: list[NewSegment]) -> list[Row]:
+    """Keep new segments and their passages; returns the words that are to be indexed."""
+    sessions: dict[str, int] = {}
+    first, passage = db.row(_NEXT)
+    rows = []
+    for sequence, new in enumerate(segments, first):
+        name = new.segment.session
+        if name not in sessions:
+            sessions[name] = session_number(db, name)
+        rows.append(segment_row(new.segment, sequence, sessions[name]))
+    db.run_many(INSERT_SEGMENT, rows)
+    noise = sum(new.segment.noise is not None for new in segments)
+    tokens = sum(new.segment.tokens for new in segments)
+    db.run(_COUNT_ADDED, (first + len(rows), len(rows), noise, tokens))
+    indexed = (
+        (sequence, new.passages)
+        for sequence, new in enumerate(segments, first)
+        if new.segment.noise is None
+    )
+    return add_passages(db, indexed, passage)
+
+
+_SEGMENTS: Final = SELECT_SEGMENT + "WHERE g.id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_PAGE: Final = (
+    SELECT_SEGMENT + "WHERE {which} AND g.sequence {beyond} ? ORDER BY g.sequence {order} LIMIT ?"
+)
+_IN_SESSION: Final = "g.session = (SELECT number FROM session WHERE name = ?)"
+_SESSIONS: Final = """
+SELECT CAST(s.name AS BLOB), count(*), min(g.said_at), max(g.said_at), min(g.sequence)
+FROM segment AS g JOIN session AS s ON s.number = g.session
+GROUP BY g.session ORDER BY 3, 5
+"""
+_PASSAGES: Final = """
+SELECT p.start, p.stop, p.embedded FROM segment AS g JOIN passage AS p ON p.segment = g.sequence
+WHERE g.id = ? ORDER BY p.ordinal
+"""
+_EMBEDDER: Final = "SELECT number, complete_to FROM embedder WHERE name = ?"
+_TEXT: Final = "SELECT id, CAST(text AS BLOB) FROM segment WHERE sequence = ?"
+_VECTORS: Final = """
+SELECT p.id, g.id, p.ordinal
+FROM segment AS g CROSS JOIN passage AS p ON p.segment = g.sequence
+CROSS JOIN vector_at AS v ON v.embedder = ? AND v.passage = p.id
+WHERE (g.id, p.ordinal) > (?, ?) ORDER BY g.id, p.ordinal LIMIT ?
+"""
+_FACTS: Final = SELECT_FACT + "WHERE ? OR current ORDER BY at, id"
+_FACTS_ABOUT: Final = SELECT_FACT + "WHERE (? OR current) AND subject IN ({marks})"
+_SOME_FACTS: Final = SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
+
+_SUBJECTS_AT_ONCE: Final = 500
+_BEYOND_ALL: Final = (1 << 63) - 1
+
+
+def segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
+    """These segments, in this order."""
+    rows = db.rows(_SEGMENTS, (json_list(ids),))
+    stored_segments = {segment.segment.id: segment for segment in readable(rows, stored_segment)}
+    return tuple(stored_segments[id_] for id_ in ids if id_ in stored_segments)
+
+
+def page(
+    db: Database,
+    *,
+    after: int = 0,
+    limit: int = 500,
+    session: str | None = None,
+    descending: bool = False,
+) -> tuple[StoredSegment, ...]:
+    """Segments in the order of arrival, or against it."""
+    edge = (after or _BEYOND_ALL) if descending else after
+    which, named = ("1", ()) if session is None else (_IN_SESSION, (pack_text(session),))
+    beyond, order = ("<", "DESC") if descending else (">", "ASC")
+    query = _PAGE.format(which=which, beyond=beyond, order=order)
+    stored_segments: list[StoredSegment] = []
+    while len(stored_segments) < limit:  # a row that cannot be read must not end the page early
+        wanted = limit - len(stored_segments)
+        rows = db.rows(query, (*named, edge, wanted))
+        stored_segments += readable(rows, stored_segment)
+        if len(rows) < wanted:
+            break
+        edge = rows[-1][0]
+    return tuple(stored_segments)
+
+
+def sessions(db: Database) -> tuple[SessionSummary, ...]:
+    """The sessions that have segments, oldest first."""
+    return tuple(readable(db.rows(_SESSIONS), _summary))
+
+
+def _summary(row: Row) -> SessionSummary:
+    name, count, first, last, _ = row
+    return SessionSummary(
+        session=text_of(name), segments=count, first_said_at=first, last_said_at=last
+    )
+
+
+def passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
+    """The spans of a segment that are indexed, without their words."""
+    return tuple(
+        NewPassage(start=start, end=stop, words=(), embedded=bool(embedded))
+        for start, stop, embedded in db.rows(_PASSAGES, (id,))
+    )
+
+
+def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
+    """Warm passages that are to have a vector of this embedder and have none."""
+    (number, complete), *_ = (*db.rows(_EMBEDDER, (embedder,)), (None, 0))
+    passage_texts: list[PassageText] = []
+    texts: dict[int, tuple[SegmentId, str] | None] = {}
+    while len(passage_texts) < limit:  # what cannot be read must not stand in the way of the rest
+        wanted = limit - len(passage_texts)
+        rows = db.rows(WAITING, (complete, number, wanted))
+        for _, segment, ordinal, start, stop in rows:
+            if segment not in texts:
+                texts = {segment: _text(db, segment)}
+            held = texts[segment]
+            if held is not None:
+                id_, text = held
+                passage_texts.append(
+                    PassageText(
+                        segment=id_, ordinal=ordinal, text=text[start:stop], start=start, end=stop
+                    )
+                )
+        if len(rows) < wanted:
+            break
+        complete = rows[-1][0]
+    return tuple(passage_texts)
+
+
+def _text(db: Database, sequence: int) -> tuple[SegmentId, str] | None:
+    """A segment's id and text; None when they cannot be read."""
+    held = readable(db.rows(_TEXT, (sequence,)), lambda row: (SegmentId(row[0]), text_of(row[1])))
+    return held[0] if held else None
+
+
+def vectors(
+    db: Database,
+    matrices: Matrices,
+    embedder: str,
+    *,
+    after: tuple[SegmentId, int] | None,
+    limit: int,
+) -> tuple[Vector, ...]:
+    """Vectors as they were written, by segment and ordinal."""
+    matrix = matrices.fresh(db, embedder)
+    if matrix is None:
+        return ()
+    places = db.rows(_VECTORS, (matrix.embedder, *(after or ("", -1)), limit))
+    rows = matrix.find(np.array([place[0] for place in places], dtype=np.int64))
+    return tuple(
+        Vector(segment=SegmentId(id_), ordinal=ordinal, values=matrix.values[row].tobytes())
+        for (_, id_, ordinal), row in zip(places, rows.tolist(), strict=True)
+        if row >= 0
+    )
+
+
+def facts(
+    db: Database,
+    ids: Sequence[FactId] | None = None,
+    *,
+    superseded: bool = False,
+    subjects: Collection[str] | None = None,
+) -> tuple[Fact, ...]:
+    """Facts by id in this order, or all by time and id."""
+    if ids is not None:
+        rows = db.rows(_SOME_FACTS, (json_list(ids),))
+        found_facts: dict[str, Fact] = {fact.id: fact for fact in readable(rows, stored_fact)}
+        wanted = (found_facts[id_] for id_ in ids if id_ in found_facts)
+        return tuple(
+            fact
+            for fact in wanted
+            if (superseded or fact.current) and (subjects is None or fact.subject in subjects)
+        )
+    if subjects is None:
+        return tuple(readable(db.rows(_FACTS, (superseded,)), stored_fact))
+    about = _facts_about(db, list(dict.fromkeys(subjects)), superseded=superseded)
+    return tuple(sorted(about, key=lambda fact: (fact.at, fact.id)))
+
+
+def _facts_about(db: Database, subjects: Sequence[str], *, superseded: bool) -> Iterator[Fact]:
+    for first in range(0, len(subjects), _SUBJECTS_AT_ONCE):
+        some = [pack_text(subject) for subject in subjects[first : first + _SUBJECTS_AT_ONCE]]
+        query = _FACTS_ABOUT.format(marks=", ".join("?" * len(some)))
+        yield from readable(db.rows(query, (superseded, *some)), stored_fact)

@@ -1,0 +1,295 @@
+"""Whether a space is as it should be: SQLite's own check, the indexes, and our invariants.
+
+Tells counts and places, never content. Must never mend anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import numpy as np
+
+from recollect.adapters.stores.scoring import NO_NUMBERS, word_numbers
+from recollect.adapters.stores.sqlite.connection import EncryptionKey, read_only, store_errors
+from recollect.adapters.stores.sqlite.database import Database
+from recollect.adapters.stores.sqlite.ledger import (
+    SELECT_COMPACTION,
+    SharedIds,
+    rebuilt_turn,
+    stored_compaction,
+)
+from recollect.adapters.stores.sqlite.passages import INDEXES, IndexName
+from recollect.adapters.stores.sqlite.rows import (
+    SELECT_FACT,
+    SELECT_SEGMENT,
+    numbered_fact,
+    readable,
+    stored_fact,
+    stored_segment,
+    text_of,
+    unpack_ids,
+)
+from recollect.adapters.stores.sqlite.sessions import read_path
+from recollect.adapters.stores.sqlite.vectors import FLOAT_BYTES, HALF_BYTES
+from recollect.core.values.upkeep import CheckResult, SpaceSummary, Stats
+from recollect.errors import RecollectError
+
+_TOTALS: Final = (
+    "SELECT segments, cold, noise, tokens, documents, words, cold_documents FROM totals"
+)
+_COUNTED: Final = """
+SELECT * FROM (
+  SELECT count(*), coalesce(sum(cold), 0), count(noise), coalesce(sum(tokens), 0) FROM segment
+), (
+  SELECT coalesce(sum(NOT g.cold), 0), coalesce(sum(p.length * (NOT g.cold)), 0),
+    coalesce(sum(g.cold), 0)
+  FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
+)
+"""
+_INDEXED: Final = """
+SELECT (SELECT count(*) FROM words_bag) + (SELECT count(*) FROM cold_words_bag)
+"""
+_BLOCKS: Final = """
+SELECT b.count, b.passages, length(b.numbers), e.dimensions FROM vector_block AS b
+JOIN embedder AS e ON e.number = b.embedder WHERE e.number = ?
+"""
+_VECTORS_AT: Final = "SELECT passage FROM vector_at WHERE embedder = ? ORDER BY passage"
+_FACT_WORDS: Final = "SELECT word FROM fact_word WHERE fact = ? ORDER BY word"
+_NEWEST_TURNS: Final = """
+SELECT CAST(s.name AS BLOB), max(t.number) FROM turn AS t JOIN session AS s ON s.number = t.session
+GROUP BY 1
+"""
+_SUM_OVER: Final = 1_000_003
+_SPACE: Final = "SELECT value FROM meta WHERE key = 'space'"
+_GLANCE: Final = "SELECT count(DISTINCT session), count(*), max(said_at) FROM segment"
+_STATS: Final = """
+SELECT t.segments, t.cold, t.noise, t.documents + t.cold_documents, t.tokens,
+  (SELECT count(*) FROM fact),
+  (SELECT count(*) FROM session AS s WHERE s.turn IS NOT NULL
+     OR EXISTS (SELECT 1 FROM segment AS g WHERE g.session = s.number)),
+  (SELECT count(*) FROM turn), (SELECT count(*) FROM piece), (SELECT count(*) FROM tombstone),
+  (SELECT count(*) FROM compaction),
+  (SELECT count(*) FROM job WHERE state = 'waiting'),
+  (SELECT count(*) FROM job WHERE state = 'dead')
+FROM totals AS t
+"""
+_STAT_NAMES: Final = (
+    *("segments", "cold", "noise", "passages", "tokens", "facts", "sessions", "turns", "pieces"),
+    *("tombstones", "compactions", "jobs_waiting", "jobs_dead"),
+)
+_VECTOR_COUNTS: Final = """
+SELECT e.name, coalesce(sum(b.count), 0) FROM embedder AS e
+LEFT JOIN vector_block AS b ON b.embedder = e.number GROUP BY e.number HAVING sum(b.count)
+"""
+
+# What there must be none of, and what is said where there is.
+_UNINDEXED: Final = (
+    """
+    passage AS p JOIN segment AS g ON g.sequence = p.segment
+    WHERE NOT EXISTS (SELECT 1 FROM words_bag AS w WHERE NOT g.cold AND w.id = p.id)
+      AND NOT EXISTS (SELECT 1 FROM cold_words_bag AS w WHERE g.cold AND w.id = p.id)
+    """,
+    "passages are not in the word index",
+)
+_ORPHANS: Final = (
+    "passage WHERE segment NOT IN (SELECT sequence FROM segment)",
+    "passages have no segment",
+)
+_VECTORS_OF_NOBODY: Final = (
+    "vector_at WHERE passage NOT IN (SELECT id FROM passage)",
+    "vectors have no passage",
+)
+_STRAY_FACT_PARTS: Final = (
+    (
+        "fact WHERE current != (superseded_by IS NULL AND valid_to IS NULL)",
+        "facts are current or closed against what they say",
+    ),
+    (
+        "fact_word WHERE fact NOT IN (SELECT number FROM fact WHERE current)",
+        "words of facts have no current fact",
+    ),
+    (
+        """
+        fact_vector AS v JOIN embedder AS e ON e.number = v.embedder
+        WHERE length(v.numbers) != 4 * e.dimensions
+          OR v.fact NOT IN (SELECT number FROM fact WHERE current)
+        """,
+        "vectors of facts are torn, or have no current fact",
+    ),
+)
+
+
+def check(db: Database) -> CheckResult:
+    """Look at everything, in one snapshot that the caller opened; changes nothing."""
+    checks: dict[str, Callable[[Database], Iterator[str]]] = {
+        "SQLite's integrity check": _integrity,
+        "the word index": _word_index,
+        "segments, passages and counters": _counters,
+        "vectors": _vectors,
+        "facts": _facts,
+        "records can be read": _records,
+        "session paths": _paths,
+        "ledger": _ledger,
+    }
+    problems: list[str] = []
+    for name, run in checks.items():
+        try:
+            problems.extend(run(db))
+        except (apsw.CorruptError, apsw.SQLError, ValueError, TypeError) as error:
+            problems.append(f"{name}: cannot be checked ({type(error).__name__})")
+    if db.unreadable_rows:
+        problems.append(f"{db.unreadable_rows} rows have a text that cannot be read")
+    return CheckResult(checked=tuple(checks), problems=tuple(problems))
+
+
+def _some(db: Database, *none_of: tuple[str, str]) -> Iterator[str]:
+    for rows, sentence in none_of:
+        if count := db.value(f"SELECT count(*) FROM {rows}"):  # noqa: S608
+            yield f"{count} {sentence}"
+
+
+def _integrity(db: Database) -> Iterator[str]:
+    for (said,) in db.rows("PRAGMA integrity_check"):
+        if said != "ok":
+            yield f"SQLite: {said}"
+    for table, row, *_ in db.rows("PRAGMA foreign_key_check"):
+        yield f"row {row} of {table} rests on nothing"
+
+
+def _word_index(db: Database) -> Iterator[str]:
+    for name in INDEXES:
+        if _words_indexed(db, name) != _words_kept(db, name):
+            yield f"the index {name} does not hold the words of its passages: run reindex"
+    yield from _some(db, _UNINDEXED)
+    if db.value(_INDEXED) != db.value("SELECT count(*) FROM passage"):
+        yield "the word index holds passages that are not stored"
+
+
+def _words_indexed(db: Database, name: IndexName) -> dict[str, tuple[int, int]]:
+    """How often each word stands in an index, and a sum over the passages it stands in.
+
+    FTS5 compares by a command that is a write to SQLite, which would wait for other writers.
+    """
+    query = f"SELECT term, count(*), sum(doc % {_SUM_OVER}) FROM {name}_at GROUP BY term"  # noqa: S608
+    return {term: (count, total) for term, count, total in db.rows(query)}
+
+
+def _words_kept(db: Database, name: IndexName) -> dict[str, tuple[int, int]]:
+    counts: dict[str, int] = {}
+    totals: dict[str, int] = {}
+    query, last = f"SELECT id, bag FROM {name}_bag WHERE id > ? ORDER BY id LIMIT 1000", -1  # noqa: S608
+    while rows := db.rows(query, (last,)):
+        for id_, bag in rows:
+            for word in bag.split():
+                counts[word] = counts.get(word, 0) + 1
+                totals[word] = totals.get(word, 0) + id_ % _SUM_OVER
+        last = rows[-1][0]
+    return {word: (count, totals[word]) for word, count in counts.items()}
+
+
+def _counters(db: Database) -> Iterator[str]:
+    yield from _some(db, _ORPHANS)
+    kept, counted = db.row(_TOTALS), db.row(_COUNTED)
+    if kept != counted:
+        yield f"counters say {kept}, counted {counted}"
+
+
+def _facts(db: Database) -> Iterator[str]:
+    unindexed = sum(
+        [word for (word,) in db.rows(_FACT_WORDS, (number,))] != word_numbers(fact.words)
+        for number, fact in readable(db.rows(SELECT_FACT), numbered_fact)
+        if fact.current
+    )
+    if unindexed:
+        yield f"{unindexed} facts are not in the index of words as they are"
+    yield from _some(db, *_STRAY_FACT_PARTS)
+
+
+def _vectors(db: Database) -> Iterator[str]:
+    yield from _some(db, _VECTORS_OF_NOBODY)
+    for embedder, name in db.rows("SELECT number, name FROM embedder"):
+        members = []
+        for count, passages, size, dimensions in db.rows(_BLOCKS, (embedder,)):
+            sizes = (HALF_BYTES * count * dimensions, FLOAT_BYTES * count * dimensions)
+            if len(passages) != 8 * count or size not in sizes:
+                yield f"a block of vectors of {name} is torn"
+                continue
+            members.append(np.frombuffer(passages, dtype="<i8"))
+        held = np.sort(np.concatenate(members)) if members else NO_NUMBERS
+        named = np.array([value for (value,) in db.rows(_VECTORS_AT, (embedder,))], dtype=np.int64)
+        if not np.array_equal(held, named):
+            yield f"the vectors of {name} are not those that are named"
+
+
+def _records(db: Database) -> Iterator[str]:
+    ids = SharedIds(db)
+    readers: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
+        ("segment", SELECT_SEGMENT, stored_segment),
+        ("fact", SELECT_FACT, stored_fact),
+        ("piece", "SELECT hash, about FROM piece", lambda row: ids.unpack(row[1])),
+        ("job", "SELECT number, about FROM job", lambda row: unpack_ids(row[1])),
+        ("compaction", SELECT_COMPACTION, partial(stored_compaction, ids)),
+        ("quoted", "SELECT ids FROM quoted", lambda row: unpack_ids(row[0])),
+        ("session", "SELECT CAST(name AS BLOB) FROM session", lambda row: text_of(row[0])),
+    )
+    for kind, query, read in readers:
+        rows = db.rows(query)
+        if bad := len(rows) - len(readable(rows, read)):
+            yield f"{bad} records of kind {kind} cannot be read"
+
+
+def _paths(db: Database) -> Iterator[str]:
+    for number, length in db.rows("SELECT number, length FROM session"):
+        try:
+            keys, ids = read_path(db, number)
+        except (ValueError, TypeError):
+            yield f"the path of session {number} cannot be read"
+            continue
+        if len(keys) != length or len(ids) != length:
+            yield f"the path of session {number} is not as long as it says"
+
+
+def _ledger(db: Database) -> Iterator[str]:
+    for packed, number in db.rows(_NEWEST_TURNS):
+        names = readable([(packed,)], lambda row: text_of(row[0]))
+        if names and rebuilt_turn(db, names[0], number) is None:
+            yield f"turn {number} of a session cannot be rebuilt"
+
+
+def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
+    """What the space holds."""
+    counts: dict[str, int] = dict(zip(_STAT_NAMES, db.row(_STATS), strict=True))
+    return Stats(
+        space=space,
+        engine=f"SQLite {apsw.sqlite_lib_version()}{', encrypted' if encrypted else ''}",
+        vectors=dict(db.rows(_VECTOR_COUNTS)),
+        bytes_on_disk=_bytes_on_disk(path),
+        **counts,
+    )
+
+
+def glance_at(path: Path, *, key: EncryptionKey | None = None) -> SpaceSummary:
+    """Whose file this is and how much is in it; changes nothing, not even an older schema.
+
+    Where a passphrase encrypts it, its name would be needed to read its name: then its size is
+    all that is told.
+    """
+    found = SpaceSummary(space=None, file=str(path), bytes_on_disk=_bytes_on_disk(path))
+    try:
+        with store_errors(path), closing(read_only(path, key)) as connection:
+            rows: list[Any] = [*connection.execute(_SPACE), *connection.execute(_GLANCE)]
+    except RecollectError as error:
+        return replace(found, unread=str(error))
+    (space,), (sessions, segments, last) = rows
+    return replace(found, space=space, sessions=sessions, segments=segments, last_said_at=last)
+
+
+def _bytes_on_disk(path: Path) -> int:
+    files = (Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm"))
+    return sum(file.stat().st_size for file in files if file.exists())

@@ -1,0 +1,260 @@
+"""A connection as the other modules use it, and the thread in which its blocking calls run.
+
+apsw runs statements lazily, as their rows are asked for; here every statement has ended when its
+call returns, so none holds a snapshot open by accident. A store has a lane to write and lanes to
+read, so that a long read never delays a write. Always holds: nothing of SQLite runs on the event
+loop; an operation is one transaction, and ends as it would have though whom it was for is
+cancelled; a row with a text that cannot be decoded is left out, counted, and hides no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import apsw
+
+from recollect.adapters.stores.sqlite.connection import (
+    BUSY,
+    UNSTORABLE,
+    BusyWait,
+    SpaceFile,
+    connect,
+    file_number,
+    store_errors,
+)
+from recollect.errors import BatchRefused, StoreError, StoreReplaced
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Database:
+    """A connection that belongs to one thread."""
+
+    __slots__ = ("connection", "unreadable_rows")
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+        self.unreadable_rows = 0
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> None:
+        """Run a statement to its end, whatever it returns."""
+        self._begun(statement, values).fetchall()
+
+    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for each row of values."""
+        try:
+            self.connection.executemany(statement, rows).fetchall()
+        except UNSTORABLE as error:
+            raise _refused(error) from None
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[Row]:
+        """All rows."""
+        cursor = self._begun(query, values)
+        try:
+            rows: list[Row] = cursor.fetchall()
+        except UnicodeDecodeError:
+            if not cursor.is_readonly:
+                raise
+            return self._readable_rows(query, values)
+        return rows
+
+    def _begun(self, statement: str, values: Sequence[Any]) -> apsw.Cursor:
+        try:
+            return self.connection.execute(statement, values)
+        except UNSTORABLE as error:
+            raise _refused(error) from None
+
+    def _readable_rows(self, query: str, values: Sequence[Any]) -> list[Row]:
+        rows: list[Row] = []
+        cursor = self.connection.execute(query, values)
+        while True:
+            try:
+                rows.append(next(cursor))
+            except UnicodeDecodeError:
+                self.unreadable_rows += 1
+            except StopIteration:
+                return rows
+
+    def row(self, query: str, values: Sequence[Any] = ()) -> Row:
+        """The one row that must be there."""
+        return self.rows(query, values)[0]
+
+    def value(self, query: str, values: Sequence[Any] = ()) -> Any:
+        """The first value of the first row; None without one."""
+        rows = self.rows(query, values)
+        return rows[0][0] if rows else None
+
+    def changed(self) -> int:
+        """How many rows the last statement changed."""
+        return self.connection.changes()
+
+    def last_number(self) -> int:
+        """The number of the row that was inserted last."""
+        return self.connection.last_insert_rowid()
+
+
+def _refused(error: Exception) -> BatchRefused:
+    # Without the error itself, which may carry the value.
+    return BatchRefused(f"a value of what was to be written is none ({type(error).__name__})")
+
+
+T = TypeVar("T")
+Work = Callable[[Database], T]
+
+# Readers that overlap all the time keep SQLite from starting its log anew; past this size we
+# wait for them.
+_LOG_MAX_BYTES = 64 << 20
+_LOG_LOOK_EVERY = 64
+_LOG_PATIENCE_SECONDS = 0.5
+_CLOSED = "this store is closed: open it again"
+
+
+class Lane:
+    """A thread, and the connection that only it uses; both come with the first operation."""
+
+    def __init__(self, file: SpaceFile, *, name: str) -> None:
+        self._file = file
+        self._patience = BusyWait(file.busy_seconds)
+        self._database: Database | None = None
+        self._opened_file = file.number
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"recollect-{name}")
+        self._closed = False
+        self._writes = 0
+
+    async def run(self, work: Work[T]) -> T:
+        """Run without a transaction."""
+        return await self._later(self._run, work)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run in one snapshot."""
+        return await self._later(self._read, work)
+
+    async def read_apart(self, work: Work[T]) -> T:
+        """Run in one snapshot of a connection of its own, for what takes long."""
+        if self._closed:
+            raise StoreError(_CLOSED)
+        apart = Lane(self._file, name="apart")
+        try:
+            result = await apart.read(work)
+        except BaseException:
+            apart.abandon()
+            raise
+        await apart.close()
+        return result
+
+    async def write(self, work: Work[T]) -> T:
+        """Run in one durable transaction."""
+        return await self._later(self._write, work)
+
+    async def run_after(self, work: Work[T], then: Callable[[Database, T], T]) -> T:
+        """Run in one durable transaction, and `then` after it, in the same thread."""
+
+        def both(_: Database) -> T:
+            return then(self._connected(), self._write(work))
+
+        return await self._later(self._run, both)
+
+    async def close(self) -> None:
+        """Wait for what runs, though not for locks of others; close the connection, end the
+        thread."""
+        if self._closed:
+            return
+        self._closed = True
+        self._patience.end()
+        self._executor.submit(self._disconnect)
+        await asyncio.to_thread(self._executor.shutdown, wait=True)
+
+    def abandon(self) -> None:
+        """As `close`, without waiting."""
+        self._closed = True
+        self._patience.end()
+        self._executor.submit(self._disconnect)
+        self._executor.shutdown(wait=False)
+
+    async def _later(self, how: Callable[[Work[T]], T], work: Work[T]) -> T:
+        if self._closed:
+            raise StoreError(_CLOSED)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, how, work)
+
+    def _connected(self) -> Database:
+        try:
+            self._require_same_file()
+        except StoreReplaced:
+            self._disconnect()
+            raise
+        if self._database is None:
+            number = file_number(self._file.path)  # before: it may be replaced meanwhile
+            self._database = Database(connect(self._file, self._patience))
+            self._opened_file = number or file_number(self._file.path)
+        self._patience.renew()
+        return self._database
+
+    def _require_same_file(self) -> None:
+        if self._opened_file not in (None, file_number(self._file.path)):
+            raise StoreReplaced(
+                f"{self._file.path} was removed or replaced while it was open: what was written to "
+                "it before is gone with it"
+            )
+
+    def _disconnect(self) -> None:
+        if self._database is not None:
+            self._patience.renew()
+            if file_number(self._file.path) != self._opened_file:
+                # Its log would be removed by name, and that name is the new file's now.
+                self._database.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._database.connection.close(True)
+            self._database = None
+
+    def _run(self, work: Work[T]) -> T:
+        with store_errors(self._file.path):
+            return work(self._connected())
+
+    def _read(self, work: Work[T]) -> T:
+        with store_errors(self._file.path):
+            return self._transaction("BEGIN", work)
+
+    def _write(self, work: Work[T]) -> T:
+        with store_errors(self._file.path):
+            result = self._transaction("BEGIN IMMEDIATE", work)
+            self._keep_log_short()
+            return result
+
+    def _transaction(self, begin: str, work: Work[T]) -> T:
+        database = self._connected()
+        while True:
+            try:
+                database.run(begin)
+                self._require_same_file()  # it may be replaced while this waits for the lock
+                result = work(database)
+                database.run("COMMIT")
+            except BaseException as error:
+                if database.connection.in_transaction:
+                    database.run("ROLLBACK")
+                # The handler that waits is not asked where waiting could dead-lock.
+                if isinstance(error, BUSY) and self._patience.wait():
+                    continue
+                raise
+            return result
+
+    def _keep_log_short(self) -> None:
+        self._writes += 1
+        if self._writes % _LOG_LOOK_EVERY:
+            return
+        log = Path(f"{self._file.path}-wal")
+        if log.exists() and log.stat().st_size > _LOG_MAX_BYTES:
+            database = self._connected()
+            self._patience.renew(_LOG_PATIENCE_SECONDS)
+            checkpoint(database, "RESTART")
+
+
+def checkpoint(database: Database, mode: str) -> bool:
+    """Move the log into the file; False when other connections did not let it."""
+    try:
+        busy: int = database.value(f"PRAGMA wal_checkpoint({mode})")
+    except BUSY:
+        return False
+    return not busy

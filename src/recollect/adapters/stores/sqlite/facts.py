@@ -1,0 +1,358 @@
+"""Facts as a space keeps them: written, replaced, forgotten, found; the revision they are at.
+
+Owns `fact`, `fact_word`, `fact_vector` and `extracted`. A fact that changes is another row under a
+new number: its words are indexed anew and its vectors go. There are few enough that each vector
+has a row. Must never score for the caller, nor read facts that it does not hand over.
+
+Always holds: only current facts have words in the index and vectors; the revision grows with every
+transaction that changes facts, or segments that a fact may be read from, and with no other; no
+fact is written that a tombstone stands for, or that rests on forgotten segments; the same store
+and query give the same candidates, ties by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import numpy as np
+
+from recollect.adapters.stores.invariants import session_mark, writable
+from recollect.adapters.stores.scoring import (
+    NO_NUMBERS,
+    Numbers,
+    Scores,
+    among,
+    best_of,
+    scores_by_words,
+    word_number,
+    word_numbers,
+)
+from recollect.adapters.stores.sqlite.database import Database
+from recollect.adapters.stores.sqlite.rows import (
+    INSERT_FACT,
+    SELECT_FACT,
+    fact_row,
+    json_list,
+    named_in,
+    numbered_fact,
+    pack_text,
+    readable,
+    text_of,
+)
+from recollect.adapters.stores.sqlite.tombstones import gone_segments, put_tombstones
+from recollect.adapters.stores.sqlite.vectors import (
+    FLOAT_BYTES,
+    Matrix,
+    asked_vectors,
+    embedder_number,
+    number_list,
+)
+from recollect.core.values.fact import (
+    ExtractedTo,
+    Fact,
+    FactId,
+    FactText,
+    FactVectorSet,
+    all_rest_on,
+    fact_identity,
+    still_supported,
+)
+from recollect.core.values.recall import FactCandidate, FactCandidates, FactQuery
+from recollect.errors import StaleFacts, StoreError
+
+_CURRENT: Final = """
+SELECT id, number FROM fact WHERE current AND id IN (SELECT value FROM json_each(?))
+"""
+_PUT: Final = "INSERT OR IGNORE INTO fact_vector (embedder, fact, numbers) VALUES (?, ?, ?)"
+_EMBEDDER: Final = "SELECT number, dimensions FROM embedder WHERE name = ?"
+_MEMBERS: Final = "SELECT group_concat(fact) FROM fact_vector WHERE embedder = ?"
+_LOAD: Final = """
+SELECT fact, numbers FROM fact_vector
+WHERE embedder = ? AND fact IN (SELECT value FROM json_each(?)) ORDER BY fact
+"""
+_WAITING: Final = """
+SELECT id, CAST(content AS BLOB) FROM fact AS f
+WHERE current AND id > ?1 AND NOT EXISTS (
+  SELECT 1 FROM fact_vector AS v JOIN embedder AS e ON e.number = v.embedder
+  WHERE e.name = ?2 AND v.fact = f.number
+)
+ORDER BY id LIMIT ?3
+"""
+
+
+def write_fact_vectors(db: Database, vectors: FactVectorSet) -> None:
+    """Keep the vectors of current facts that have none of this embedder yet."""
+    if not vectors.vectors:
+        return
+    embedder = embedder_number(db, vectors)
+    size = FLOAT_BYTES * vectors.dimensions
+    numbers: dict[str, int] = dict(
+        db.rows(_CURRENT, (json_list(vector.fact for vector in vectors.vectors),))
+    )
+    new = [vector for vector in vectors.vectors if vector.fact in numbers]
+    if any(len(vector.values) != size for vector in new):
+        raise StoreError(f"a vector of {vectors.embedder} has not {vectors.dimensions} dimensions")
+    db.run_many(_PUT, [(embedder, numbers[vector.fact], vector.values) for vector in new])
+
+
+def unembedded_facts(db: Database, embedder: str, *, limit: int) -> tuple[FactText, ...]:
+    """Current facts that have no vector of this embedder, by id."""
+    texts: list[FactText] = []
+    last = ""
+    while len(texts) < limit:  # what cannot be read must not stand in the way of the rest
+        wanted = limit - len(texts)
+        rows = db.rows(_WAITING, (last, embedder, wanted))
+        texts += readable(rows, lambda row: FactText(fact=FactId(row[0]), text=text_of(row[1])))
+        if len(rows) < wanted:
+            break
+        last = rows[-1][0]
+    return tuple(texts)
+
+
+class FactMatrices:
+    """The vectors of a space's facts in memory, by embedder; used by one thread only."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Matrix] = {}
+
+    def fresh(self, db: Database, embedder: str) -> Matrix | None:
+        """The vectors of an embedder as this snapshot has them; None when it knows none."""
+        rows = db.rows(_EMBEDDER, (embedder,))
+        if not rows:
+            return None
+        number, dimensions = rows[0]
+        matrix = self._held.get(embedder)
+        if matrix is None or matrix.dimensions != dimensions:
+            matrix = Matrix(number, dimensions)
+        members = np.sort(number_list(db.value(_MEMBERS, (number,))))
+        if not np.array_equal(members, matrix.passages):
+            matrix = _loaded(db, matrix, members)
+        self._held[embedder] = matrix
+        return matrix
+
+
+def _loaded(db: Database, old: Matrix, members: Numbers) -> Matrix:
+    """What is to be known now: what is known already, and the rest from the file."""
+    rows = old.find(members)
+    missing = members[rows < 0]
+    loaded: dict[int, bytes] = dict(db.rows(_LOAD, (old.embedder, json_list(missing.tolist()))))
+    size = FLOAT_BYTES * old.dimensions
+    values = np.zeros((len(members), old.dimensions), dtype="<f4")
+    known = rows >= 0
+    if old.rows:
+        values[known] = old.values[rows[known]]
+    for at in np.flatnonzero(~known).tolist():
+        numbers = loaded[int(members[at])]
+        if len(numbers) == size:  # a torn one is near nothing; `check` tells of it
+            values[at] = np.frombuffer(numbers, dtype="<f4")
+    fresh = Matrix(old.embedder, old.dimensions)
+    fresh.make_room(len(members))
+    if len(members):
+        fresh.append(0, unit=False, passages=members.tobytes(), numbers=values.tobytes())
+    return fresh
+
+
+_REVISION: Final = "SELECT facts_revision FROM totals"
+_MOVE_ON: Final = "UPDATE totals SET facts_revision = facts_revision + 1"
+_NEXT: Final = "UPDATE totals SET next_fact = next_fact + ?1 RETURNING next_fact - ?1"
+_NAMED: Final = SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_NUMBERS: Final = "SELECT number, id FROM fact WHERE id IN (SELECT value FROM json_each(?))"
+_RESTING: Final = SELECT_FACT + "WHERE sources IS NOT NULL OR evidence IS NOT NULL"
+_PUT_WORD: Final = "INSERT INTO fact_word (word, fact) VALUES (?, ?)"
+_DROP_WORDS: Final = "DELETE FROM fact_word WHERE fact IN (SELECT value FROM json_each(?))"
+_DROP_VECTORS: Final = "DELETE FROM fact_vector WHERE fact IN (SELECT value FROM json_each(?))"
+_DROP: Final = "DELETE FROM fact WHERE number IN (SELECT value FROM json_each(?))"
+_LEAVE_SESSION: Final = "UPDATE fact SET session = NULL WHERE session = ?"
+_READ_TO: Final = """
+INSERT INTO extracted (session, sequence) VALUES (?, ?)
+ON CONFLICT (session) DO UPDATE SET sequence = max(sequence, excluded.sequence)
+"""
+_READ: Final = "SELECT sequence FROM extracted WHERE session = ?"
+
+
+def facts_revision(db: Database) -> int:
+    """How often the facts of the space have changed."""
+    revision: int = db.value(_REVISION)
+    return revision
+
+
+def require_revision(db: Database, revision: int | None) -> None:
+    """Raise StaleFacts where facts have changed since this revision; None asks for none."""
+    if revision is not None and facts_revision(db) != revision:
+        raise StaleFacts("other facts were written meanwhile: read them and decide again")
+
+
+def move_on(db: Database) -> None:
+    """Say that what was decided about facts until now was decided upon something else."""
+    db.run(_MOVE_ON)
+
+
+def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
+    """Keep facts, or replace those whose id is known; the same ones again change nothing."""
+    gone = gone_segments(db, all_rest_on(facts))
+    stored_facts = dict(_stored_facts(db, {fact.id for fact in facts}))
+    _replace(db, writable(facts, stored_facts, tombstones=tombstones, gone=gone))
+
+
+def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:
+    """Remove the facts that can no longer stand without forgotten segments; others lose these.
+
+    A fact of a segment whose words are said elsewhere still rests on its twin there. One that
+    cannot be read goes with any segment that it names.
+    """
+    rows = db.rows(_RESTING)
+    resting = [fact for _, fact in readable(rows, numbered_fact)]
+    known = {fact.id for fact in resting}
+    names = [text.encode("utf-8", "surrogatepass") for text in forgotten]
+    unread = [row for row in rows if row[1] not in known]
+    removed = [row[1] for row in unread if named_in(row, names)]
+    gone = gone_segments(db, all_rest_on(resting))
+    left = [(fact, still_supported(fact, gone, twins)) for fact in resting]
+    removed += [fact.id for fact, now in left if now is None]
+    _remove(db, removed)
+    _replace(db, [now for fact, now in left if now is not None and now is not fact])
+    return sorted(removed)
+
+
+def leave_sessions(db: Database, sessions: Iterable[str]) -> None:
+    """Let no fact name these sessions: those that are left belong to the whole space."""
+    changed = 0
+    for session in sessions:
+        db.run(_LEAVE_SESSION, (pack_text(session),))
+        changed += db.changed()
+    if changed:
+        move_on(db)
+
+
+def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[str]:
+    """Remove these facts and keep them out from now on; which of them were there."""
+    if not ids:
+        return []
+    put_tombstones(db, map(fact_identity, ids), at)
+    found = _remove(db, ids)
+    if found:
+        move_on(db)
+    return found
+
+
+def read_to(db: Database, extracted: Iterable[ExtractedTo]) -> None:
+    """Note how far sessions were read for facts; never back."""
+    db.run_many(
+        _READ_TO,
+        [(session_mark(extracted_to.session), extracted_to.sequence) for extracted_to in extracted],
+    )
+
+
+def extracted_to(db: Database, session: str) -> int:
+    """How far a session was read for facts; 0 for not at all."""
+    return db.value(_READ, (session_mark(session),)) or 0
+
+
+def _stored_facts(db: Database, ids: Iterable[str]) -> Iterable[tuple[FactId, Fact]]:
+    rows = db.rows(_NAMED, (json_list(ids),))
+    return ((fact.id, fact) for _, fact in readable(rows, numbered_fact))
+
+
+def _remove(db: Database, ids: Iterable[str]) -> list[str]:
+    """Remove facts with their words and vectors; which were there."""
+    rows = db.rows(_NUMBERS, (json_list(ids),))
+    numbers = (json_list(number for number, _ in rows),)
+    for drop in (_DROP_WORDS, _DROP_VECTORS, _DROP):
+        db.run(drop, numbers)
+    return [id_ for _, id_ in rows]
+
+
+def _replace(db: Database, facts: Sequence[Fact]) -> None:
+    """Write facts in the place of those with their ids."""
+    if not facts:
+        return
+    _remove(db, [fact.id for fact in facts])
+    first: int = db.value(_NEXT, (len(facts),))
+    db.run_many(INSERT_FACT, [fact_row(fact, number) for number, fact in enumerate(facts, first)])
+    words = (
+        (word, number)
+        for number, fact in enumerate(facts, first)
+        if fact.current
+        for word in word_numbers(fact.words)
+    )
+    db.run_many(_PUT_WORD, list(words))
+    move_on(db)
+
+
+_DOCUMENTS: Final = "SELECT count(*) FROM fact WHERE current"
+_HOLDING: Final = "SELECT group_concat(fact) FROM fact_word WHERE word = ?"
+_IN_SESSION: Final = """
+SELECT group_concat(number) FROM fact INDEXED BY fact_current
+WHERE current AND (session IS NULL OR session = ?)
+"""
+_PINNED: Final = "SELECT group_concat(number) FROM fact WHERE current AND pinned"
+_OF_TYPES: Final = """
+SELECT group_concat(number) FROM (
+  SELECT number FROM fact
+  WHERE current AND type IN (SELECT value FROM json_each(?))
+    AND (? OR session IS NULL OR session = ?)
+  ORDER BY at DESC, id LIMIT ?
+)
+"""
+_IDS: Final = "SELECT id, number FROM fact WHERE number IN (SELECT value FROM json_each(?))"
+_CHOSEN: Final = SELECT_FACT + "WHERE number IN (SELECT value FROM json_each(?)) ORDER BY id"  # noqa: S608
+
+
+def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery) -> FactCandidates:
+    """What may answer the query, with what scoring it needs."""
+    documents: int = db.value(_DOCUMENTS)
+    allowed = _allowed(db, query.session)
+    words = tuple(dict.fromkeys(query.words))
+    postings = [number_list(db.value(_HOLDING, (word_number(word),))) for word in words]
+    by_words = among(*scores_by_words(postings, documents), allowed)
+    chosen = [_pinned(db, allowed), _best(db, *by_words, query.limit)]
+    if query.types:
+        session = None if query.session is None else pack_text(query.session)
+        given = (json_list(query.types), session is None, session, max(0, query.limit))
+        chosen.append(number_list(db.value(_OF_TYPES, given)))
+    asked = asked_vectors(db, matrices, query.vectors)
+    for search in asked:
+        if search is not None and query.limit > 0:
+            near = search.near(query.limit, allowed=allowed, left_out=NO_NUMBERS, warm=None)
+            chosen.append(_best(db, *near, query.limit))
+    numbers = json_list(np.unique(np.concatenate(chosen)).tolist())
+    found = readable(db.rows(_CHOSEN, (numbers,)), numbered_fact)
+    places = np.array([number for number, _ in found], dtype=np.int64)
+    near_to = [
+        [None] * len(found) if search is None else search.cosines(places) for search in asked
+    ]
+    similarities = zip(*near_to, strict=True) if near_to else [()] * len(found)
+    return FactCandidates(
+        facts=tuple(
+            FactCandidate(fact=fact, similarities=tuple(near))
+            for (_, fact), near in zip(found, similarities, strict=True)
+        ),
+        documents=documents,
+        document_frequencies={
+            word: len(facts) for word, facts in zip(words, postings, strict=True)
+        },
+    )
+
+
+def _allowed(db: Database, session: str | None) -> Numbers | None:
+    """The current facts of a session and of none, ascending; None when all may be chosen."""
+    if session is None:
+        return None
+    return np.sort(number_list(db.value(_IN_SESSION, (pack_text(session),))))
+
+
+def _pinned(db: Database, allowed: Numbers | None) -> Numbers:
+    pinned = number_list(db.value(_PINNED))
+    return pinned if allowed is None else pinned[np.isin(pinned, allowed)]
+
+
+def _best(db: Database, facts: Numbers, scores: Scores, limit: int) -> Numbers:
+    """The facts with the highest scores; ties by id."""
+    best = best_of(facts, scores, limit)
+    if best.settled:
+        return np.concatenate([best.sure, best.tied])
+    tied = sorted(db.rows(_IDS, (json_list(best.tied.tolist()),)))
+    taken = np.array([number for _, number in tied[: best.wanted]], dtype=np.int64)
+    return np.concatenate([best.sure, taken])

@@ -1,0 +1,455 @@
+"""Forgets and rewrites what is stored, and sees to it that no byte of it stays.
+
+By content an identity goes wherever it was said; by place single segments go, and what quotes
+their words stays while these are said elsewhere. Everything goes in one transaction, tombstones
+included. The bytes go with it, because deleted cells are overwritten (`secure_delete`, and FTS5's
+own); the log, which still has older pages, is emptied after. Always holds: whatever could not be
+reached is told, one sentence each; a row is rewritten only while it is what was read; a rewritten
+segment keeps its place, and has no passage, word or vector of its old text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from recollect.adapters.stores.invariants import marks_of
+from recollect.adapters.stores.sqlite.archive import write_batch
+from recollect.adapters.stores.sqlite.bodies import pack_body, unpack_body
+from recollect.adapters.stores.sqlite.database import Database, Row, checkpoint
+from recollect.adapters.stores.sqlite.facts import (
+    forget_facts,
+    forget_named_facts,
+    leave_sessions,
+    move_on,
+)
+from recollect.adapters.stores.sqlite.jobs import (
+    forget_jobs,
+    forget_jobs_of_sessions,
+    forget_text_in_jobs,
+)
+from recollect.adapters.stores.sqlite.ledger import (
+    SharedIds,
+    forget_compactions,
+    forget_pieces,
+    forget_text_in_compactions,
+    forget_text_in_pieces,
+    forget_turns,
+)
+from recollect.adapters.stores.sqlite.passages import (
+    INDEXES,
+    add_passages,
+    bags_of,
+    cool_passages,
+    index_words,
+    passages_of,
+    rebuild,
+    remove_passages,
+)
+from recollect.adapters.stores.sqlite.rows import (
+    json_list,
+    pack_text,
+    readable,
+    text_of,
+)
+from recollect.adapters.stores.sqlite.sessions import (
+    forget_quotes,
+    forget_session,
+    forget_text_in_states,
+    known_session,
+)
+from recollect.adapters.stores.sqlite.tombstones import put_gone, put_tombstones
+from recollect.adapters.stores.sqlite.vectors import remove_vectors
+from recollect.core.formats.stored_records import SoughtText
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import FactId
+from recollect.core.values.message import MessageId
+from recollect.core.values.segment import NewSegment, Segment, SegmentId
+from recollect.core.values.upkeep import (
+    BodyKind,
+    ForgetOrder,
+    Forgotten,
+    NewBody,
+    RewriteOrder,
+    Rewritten,
+    ScrubResult,
+    StoredBody,
+)
+
+_BY_SEGMENT: Final = """
+SELECT message_id FROM segment WHERE id IN (SELECT value FROM json_each(?))
+"""
+_ROWS: Final = (
+    "SELECT sequence, id, message_id, cold, noise IS NOT NULL, tokens, session FROM segment "
+)
+_OF_IDENTITIES: Final = _ROWS + "WHERE message_id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_OF_IDS: Final = _ROWS + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_OF_SESSIONS: Final = _ROWS + "WHERE session IN (SELECT value FROM json_each(?))"  # noqa: S608
+_OF_TIME: Final = _ROWS + "WHERE said_at >= ? AND said_at < ?"
+_OF_SESSIONS_AND_TIME: Final = _OF_SESSIONS + " AND said_at >= ? AND said_at < ?"
+_TWINS: Final = """
+SELECT message_id, id, min(sequence) FROM segment
+WHERE message_id IN (SELECT value FROM json_each(?)) GROUP BY message_id
+"""
+_EMPTY_SESSIONS: Final = """
+SELECT CAST(s.name AS BLOB) FROM session AS s WHERE s.number IN (SELECT value FROM json_each(?))
+  AND NOT EXISTS (SELECT 1 FROM segment AS g WHERE g.session = s.number)
+"""
+_DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE sequence IN (SELECT value FROM json_each(?))"
+_COUNT_GONE: Final = """
+UPDATE totals SET segments = segments - ?, cold = cold - ?, noise = noise - ?,
+  tokens = tokens - ?
+"""
+_SEPARATORS: Final = "SELECT term FROM {name}_idx"
+_STILL_SAID: Final = "SELECT 1 FROM {name}_at WHERE term >= ? AND term < ? LIMIT 1"
+
+LOG_IN_USE: Final = (
+    "The write-ahead log still holds older pages, because another connection is reading: "
+    "run scrub when nobody does."
+)
+COPIES: Final = "Copies of the file (backups, snapshots) are out of reach."
+# A shorter beginning of a word tells nothing of it.
+_TELLING_BYTES: Final = 5
+Removed = TypeVar("Removed", Forgotten, Rewritten)
+
+
+def forget(db: Database, order: ForgetOrder) -> Forgotten:
+    """Remove what the order names, within the caller's transaction."""
+    meant = _meant(db, order)
+    rows = meant.rows
+    gone = _remove(db, rows)
+    marks = sorted({*meant.identities, *(row[1] for row in meant.places)})
+    put_tombstones(db, marks, order.at)
+    put_gone(db, [(row[1], row[2]) for row in rows])
+    removed = _remove_quotes(db, order, meant)
+    clear_separators(db, gone.words)
+    return replace(
+        removed,
+        segments=tuple(SegmentId(row[1]) for row in rows),
+        message_ids=tuple(map(MessageId, sorted(meant.identities))),
+        passages=gone.passages,
+        vectors=gone.vectors,
+    )
+
+
+def withdraw(
+    db: Database,
+    ids: Sequence[SegmentId],
+    *,
+    at: float,  # noqa: ARG001 - nothing stays that could carry a time
+    up_to: int | None = None,
+) -> int:
+    """Remove segments within the caller's transaction, as `forget` does, but leave no mark.
+
+    What quotes them stays. Returns how many went.
+    """
+    found = db.rows(_OF_IDS, (json_list(ids),))
+    rows = [row for row in found if up_to is None or row[0] <= up_to]
+    if rows:
+        clear_separators(db, _remove(db, rows).words)
+        move_on(db)
+    return len(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Removed:
+    """What went with segments."""
+
+    passages: int
+    vectors: int
+    words: set[bytes] = field(repr=False)
+    """Those that were said in them, as the index has them."""
+
+
+def _remove(db: Database, rows: list[Row]) -> _Removed:
+    """Remove segments, rows of `_ROWS`, with passages, words and vectors."""
+    gone = _remove_passages(db, {row[0]: bool(row[3]) for row in rows})
+    db.run(_DELETE_SEGMENTS, (json_list(row[0] for row in rows),))
+    counts = (len(rows), *(sum(row[at] for row in rows) for at in (3, 4, 5)))
+    db.run(_COUNT_GONE, counts)
+    return gone
+
+
+def _remove_passages(db: Database, segments: Mapping[int, bool]) -> _Removed:
+    """Remove the passages, words and vectors of segments, by sequence and whether each is cold."""
+    warm = passages_of(db, [sequence for sequence, cold in segments.items() if not cold])
+    cold = passages_of(db, [sequence for sequence, cold in segments.items() if cold])
+    words: set[bytes] = set()
+    for _, bag in (*bags_of(db, "words", warm), *bags_of(db, "cold_words", cold)):
+        words.update(bag.encode().split(b" "))
+    vectors = remove_vectors(db, [*warm, *cold])
+    if warm or cold:
+        remove_passages(db, warm=warm, cold=cold)
+    return _Removed(passages=len(warm) + len(cold), vectors=vectors, words=words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Targets:
+    """What an order means here."""
+
+    identities: set[str]
+    """By content: wherever it was said."""
+    rows: list[Row]
+    """Every segment that goes."""
+    places: list[Row]
+    """Those of them that go by place alone."""
+    sessions: list[int]
+    """Sessions that go as a whole."""
+
+
+def _meant(db: Database, order: ForgetOrder) -> _Targets:
+    identities: set[str] = set(order.message_ids)
+    identities.update(value for (value,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
+    named = (known_session(db, session) for session in dict.fromkeys(order.sessions))
+    sessions = [number for number in named if number is not None]
+    rows = {row[0]: row for row in db.rows(_OF_IDENTITIES, (json_list(identities),))}
+    places = [row for row in _at_places(db, order, sessions) if row[0] not in rows]
+    rows.update((row[0], row) for row in places)
+    return _Targets(
+        identities=identities,
+        rows=[rows[sequence] for sequence in sorted(rows)],
+        places=places,
+        sessions=[] if order.by_time else sessions,
+    )
+
+
+def _at_places(db: Database, order: ForgetOrder, sessions: list[int]) -> list[Row]:
+    if not order.by_time:
+        return db.rows(_OF_SESSIONS, (json_list(sessions),))
+    first = -math.inf if order.said_after is None else order.said_after
+    end = math.inf if order.said_before is None else order.said_before
+    if order.sessions:
+        return db.rows(_OF_SESSIONS_AND_TIME, (json_list(sessions), first, end))
+    return db.rows(_OF_TIME, (first, end))
+
+
+def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgotten:
+    """Remove what rests on segments that are gone; quotes only of what is said nowhere else."""
+    asked = json_list({row[2] for row in meant.places})
+    twins: dict[str, str] = {other: twin for other, twin, _ in db.rows(_TWINS, (asked,))}
+    unsaid = meant.identities | {row[2] for row in meant.places if row[2] not in twins}
+    resting = {row[1]: twins[row[2]] for row in meant.places if row[2] in twins}
+    facts = forget_named_facts(db, order.facts, order.at)
+    if meant.rows:
+        facts += forget_facts(db, [row[1] for row in meant.rows], resting)
+        move_on(db)
+    pieces, jobs = forget_pieces(db, unsaid), forget_jobs(db, unsaid)
+    emptied = _emptied(db, order, meant)
+    jobs += forget_jobs_of_sessions(db, emptied)
+    leave_sessions(db, emptied)
+    compactions = _remove_compactions(db, order, meant, unsaid)
+    states = 0
+    for session in meant.sessions:
+        pieces += forget_turns(db, session)
+        states += forget_session(db, session)
+    states += forget_quotes(db, unsaid)
+    if order.matching:
+        text = SoughtText(order.matching)
+        gone = forget_text_in_pieces(db, text)  # a system prompt comes again with each request
+        put_tombstones(db, gone, order.at)
+        pieces += len(gone)
+        jobs += forget_text_in_jobs(db, text)
+        states += forget_text_in_states(db, text)
+    SharedIds(db).drop_unused()
+    return Forgotten(
+        facts=tuple(map(FactId, sorted(facts))),
+        pieces=pieces,
+        jobs=jobs,
+        session_states=states,
+        compactions=compactions,
+    )
+
+
+def _emptied(db: Database, order: ForgetOrder, meant: _Targets) -> list[str]:
+    """The sessions that went as a whole, or have no segment left at any of their places."""
+    numbers = json_list({row[6] for row in meant.places})
+    left = readable(db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: text_of(row[0]))
+    return list(dict.fromkeys([*(() if order.by_time else order.sessions), *left]))
+
+
+def _remove_compactions(db: Database, order: ForgetOrder, meant: _Targets, unsaid: set[str]) -> int:
+    """Remove what stands for forgotten messages, or for places of its session that went."""
+    places: dict[int, set[str]] = {}
+    for row in meant.places:
+        places.setdefault(row[6], set()).add(row[2])
+    gone = forget_compactions(db, unsaid, places, set(meant.sessions))
+    if order.matching:
+        gone += forget_text_in_compactions(db, SoughtText(order.matching))
+    put_tombstones(db, marks_of(gone, but_about=meant.identities), order.at)
+    return len(gone)
+
+
+def clear_separators(db: Database, said: set[bytes]) -> None:
+    """Rebuild an index whose inner pages still show the beginning of a word nobody said.
+
+    FTS5 overwrites the entries of a word, but not the marks that say where its pages begin. A
+    mark is as short as can be, so this is rare.
+    """
+    beginnings = {word[:end] for word in said for end in range(_TELLING_BYTES, len(word) + 1)}
+    for name in INDEXES:
+        marks = (bytes(mark)[1:] for (mark,) in db.rows(_SEPARATORS.format(name=name)))
+        if any(mark in beginnings and not _still_said(db, name, mark) for mark in marks):
+            rebuild(db, name)
+
+
+def _still_said(db: Database, name: str, beginning: bytes) -> bool:
+    first = beginning.decode("utf-8", "ignore")
+    query = _STILL_SAID.format(name=name)
+    return bool(db.rows(query, (first, first + "\U0010ffff")))
+
+
+def after_change(db: Database, done: Removed) -> Removed:
+    """Empty the log after the transaction; what was done, and whether that worked."""
+    return done if empty_log(db) else replace(done, cannot=(LOG_IN_USE, *done.cannot))
+
+
+def after_withdrawing(db: Database, went: int) -> int:
+    """Empty the log after segments were withdrawn, if others let it; how many went."""
+    if went:
+        empty_log(db)
+    return went
+
+
+def empty_log(db: Database) -> bool:
+    """Move the log into the file and empty it; False when others did not let it."""
+    return checkpoint(db, "TRUNCATE")
+
+
+def scrub(db: Database) -> ScrubResult:
+    """Write the whole file anew, so that nothing that was removed is in it."""
+    for name in INDEXES:
+        rebuild(db, name)
+    db.run("VACUUM")
+    done = "the word index was written anew", "the file was written anew"
+    if not empty_log(db):
+        return ScrubResult(done=done, cannot=(LOG_IN_USE, COPIES))
+    return ScrubResult(done=(*done, "the write-ahead log was emptied"), cannot=(COPIES,))
+
+
+_HELD: Final[dict[BodyKind, str]] = {
+    "pieces": """
+        SELECT hash, NULL, body FROM piece WHERE hash > ? ORDER BY hash LIMIT ?
+    """,
+    "jobs": """
+        SELECT number, NULL, payload FROM job WHERE number > ? ORDER BY number LIMIT ?
+    """,
+    "job reasons": """
+        SELECT number, NULL, CAST(reason AS BLOB) FROM job
+        WHERE reason IS NOT NULL AND number > ? ORDER BY number LIMIT ?
+    """,
+    "compactions": """
+        SELECT c.id, CAST(s.name AS BLOB), c.body
+        FROM compaction AS c JOIN session AS s ON s.number = c.session
+        WHERE c.id > ? ORDER BY c.id LIMIT ?
+    """,
+    "states": """
+        SELECT number, CAST(name AS BLOB), state FROM session
+        WHERE state IS NOT NULL AND number > ? ORDER BY number LIMIT ?
+    """,
+}
+_PUT: Final[dict[BodyKind, str]] = {
+    "pieces": "UPDATE piece SET body = ?, exact = 0 WHERE hash = ? AND body = ?",
+    "jobs": "UPDATE job SET payload = ? WHERE number = ? AND payload = ?",
+    "job reasons": """
+        UPDATE job SET reason = ? WHERE number = ? AND CAST(reason AS BLOB) = ?
+    """,
+    "compactions": "UPDATE compaction SET body = ? WHERE id = ? AND body = ?",
+    "states": "UPDATE session SET state = ? WHERE number = ? AND state = ?",
+}
+_PACKED: Final[dict[BodyKind, str]] = {
+    "pieces": "SELECT body FROM piece WHERE hash = ?",
+    "compactions": "SELECT body FROM compaction WHERE id = ?",
+}
+"""Bodies that are stored packed, one by its id."""
+_FIND: Final = """
+SELECT id, sequence, cold, tokens FROM segment WHERE id IN (SELECT value FROM json_each(?))
+"""
+_PUT_SEGMENT: Final = """
+UPDATE segment SET text = ?, tool = ?, foreign_line = ?, tokens = ?
+WHERE sequence = ?
+"""
+_COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
+
+
+def stored_bodies(
+    db: Database, kind: BodyKind, *, after: str | None = None, limit: int = 100
+) -> tuple[StoredBody, ...]:
+    """The bodies of a kind beyond an id; one that cannot be read is there as torn."""
+    first: Any = (after or "") if kind == "pieces" else int(after or 0)
+    return tuple([_stored_body(kind, row) for row in db.rows(_HELD[kind], (first, limit))])
+
+
+def _stored_body(kind: BodyKind, row: Row) -> StoredBody:
+    id_, name, stored = row
+    raw = stored if isinstance(stored, bytes) else str(stored).encode("utf-8", "surrogatepass")
+    body, torn = raw, not isinstance(stored, bytes)
+    session: str | None = None
+    try:
+        body = unpack_body(raw) if kind in _PACKED else raw
+        session = None if name is None else text_of(name)
+    except (ValueError, TypeError):
+        torn = True
+    return StoredBody(kind=kind, id=str(id_), body=body, session=session, torn=torn)
+
+
+def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
+    """Replace texts within the caller's transaction."""
+    # With the texts they rest on, so that no span is ever of another text.
+    if order.facts or order.facts_revision is not None:
+        write_batch(db, Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision))
+    bodies = sum(_put(db, new) for new in order.bodies)
+    given = {new.segment.id: new for new in order.segments}
+    found = {
+        SegmentId(id_): (sequence, bool(cold), tokens)
+        for id_, sequence, cold, tokens in db.rows(_FIND, (json_list(given),))
+    }
+    vectors = _reindexed(db, [(*found[id_][:2], given[id_]) for id_ in given if id_ in found])
+    for id_, (sequence, _, tokens) in found.items():
+        _put_segment(db, given[id_].segment, sequence)
+        db.run(_COUNT_TOKENS, (given[id_].segment.tokens - tokens,))
+    if found:  # a fact that was read from an old text would bring it back
+        move_on(db)
+    return Rewritten(
+        segments=tuple(id_ for id_ in given if id_ in found),
+        bodies=bodies,
+        vectors=vectors,
+    )
+
+
+def _put(db: Database, new: NewBody) -> bool:
+    id_: Any = new.id if new.kind == "pieces" else int(new.id)
+    body: Any = new.body
+    if new.kind in _PACKED:
+        return _put_packed(db, new, id_)
+    if new.kind == "job reasons":
+        body = pack_text(new.body.decode("utf-8", "surrogatepass"))
+    db.run(_PUT[new.kind], (body, id_, new.was))
+    return db.changed() == 1
+
+
+def _put_packed(db: Database, new: NewBody, id_: str | int) -> bool:
+    """Replace a body that is still what it was; the same body can be packed otherwise."""
+    for (stored,) in db.rows(_PACKED[new.kind], (id_,)):
+        if unpack_body(stored) == new.was:
+            db.run(_PUT[new.kind], (pack_body(new.body), id_, stored))
+            return True
+    return False
+
+
+def _reindexed(db: Database, given: Sequence[tuple[int, bool, NewSegment]]) -> int:
+    """Take the old passages out and index the new ones; how many vectors went."""
+    gone = _remove_passages(db, {sequence: cold for sequence, cold, _ in given})
+    new_ones = [(at, new.passages) for at, _, new in given if new.segment.noise is None]
+    index_words(db, add_passages(db, new_ones))
+    was_cold = [sequence for sequence, cold, _ in given if cold]
+    if was_cold:
+        cool_passages(db, passages_of(db, was_cold))
+    clear_separators(db, gone.words)
+    return gone.vectors
+
+
+def _put_segment(db: Database, segment: Segment, sequence: int) -> None:
+    texts = map(pack_text, (segment.text, segment.tool, segment.foreign))
+    db.run(_PUT_SEGMENT, (*texts, segment.tokens, sequence))

@@ -1,0 +1,275 @@
+"""The queue of a space: leases, retries, the budget of a day.
+
+Owns `job`, `budget`, `model_use` and `paused`. Always holds: only the token of the newest lease
+completes, fails or keeps a job; what a job may spend is charged when it is handed out and stays
+charged, because an attempt that failed may have spent it, so the budget of a day is never exceeded.
+A job that waits again where another of its kind and key waits is one job with it: the older.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from recollect.adapters.stores.invariants import KINDS, jobs_of_sessions
+from recollect.adapters.stores.sqlite.database import Database, Row
+from recollect.adapters.stores.sqlite.rows import (
+    json_list,
+    pack_ids,
+    pack_text,
+    quoting,
+    readable,
+    text_of,
+    unpack_text,
+)
+from recollect.core.formats.stored_records import SoughtText
+from recollect.core.values.batch import JobId, JobRecord, Lease, NewJob, QueueState
+from recollect.core.values.model import ModelUse
+
+_TOKEN_BYTES: Final = 16
+
+_WAITS: Final = "SELECT 1 FROM job WHERE kind = ? AND key = ? AND state = 'waiting' LIMIT 1"
+_NEXT: Final = "UPDATE totals SET next_job = next_job + 1 RETURNING next_job - 1"
+_ADD: Final = """
+INSERT INTO job (number, kind, key, state, run_at, cost_tokens, about, payload)
+VALUES (?, ?, ?, 'waiting', ?, ?, ?, ?)
+"""
+_BURY_LOST: Final = """
+UPDATE job SET state = 'dead', token = NULL, expires_at = NULL,
+  reason = 'taken ' || attempts || ' times without an answer'
+WHERE state = 'leased' AND expires_at <= ? AND attempts >= ?
+  AND kind IN (SELECT value FROM json_each(?))
+"""
+_DUE: Final = """
+SELECT number, kind, CAST(key AS BLOB), payload, cost_tokens, attempts FROM job
+WHERE ((state = 'waiting' AND run_at <= ?1) OR (state = 'leased' AND expires_at <= ?1))
+  AND kind IN (SELECT value FROM json_each(?2))
+  AND kind NOT IN (SELECT kind FROM paused)
+  AND cost_tokens <= ?3
+ORDER BY run_at, number LIMIT ?4
+"""
+_ALL_PAUSED: Final = "SELECT EXISTS (SELECT 1 FROM paused WHERE kind = '*')"
+_LEASE: Final = """
+UPDATE job SET state = 'leased', attempts = attempts + 1, token = ?, expires_at = ?
+WHERE number = ?
+"""
+_SPENT: Final = "SELECT coalesce(sum(spent_tokens), 0) FROM budget WHERE day = ?"
+_SPEND: Final = """
+INSERT INTO budget (day, spent_tokens) VALUES (?1, ?2)
+ON CONFLICT (day) DO UPDATE SET spent_tokens = spent_tokens + ?2
+"""
+_ADD_USE: Final = """
+INSERT INTO model_use (day, purpose, calls, input_tokens, output_tokens) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (day, purpose) DO UPDATE SET calls = calls + ?3,
+  input_tokens = input_tokens + ?4, output_tokens = output_tokens + ?5
+"""
+_USE: Final = """
+SELECT purpose, sum(calls), sum(input_tokens), sum(output_tokens) FROM model_use
+WHERE day >= ? GROUP BY purpose ORDER BY purpose
+"""
+_KEEP: Final = "UPDATE job SET expires_at = ? WHERE number = ? AND token = ? AND state = 'leased'"
+_DONE: Final = "DELETE FROM job WHERE number = ? AND token = ? AND state = 'leased'"
+_GIVE_BACK: Final = """
+UPDATE job SET state = iif(?1 IS NULL, 'dead', 'waiting'), run_at = coalesce(?1, run_at),
+  token = NULL, expires_at = NULL, reason = ?2
+WHERE number = ?3 AND token = ?4 AND state = 'leased'
+"""
+_LIST: Final = """
+SELECT number, kind, CAST(key AS BLOB), state, attempts, run_at, cost_tokens, CAST(reason AS BLOB)
+FROM job ORDER BY run_at, number LIMIT ?
+"""
+_COUNTS: Final = "SELECT state, count(*), min(run_at) FROM job GROUP BY state"
+_REVIVE: Final = """
+UPDATE job SET state = 'waiting', run_at = ?, attempts = 0, token = NULL
+WHERE state = 'dead'
+"""
+_REVIVE_SOME: Final = _REVIVE + "AND number IN (SELECT value FROM json_each(?))"  # noqa: S608
+_JOIN_TWINS: Final = """
+DELETE FROM job WHERE state = 'waiting' AND EXISTS (
+  SELECT 1 FROM job AS older WHERE older.kind = job.kind AND older.key = job.key
+    AND older.state = 'waiting' AND older.number < job.number
+)
+"""
+_OF_KINDS: Final = """
+SELECT number, CAST(key AS BLOB), payload FROM job
+WHERE kind IN (SELECT value FROM json_each(?))
+"""
+_ABOUT: Final = "SELECT number, about FROM job WHERE about IS NOT NULL"
+
+_NO_LIMIT: Final = (1 << 63) - 1
+
+
+def add_jobs(db: Database, jobs: Sequence[NewJob], tombstones: set[str]) -> None:
+    """Enqueue jobs that do not wait already, but none about what was forgotten."""
+    for job in jobs:
+        named = job.kind, pack_text(job.key)
+        if tombstones.isdisjoint(job.about) and not db.rows(_WAITS, named):
+            about = pack_ids(job.about)
+            more = job.run_at, job.cost_tokens, about, job.payload
+            db.run(_ADD, (db.value(_NEXT), *named, *more))
+
+
+def claim(
+    db: Database,
+    *,
+    now: float,
+    lease_seconds: float,
+    kinds: Sequence[str],
+    limit: int = 1,
+    day: str = "",
+    day_tokens: int | None = None,
+    max_attempts: int = 5,
+) -> tuple[Lease, ...]:
+    """Hand out due jobs, and charge them to the day."""
+    names = json_list(kinds)
+    db.run(_BURY_LOST, (now, max_attempts, names))
+    if db.value(_ALL_PAUSED):
+        return ()
+    left = _NO_LIMIT
+    if day_tokens is not None:
+        left = max(0, day_tokens - db.value(_SPENT, (day,)))
+    leases: list[Lease] = []
+    while len(leases) < limit:
+        rows = db.rows(_DUE, (now, names, left, 1))
+        if not rows:
+            break
+        number, kind, key, payload, cost, attempts = rows[0]
+        lease = Lease(
+            id=JobId(str(number)),
+            kind=kind,
+            key=text_of(key),
+            payload=payload,
+            cost_tokens=cost,
+            attempt=attempts + 1,
+            token=secrets.token_hex(_TOKEN_BYTES),
+            expires_at=now + lease_seconds,
+        )
+        db.run(_LEASE, (lease.token, lease.expires_at, number))
+        if cost:
+            db.run(_SPEND, (day, cost))
+            left -= cost if day_tokens is not None else 0
+        leases.append(lease)
+        if lease_seconds <= 0:  # it has expired already and would be found again
+            break
+    return tuple(leases)
+
+
+def heartbeat(db: Database, lease: Lease, *, expires_at: float) -> bool:
+    """Extend a lease; False when it is lost."""
+    db.run(_KEEP, (expires_at, _number(lease.id), lease.token))
+    return db.changed() == 1
+
+
+def finish(db: Database, lease: Lease) -> bool:
+    """Remove a job; False when its lease is lost."""
+    db.run(_DONE, (_number(lease.id), lease.token))
+    return db.changed() == 1
+
+
+def fail(db: Database, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
+    """Let a job wait again, or bury it; False when its lease is lost."""
+    db.run(_GIVE_BACK, (retry_at, pack_text(reason), _number(lease.id), lease.token))
+    leased = db.changed() == 1
+    db.run(_JOIN_TWINS)
+    return leased
+
+
+def list_jobs(db: Database, *, limit: int = 100) -> tuple[JobRecord, ...]:
+    """Jobs by the time they run at."""
+    return tuple(readable(db.rows(_LIST, (limit,)), _record))
+
+
+def _record(row: Row) -> JobRecord:
+    number, kind, key, state, attempts, run_at, cost, reason = row
+    return JobRecord(
+        id=JobId(str(number)),
+        kind=kind,
+        key=text_of(key),
+        state=state,
+        attempts=attempts,
+        run_at=run_at,
+        cost_tokens=cost,
+        reason=unpack_text(reason),
+    )
+
+
+def queue_state(db: Database, *, day: str = "") -> QueueState:
+    """The queue at a glance."""
+    rows = db.rows(_COUNTS)
+    counts = {state: count for state, count, _ in rows}
+    return QueueState(
+        waiting=counts.get("waiting", 0),
+        leased=counts.get("leased", 0),
+        dead=counts.get("dead", 0),
+        paused=tuple(kind for (kind,) in db.rows("SELECT kind FROM paused ORDER BY kind")),
+        spent_tokens_today=db.value(_SPENT, (day,)),
+        due_at=next((first for state, _, first in rows if state == "waiting"), None),
+    )
+
+
+def add_model_use(db: Database, use: ModelUse, *, day: str) -> None:
+    """Count what was asked of a model."""
+    counts = (use.calls, use.input_tokens, use.output_tokens)
+    db.run(_ADD_USE, (day, use.purpose, *counts))
+
+
+def model_use(db: Database, *, since: str = "") -> tuple[ModelUse, ...]:
+    """What was asked of models from a day on, by purpose."""
+    return tuple(
+        ModelUse(purpose=purpose, calls=calls, input_tokens=read, output_tokens=written)
+        for purpose, calls, read, written in db.rows(_USE, (since,))
+    )
+
+
+def pause(db: Database, kind: str = "*") -> None:
+    """Hand out no more jobs of a kind."""
+    db.run("INSERT OR IGNORE INTO paused (kind) VALUES (?)", (kind,))
+
+
+def resume(db: Database, kind: str = "*") -> None:
+    """Undo `pause`."""
+    db.run("DELETE FROM paused WHERE kind = ?", (kind,))
+
+
+def revive(db: Database, ids: Sequence[str] | None = None, *, at: float) -> int:
+    """Let dead jobs wait again."""
+    if ids is None:
+        db.run(_REVIVE, (at,))
+    else:
+        db.run(_REVIVE_SOME, (at, json_list(_number(other) for other in ids)))
+    revived = db.changed()
+    db.run(_JOIN_TWINS)
+    return revived
+
+
+def forget_jobs(db: Database, forgotten: set[str]) -> int:
+    """Drop the jobs that quote these messages."""
+    if not forgotten:
+        return 0
+    return _drop(db, quoting(db.rows(_ABOUT), forgotten))
+
+
+def _drop(db: Database, numbers: Sequence[int]) -> int:
+    db.run_many("DELETE FROM job WHERE number = ?", [(number,) for number in numbers])
+    return len(numbers)
+
+
+def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
+    """Drop the jobs that name these sessions, leased ones too."""
+    if not sessions:
+        return 0
+    rows = db.rows(_OF_KINDS, (json_list(KINDS),))
+    read = readable(rows, lambda row: (int(row[0]), text_of(row[1]), row[2]))
+    return _drop(db, jobs_of_sessions(read, sessions))
+
+
+def forget_text_in_jobs(db: Database, text: SoughtText) -> int:
+    """Drop the jobs whose payload or reason holds a text."""
+    rows = db.rows("SELECT number, payload, CAST(reason AS BLOB) FROM job")
+    return _drop(db, [row[0] for row in rows if any(map(text.stands_in, row[1:]))])
+
+
+def _number(id_: str) -> int:
+    """A job's number; one that no job has for an id that is not ours."""
+    return int(id_) if id_.isascii() and id_.isdigit() else -1

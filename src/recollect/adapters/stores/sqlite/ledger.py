@@ -1,0 +1,441 @@
+"""What was sent, turn by turn, and the compactions of sessions.
+
+Owns `piece`, `turn`, `compaction` and `id_chunk`. Pieces are stored once, turns name what they
+added. Always holds: a turn's rows are those of the turn recorded before it, up to `kept_rows`, and
+its own after them, and `expire` keeps that true for the turns that stay. A compaction that is
+there is never changed, stays when the ledger expires, and stands for no message that was
+forgotten, nor for one of its session whose place was; what was removed does not come back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Final
+
+from recollect.adapters.stores.invariants import compaction_mark, rows_of_turn
+from recollect.adapters.stores.sqlite.bodies import pack_body, unpack_body
+from recollect.adapters.stores.sqlite.database import Database, Row
+from recollect.adapters.stores.sqlite.rows import (
+    json_list,
+    pack_ids,
+    quoting,
+    readable,
+    text_of,
+    unpack_ids,
+)
+from recollect.adapters.stores.sqlite.sessions import known_session, session_number
+from recollect.adapters.stores.sqlite.tombstones import tombstoned, unquotable
+from recollect.core.formats.stored_records import SoughtText
+from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
+from recollect.core.values.compaction import CompactionRecord
+from recollect.core.values.message import MessageId
+
+_ADD_PIECE: Final = """
+INSERT OR IGNORE INTO piece (hash, kind, exact, about, body) VALUES (?, ?, ?, ?, ?)
+"""
+_ADD_TURN: Final = """
+INSERT OR IGNORE INTO turn (session, number, at, kept_rows, head, rows) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_NUMBERS: Final = "SELECT number FROM turn WHERE session = ? ORDER BY number"
+_BACK_FROM: Final = """
+SELECT number, at, kept_rows, head, rows FROM turn WHERE session = ? AND number <= ?
+ORDER BY number DESC
+"""
+_PIECES: Final = """
+SELECT hash, kind, exact, about, body FROM piece
+WHERE hash IN (SELECT value FROM json_each(?))
+"""
+_EXPIRING: Final = "SELECT DISTINCT session FROM turn WHERE at < ?"
+_TURNS_OF_SESSION: Final = """
+SELECT number, at, kept_rows, head, rows FROM turn WHERE session = ? ORDER BY number
+"""
+_DROP_TURN: Final = "DELETE FROM turn WHERE session = ? AND number = ?"
+_HAND_ON: Final = "UPDATE turn SET kept_rows = ?, rows = ? WHERE session = ? AND number = ?"
+_DROP_PIECES: Final = "DELETE FROM piece WHERE hash IN (SELECT value FROM json_each(?))"
+_PIECES_ABOUT: Final = "SELECT hash, about FROM piece WHERE about IS NOT NULL"
+
+_ADD_CHUNK: Final = """
+INSERT INTO id_chunk (hash, ids) VALUES (?, ?)
+ON CONFLICT (hash) DO UPDATE SET ids = excluded.ids WHERE ids != excluded.ids
+"""
+"""A torn chunk is replaced by the whole one."""
+_CHUNK: Final = "SELECT ids FROM id_chunk WHERE hash = ?"
+_LONG_LISTS: Final = """
+SELECT about FROM piece WHERE length(about) % 16 = 4 UNION ALL
+SELECT about FROM compaction WHERE length(about) % 16 = 4
+"""
+_CHUNK_BYTES: Final = 32 * 16
+"""The ids of 32 messages: a chunk of 64 would need a page of its own."""
+_HASH_BYTES: Final = 16
+_COUNT_BYTES: Final = 4
+"""Tells a list with chunks from one without, whose length is a multiple of 16."""
+
+_HASH_CHARS: Final = 32
+_NAMED: Final = ("system", "tools", "rest", "edits", "report")
+"""What a head names besides rows."""
+
+
+class SharedIds:
+    """Packs and unpacks long lists of ids, chunks of which are stored once.
+
+    The list of a compaction repeats the list of the one before it. A packed list is the number of
+    its chunks in four bytes, their hashes, then the remaining ids; a short one is as `pack_ids`
+    packs it.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._read: dict[bytes, list[str]] = {}
+
+    def pack(self, ids: Sequence[str]) -> bytes | str | None:
+        """Store the chunks of a list, and return what its column holds."""
+        packed = pack_ids(ids)
+        if not isinstance(packed, bytes) or len(packed) < _CHUNK_BYTES:
+            return packed
+        end = len(packed) // _CHUNK_BYTES * _CHUNK_BYTES
+        chunks = [packed[at : at + _CHUNK_BYTES] for at in range(0, end, _CHUNK_BYTES)]
+        hashes = [_hash(chunk) for chunk in chunks]
+        self._db.run_many(_ADD_CHUNK, list(zip(hashes, chunks, strict=True)))
+        return len(hashes).to_bytes(_COUNT_BYTES) + b"".join(hashes) + packed[end:]
+
+    def unpack(self, packed: bytes | str | None) -> list[str]:
+        """Return the ids of a column; ValueError if they cannot be read."""
+        ids: list[str] = []
+        hashes = _chunk_hashes(packed)
+        for hash_ in hashes:
+            if hash_ not in self._read:
+                chunk = self._db.value(_CHUNK, (hash_,))
+                if not isinstance(chunk, bytes) or _hash(chunk) != hash_:
+                    raise ValueError("a chunk of ids is missing or torn")
+                self._read[hash_] = unpack_ids(chunk)
+            ids += self._read[hash_]
+        if hashes and isinstance(packed, bytes):
+            packed = packed[_COUNT_BYTES + len(hashes) * _HASH_BYTES :] or None
+        return ids + unpack_ids(packed)
+
+    def drop_unused(self) -> None:
+        """Remove the chunks that no list names any more."""
+        stored = {hash_ for (hash_,) in self._db.rows("SELECT hash FROM id_chunk")}
+        if not stored:
+            return
+        for (packed,) in self._db.rows(_LONG_LISTS):
+            stored.difference_update(_chunk_hashes(packed))
+        self._db.run_many("DELETE FROM id_chunk WHERE hash = ?", [(hash_,) for hash_ in stored])
+
+
+def _hash(chunk: bytes) -> bytes:
+    return blake2b(chunk, digest_size=_HASH_BYTES).digest()
+
+
+def _chunk_hashes(packed: bytes | str | None) -> list[bytes]:
+    if not isinstance(packed, bytes) or len(packed) % _HASH_BYTES != _COUNT_BYTES:
+        return []
+    end = _COUNT_BYTES + int.from_bytes(packed[:_COUNT_BYTES]) * _HASH_BYTES
+    end = min(end, len(packed))  # of a torn list; the hash of a chunk that is none is not found
+    return [packed[at : at + _HASH_BYTES] for at in range(_COUNT_BYTES, end, _HASH_BYTES)]
+
+
+def add_pieces(db: Database, pieces: Sequence[LedgerPiece], tombstones: set[str]) -> None:
+    """Keep pieces, but none that quote what was forgotten, or were forgotten themselves."""
+    ids = SharedIds(db)
+    rows = [
+        (piece.hash, piece.kind, int(piece.exact), ids.pack(piece.about), pack_body(piece.body))
+        for piece in pieces
+        if piece.hash not in tombstones and tombstones.isdisjoint(piece.about)
+    ]
+    if rows:
+        db.run_many(_ADD_PIECE, rows)
+
+
+def add_turns(db: Database, turns: Sequence[TurnRecord], *, but_of: str | None) -> None:
+    """Record turns that are not recorded yet, `but_of` a session whose write is stale."""
+    for turn in turns:
+        if turn.session == but_of:
+            continue
+        head = {name: getattr(turn, name) for name in ("format", "model", *_NAMED)}
+        if turn.outcomes:
+            head["outcomes"] = "".join(turn.outcomes)
+        written = json.dumps({name: value for name, value in head.items() if value is not None})
+        packed = pack_body(written.encode())
+        session = session_number(db, turn.session)
+        rows = pack_ids(turn.rows) or b""
+        db.run(_ADD_TURN, (session, turn.number, turn.at, turn.kept_rows, packed, rows))
+
+
+def turn_numbers(db: Database, session: str) -> tuple[int, ...]:
+    """The recorded turns of a session."""
+    number = known_session(db, session)
+    return tuple(value for (value,) in db.rows(_NUMBERS, (number,)))
+
+
+def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
+    """A turn with all its rows; None when it is not kept or cannot be read."""
+    back = db.rows(_BACK_FROM, (known_session(db, session), number))
+    if not back or back[0][0] != number:
+        return None
+    try:
+        record = _record(session, back[0])
+        rows = rows_of_turn((row[2], unpack_ids(row[4] or None)) for row in back)
+    except (ValueError, TypeError, KeyError):
+        return None
+    return None if rows is None else RebuiltTurn(record=record, rows=tuple(map(PieceHash, rows)))
+
+
+def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
+    """These pieces; those that are not kept, or cannot be read, are missing."""
+    rows = db.rows(_PIECES, (json_list(hashes),))
+    read = partial(_piece, SharedIds(db))
+    return {piece.hash: piece for piece in readable(rows, read)}
+
+
+def _piece(ids: SharedIds, row: Row) -> LedgerPiece:
+    hash_, kind, exact, about, body = row
+    quoted = tuple(map(MessageId, ids.unpack(about)))
+    return LedgerPiece(
+        hash=PieceHash(hash_),
+        kind=kind,
+        body=unpack_body(body),
+        about=quoted,
+        exact=bool(exact),
+    )
+
+
+def expire(db: Database, *, before: float) -> int:
+    """Remove turns recorded before then, and pieces that only they named."""
+    removed, named = 0, set()
+    for (session,) in db.rows(_EXPIRING, (before,)):
+        gone, freed = _expire_session(db, session, before)
+        removed += gone
+        named |= freed
+    if named:
+        named -= _named_by_all(db)
+        drop_pieces(db, named)
+        SharedIds(db).drop_unused()
+    return removed
+
+
+def _expire_session(db: Database, session: int, before: float) -> tuple[int, set[str]]:
+    full: list[str] = []
+    resting: list[str] = []  # the rows of the last turn that stays
+    removed, named, handed = 0, set(), False
+    for number, at, kept, head, packed in db.rows(_TURNS_OF_SESSION, (session,)):
+        own = _ids(packed)
+        full = full[:kept] + own
+        if at < before:
+            db.run(_DROP_TURN, (session, number))
+            named |= {*own, *_named_by(head)}
+            removed, handed = removed + 1, True
+            continue
+        if handed:
+            shared = _shared(resting, full)
+            rows = pack_ids(full[shared:]) or b""
+            db.run(_HAND_ON, (shared, rows, session, number))
+            handed = False
+        resting = full
+    return removed, named
+
+
+def _shared(before: Sequence[str], after: Sequence[str]) -> int:
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
+
+
+def _named_by_all(db: Database) -> set[str]:
+    named: set[str] = set()
+    for head, rows in db.rows("SELECT head, rows FROM turn"):
+        named.update(_ids(rows))
+        named.update(_named_by(head))
+    return named
+
+
+def drop_pieces(db: Database, hashes: set[str]) -> None:
+    """Remove pieces."""
+    db.run(_DROP_PIECES, (json_list(sorted(hashes)),))
+
+
+def forget_pieces(db: Database, forgotten: set[str]) -> int:
+    """Drop the pieces that quote these messages."""
+    if not forgotten:
+        return 0
+    gone = set(quoting(db.rows(_PIECES_ABOUT), forgotten, SharedIds(db).unpack))
+    drop_pieces(db, gone)
+    return len(gone)
+
+
+def forget_turns(db: Database, session: int) -> int:
+    """Drop the turns of a session, and the pieces no other turn names; returns how many pieces."""
+    named: set[str] = set()
+    for _, _, _, head, rows in db.rows(_TURNS_OF_SESSION, (session,)):
+        named.update(_ids(rows), _named_by(head))
+    db.run("DELETE FROM turn WHERE session = ?", (session,))
+    if not named:
+        return 0
+    drop_pieces(db, named - _named_by_all(db))
+    return db.changed()
+
+
+def forget_text_in_pieces(db: Database, text: SoughtText) -> set[str]:
+    """Drop the pieces whose body holds a text; one at a time, for they may be many and long."""
+    hashes = [hash_ for (hash_,) in db.rows("SELECT hash FROM piece")]
+    body = "SELECT body FROM piece WHERE hash = ?"
+    gone = {hash_ for hash_ in hashes if _holds(db.value(body, (hash_,)), text)}
+    drop_pieces(db, gone)
+    return gone
+
+
+def _holds(stored: bytes, text: SoughtText) -> bool:
+    try:
+        return text.stands_in(unpack_body(stored))
+    except ValueError:
+        return True  # it is torn, but the part before the tear can be read
+
+
+def _ids(packed: bytes | str | None) -> list[str]:
+    try:
+        return unpack_ids(packed or None)
+    except (ValueError, TypeError):
+        return []
+
+
+def _head(stored: str | bytes) -> dict[str, Any]:
+    """What a turn's head says; earlier versions kept it as a text."""
+    head: dict[str, Any] = json.loads(stored if isinstance(stored, str) else unpack_body(stored))
+    return head
+
+
+def _named_by(head: str | bytes) -> list[str]:
+    try:
+        row = _head(head)
+        return [*[row[name] for name in _NAMED if name in row], *_outcomes(row)]
+    except (ValueError, TypeError):
+        return []
+
+
+def _outcomes(head: Mapping[str, Any]) -> tuple[PieceHash, ...]:
+    """The names of pieces, which are joined in the head."""
+    joined = head.get("outcomes", "")
+    names = [joined[at : at + _HASH_CHARS] for at in range(0, len(joined), _HASH_CHARS)]
+    return tuple(map(PieceHash, names))
+
+
+def _record(session: str, row: tuple[Any, ...]) -> TurnRecord:
+    number, at, kept, head, rows = row
+    stored_row = _head(head)
+    stored_row["outcomes"] = _outcomes(stored_row)
+    return TurnRecord(
+        session=session,
+        number=number,
+        at=at,
+        kept_rows=kept,
+        rows=tuple(map(PieceHash, unpack_ids(rows or None))),
+        **stored_row,
+    )
+
+
+SELECT_COMPACTION: Final = """
+SELECT c.id, CAST(s.name AS BLOB), c.number, c.at, c.about, c.body
+FROM compaction AS c JOIN session AS s ON s.number = c.session
+"""
+_ADD: Final = """
+INSERT OR IGNORE INTO compaction (session, number, at, about, body) VALUES (?, ?, ?, ?, ?)
+"""
+_OF_SESSION: Final = SELECT_COMPACTION + "WHERE c.session = ? ORDER BY c.number"
+_ONE: Final = SELECT_COMPACTION + "WHERE c.id = ?"
+_ABOUT: Final = "SELECT id, session, about FROM compaction"
+_DROP: Final = "DELETE FROM compaction WHERE id = ?"
+
+
+def covers_forgotten(
+    db: Database, records: Sequence[CompactionRecord], said: AbstractSet[str]
+) -> set[str]:
+    """Whom these records stand for and may not; `said` are the identities this batch stores."""
+    return unquotable(db, {message_id for record in records for message_id in record.about}) - said
+
+
+def add_compactions(
+    db: Database,
+    records: Sequence[CompactionRecord],
+    forgotten: AbstractSet[str],
+    *,
+    but_of: str | None,
+) -> None:
+    """Keep records that are not kept yet, `but_of` a session whose write is stale.
+
+    None that stands for what was `forgotten`.
+    """
+    if not records:
+        return
+    refused = forgotten | tombstoned(db, map(compaction_mark, records))
+    for record in records:
+        if record.session == but_of or compaction_mark(record) in refused:
+            continue
+        if refused.isdisjoint(record.about):
+            session = session_number(db, record.session)
+            packed = SharedIds(db).pack(record.about)
+            body = pack_body(record.body)
+            db.run(_ADD, (session, record.number, record.at, packed, body))
+
+
+def read_compactions(db: Database, session: str) -> tuple[CompactionRecord, ...]:
+    """The compactions of a session by number."""
+    rows = db.rows(_OF_SESSION, (known_session(db, session),))
+    return tuple(readable(rows, partial(stored_compaction, SharedIds(db))))
+
+
+def stored_compaction(ids: SharedIds, row: Row) -> CompactionRecord:
+    """A row of `SELECT_COMPACTION`; ValueError or TypeError when it cannot be read."""
+    _, name, number, at, about, body = row
+    return CompactionRecord(
+        session=text_of(name),
+        number=int(number),
+        at=float(at),
+        body=unpack_body(bytes(body)),
+        about=tuple(map(MessageId, ids.unpack(about))),
+    )
+
+
+def forget_compactions(
+    db: Database,
+    unsaid: AbstractSet[str],
+    places: Mapping[int, AbstractSet[str]],
+    whole: AbstractSet[int],
+) -> list[CompactionRecord | None]:
+    """Drop those that stand for the `unsaid`, for `places` of their session that went, or whose
+    session goes as a `whole`; what went, None for one that could not be read."""
+    if not (unsaid or places or whole):
+        return []
+    ids = SharedIds(db)
+    gone = [
+        id_
+        for id_, session, packed in db.rows(_ABOUT)
+        if session in whole or _stands_for(ids, packed, unsaid, places.get(session, frozenset()))
+    ]
+    return [_dropped(db, id_) for id_ in gone]
+
+
+def forget_text_in_compactions(db: Database, text: SoughtText) -> list[CompactionRecord | None]:
+    """Drop those whose body holds a text, looked at one at a time; what went."""
+    ids = [id_ for (id_,) in db.rows("SELECT id FROM compaction")]
+    body = "SELECT body FROM compaction WHERE id = ?"
+    gone = [id_ for id_ in ids if _holds(db.value(body, (id_,)), text)]
+    return [_dropped(db, id_) for id_ in gone]
+
+
+def _stands_for(
+    ids: SharedIds, packed: bytes | str | None, unsaid: AbstractSet[str], places: AbstractSet[str]
+) -> bool:
+    try:
+        about = ids.unpack(packed)
+    except (ValueError, TypeError):
+        return True  # it does not say for whom it stands
+    return not (unsaid.isdisjoint(about) and places.isdisjoint(about))
+
+
+def _dropped(db: Database, id_: int) -> CompactionRecord | None:
+    compactions = readable(db.rows(_ONE, (id_,)), partial(stored_compaction, SharedIds(db)))
+    db.run(_DROP, (id_,))
+    return compactions[0] if compactions else None

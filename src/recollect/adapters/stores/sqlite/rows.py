@@ -1,0 +1,296 @@
+"""Values as columns and rows hold them, and back: ids, texts, words, segments, facts.
+
+Owns the columns of `segment` and `fact`. Ids of 32 hexadecimal digits are packed to 16 bytes each,
+others kept as JSON; text that UTF-8 cannot hold (a lone surrogate) is kept as bytes. Free text is
+read as bytes and decoded here, one row at a time. Always holds: what was packed comes back equal;
+a row that cannot be read is left out, never hides the others, and `check` tells of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, NamedTuple, TypeVar, get_args
+
+from recollect.adapters.stores.invariants import pack_evidence, unpack_evidence
+from recollect.adapters.stores.sqlite.database import Row
+from recollect.adapters.stores.sqlite.schema import ESCAPE_SIGN
+from recollect.core.values.fact import Change, Fact, FactType, MadeBy
+from recollect.core.values.message import Role
+from recollect.core.values.segment import Segment, Source, StoredSegment, Trust
+
+_ID_CHARS = 32
+_ID_BYTES = 16
+
+
+def pack_ids(ids: Sequence[str]) -> bytes | str | None:
+    """Ids as one value; None for none."""
+    if not ids:
+        return None
+    joined = "".join(ids)
+    if all(len(other) == _ID_CHARS for other in ids):
+        try:
+            packed = bytes.fromhex(joined)
+        except ValueError:
+            return json.dumps(list(ids))
+        if packed.hex() == joined:  # so no capital letters, which would not come back
+            return packed
+    return json.dumps(list(ids))
+
+
+def unpack_ids(packed: bytes | str | None) -> list[str]:
+    """What `pack_ids` made."""
+    if packed is None:
+        return []
+    if isinstance(packed, bytes):
+        if len(packed) % _ID_BYTES:
+            raise ValueError("ids are torn")
+        digits = packed.hex()
+        return [digits[at : at + _ID_CHARS] for at in range(0, len(digits), _ID_CHARS)]
+    return unpack_list(packed)
+
+
+def pack_list(items: Sequence[str]) -> str | None:
+    """A list of texts as JSON; None for none."""
+    return json.dumps(list(items)) if items else None
+
+
+def unpack_list(packed: str | bytes | None) -> list[str]:
+    """What `pack_list` made."""
+    if packed is None:
+        return []
+    items = json.loads(packed)
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise ValueError("not a list of texts")
+    return items
+
+
+def pack_text(text: str | None) -> str | bytes | None:
+    """A text as a column holds it."""
+    if text is None or text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def unpack_text(packed: str | bytes | None) -> str | None:
+    """What `pack_text` made; columns of free text are read as bytes."""
+    if packed is None or isinstance(packed, str):
+        return packed
+    return packed.decode("utf-8", "surrogatepass")
+
+
+def text_of(packed: Any) -> str:
+    """A text that must be there."""
+    text = unpack_text(packed)
+    if text is None:
+        raise ValueError("a text is missing")
+    return text
+
+
+def json_list(items: Iterable[Any]) -> str:
+    """Values for `IN (SELECT value FROM json_each(?))`."""
+    return json.dumps(list(items))
+
+
+_SPECIAL = re.compile("[\\x00-\\x20\\x7fA-Z'\"\ud800-\udfff]")
+_SPECIAL_IN_BAG = re.compile("[\\x00-\\x1f\\x7fA-Z'\"\ud800-\udfff]")
+
+
+def bag_of(words: Sequence[str]) -> str:
+    """The words of a passage as one text for the index."""
+    bag = " ".join(words)
+    if bag.count(" ") < len(words) and _SPECIAL_IN_BAG.search(bag) is None:
+        return bag
+    return " ".join(map(form_of, words))
+
+
+def form_of(word: str) -> str:
+    """A word as the index knows it."""
+    return _SPECIAL.sub(_escaped, word)
+
+
+def _escaped(sign: re.Match[str]) -> str:
+    return f"{ESCAPE_SIGN}{ord(sign[0]):x}{ESCAPE_SIGN}"
+
+
+T = TypeVar("T")
+
+
+def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
+    """What `read` makes of the rows, without those it cannot read."""
+    found = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except (ValueError, TypeError):
+            continue
+    return found
+
+
+def quoting(
+    rows: Iterable[Row],
+    forgotten: AbstractSet[str],
+    unpack: Callable[[bytes | str | None], list[str]] = unpack_ids,
+) -> list[Any]:
+    """Return the keys of rows (a key, and packed ids) that quote one of these messages.
+
+    A row whose ids cannot be read counts as quoting.
+    """
+    found = []
+    for key, packed in rows:
+        try:
+            quotes = not forgotten.isdisjoint(unpack(packed))
+        except (ValueError, TypeError):
+            quotes = True
+        if quotes:
+            found.append(key)
+    return found
+
+
+class _Column(NamedTuple):
+    """A column, the field it holds, and how that is written and read."""
+
+    name: str
+    field: str
+    pack: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+    def selected(self, table: str = "") -> str:
+        """Free text is read as bytes, whatever it is stored as."""
+        return f"CAST({table}{self.name} AS BLOB)" if self.pack is not _same else table + self.name
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _one_of(words: Any) -> Callable[[Any], Any]:
+    """Reads a word that must be one of a `Literal`'s."""
+    allowed = frozenset(get_args(words))
+
+    def read(value: Any) -> Any:
+        if value not in allowed:
+            raise ValueError("not one of the words it may be")
+        return value
+
+    return read
+
+
+def _optional(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else read(value)
+
+
+def _column(name: str, read: Callable[[Any], Any] = _same, *, field: str = "") -> _Column:
+    return _Column(name, field or name, _same, read)
+
+
+def _text(name: str, read: Callable[[Any], Any] = text_of, *, field: str = "") -> _Column:
+    return _Column(name, field or name, pack_text, read)
+
+
+def _list(name: str) -> _Column:
+    return _Column(name, name, pack_list, lambda value: tuple(unpack_list(value)))
+
+
+_SEGMENT: Final = (
+    _column("id"),
+    _column("key"),
+    _column("message_id"),
+    _column("role", _one_of(Role)),
+    _column("tokens", int),
+    _column("said_at", float),
+    _column("source", _one_of(Source)),
+    _column("trust", _one_of(Trust)),
+    _text("noise", unpack_text),
+    _text("tool", unpack_text),
+    _text("origin", unpack_text),
+    _text("text"),
+    _text("foreign_line", unpack_text, field="foreign"),
+)
+_FACT: Final = (
+    _column("id"),
+    _column("type", _one_of(FactType)),
+    _column("at", float),
+    _column("superseded_by"),
+    _column("trust", _one_of(Trust)),
+    _list("sources"),
+    _list("words"),
+    _text("content"),
+    _text("context"),
+    _text("foreign_line", unpack_text, field="foreign"),
+    _column("valid_to", _optional(float)),
+    _column("recorded_at", _optional(float)),
+    _text("subject"),
+    _text("attribute"),
+    _Column("evidence", "evidence", pack_evidence, unpack_evidence),
+    _column("made_by", _one_of(MadeBy)),
+    _column("change", _optional(_one_of(Change))),
+    _text("session", unpack_text),
+    _column("pinned", bool),
+    _column("joint", bool),
+)
+
+
+def _insert(table: str, first: str, columns: Sequence[_Column]) -> str:
+    names = [first, *(column.name for column in columns)]
+    marks = ", ".join("?" * (len(columns) + 2))
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
+
+
+INSERT_SEGMENT: Final = _insert("segment", "sequence, session", _SEGMENT)
+INSERT_FACT: Final = _insert("fact", "number, current", _FACT)
+SELECT_SEGMENT: Final = f"""
+SELECT g.sequence, g.cold, CAST(s.name AS BLOB), {", ".join(c.selected("g.") for c in _SEGMENT)}
+FROM segment AS g JOIN session AS s ON s.number = g.session
+"""  # noqa: S608
+SELECT_FACT: Final = f"SELECT number, {', '.join(c.selected() for c in _FACT)} FROM fact "  # noqa: S608
+_NAMING: Final = [
+    at for at, column in enumerate(_FACT, 1) if column.name in ("sources", "evidence")
+]
+
+
+def segment_row(segment: Segment, sequence: int, session: int) -> Row:
+    """A segment for `INSERT_SEGMENT`."""
+    return (sequence, session, *_packed(segment, _SEGMENT))
+
+
+def stored_segment(row: Row) -> StoredSegment:
+    """A row of `SELECT_SEGMENT`; ValueError or TypeError when it cannot be read."""
+    sequence, cold, session, *values = row
+    segment = Segment(session=text_of(session), **_unpacked(values, _SEGMENT))
+    return StoredSegment(segment=segment, sequence=sequence, cold=bool(cold))
+
+
+def fact_row(fact: Fact, number: int) -> Row:
+    """A fact for `INSERT_FACT`."""
+    return (number, fact.current, *_packed(fact, _FACT))
+
+
+def stored_fact(row: Row) -> Fact:
+    """A row of `SELECT_FACT`; ValueError or TypeError when it cannot be read."""
+    return Fact(**_unpacked(row[1:], _FACT))
+
+
+def numbered_fact(row: Row) -> tuple[int, Fact]:
+    """As `stored_fact`, with its number in front."""
+    return row[0], stored_fact(row)
+
+
+def named_in(row: Row, segments: Sequence[bytes]) -> bool:
+    """Whether a row of `SELECT_FACT` that cannot be read names one of these segments."""
+    raw = b"".join(row[at] for at in _NAMING if isinstance(row[at], bytes))
+    return any(segment in raw for segment in segments)
+
+
+def _packed(value: Segment | Fact, columns: Sequence[_Column]) -> Iterator[Any]:
+    return (column.pack(getattr(value, column.field)) for column in columns)
+
+
+def _unpacked(values: Sequence[Any], columns: Sequence[_Column]) -> dict[str, Any]:
+    return {column.field: column.read(value) for column, value in zip(columns, values, strict=True)}

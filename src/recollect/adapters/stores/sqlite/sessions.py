@@ -1,0 +1,270 @@
+"""What a session is remembered as: its state, its path, and whom the state quotes.
+
+Owns `session`, `path` and `quoted`. A turn writes the new end of the path only, as a chunk of its
+own; a branch cuts the chunk it leaves in two. A state whose past was cut quotes thousands of
+messages: of these, too, only chunks that changed are written. Always holds: chunks follow each
+other without a gap, and together they are as long as the session says; an identity in `quoted`
+was not forgotten when it was written, and forgetting takes it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from recollect.adapters.stores.invariants import SessionOutcome
+from recollect.adapters.stores.sqlite.database import Database
+from recollect.adapters.stores.sqlite.rows import pack_ids, pack_text, unpack_ids
+from recollect.adapters.stores.sqlite.tombstones import unquotable
+from recollect.core.formats.stored_records import SoughtText, without_quotes
+from recollect.core.values.batch import SessionWrite, StoredSession
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.errors import FormatError
+
+# 4 KiB of packed ids, a page: a branch rewrites one chunk of a path.
+_CHUNK: Final = 256
+
+_HELD: Final = "SELECT ids FROM quoted WHERE session = ? ORDER BY chunk"
+_ALL: Final = "SELECT session, ids FROM quoted ORDER BY session, chunk"
+_PUT: Final = "REPLACE INTO quoted (session, chunk, ids) VALUES (?, ?, ?)"
+_DROP_QUOTED: Final = "DELETE FROM quoted WHERE session = ? AND chunk >= ?"
+
+
+Chunks: TypeAlias = list[tuple[bytes | str | None, Sequence[str]]]
+"""Identities in chunks, each as its column holds it, and as it is."""
+
+
+def in_chunks(ids: Sequence[str]) -> Chunks:
+    """Identities as they are kept."""
+    cut = (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
+    return [(pack_ids(some), some) for some in cut]
+
+
+def write_quoted(db: Database, session: int, chunks: Chunks) -> None:
+    """Keep whom a session's state quotes; chunks that are there already stay."""
+    held = [packed for (packed,) in db.rows(_HELD, (session,))]
+    for number, (packed, _) in enumerate(chunks):
+        if number >= len(held) or held[number] != packed:
+            db.run(_PUT, (session, number, packed))
+    if len(held) > len(chunks):
+        drop_quoted(db, session, first=len(chunks))
+
+
+def drop_quoted(db: Database, session: int, *, first: int = 0) -> None:
+    """Forget whom a session's state quotes."""
+    db.run(_DROP_QUOTED, (session, first))
+
+
+def not_kept_yet(db: Database, session: int, chunks: Chunks) -> list[str]:
+    """Those of these identities whose chunk changed."""
+    held = {packed for (packed,) in db.rows(_HELD, (session,))}
+    return [text for packed, some in chunks if packed not in held for text in some]
+
+
+def all_quoted(db: Database) -> Iterator[tuple[int, list[str] | None]]:
+    """Every session with whom its state quotes; None where that cannot be read."""
+    for session, rows in groupby(db.rows(_ALL), key=lambda row: int(row[0])):
+        try:
+            yield session, [other for _, packed in rows for other in unpack_ids(packed)]
+        except (ValueError, TypeError):
+            yield session, None
+
+
+_FIND: Final = "SELECT number, turn, length FROM session WHERE name = ?"
+_STATE: Final = "SELECT state FROM session WHERE number = ?"
+_ADD: Final = "INSERT INTO session (name) VALUES (?)"
+_READ: Final = "SELECT number, turn, length, state FROM session WHERE name = ?"
+_CHUNKS: Final = "SELECT start, count, keys, ids FROM path WHERE session = ? ORDER BY start"
+_LAST_CHUNK: Final = """
+SELECT start, count, keys, ids FROM path WHERE session = ? AND start < ?
+ORDER BY start DESC LIMIT 1
+"""
+_DROP_FROM: Final = "DELETE FROM path WHERE session = ? AND start >= ?"
+_PUT_CHUNK: Final = "REPLACE INTO path (session, start, count, keys, ids) VALUES (?, ?, ?, ?, ?)"
+_PUT_STATE: Final = "UPDATE session SET turn = ?, length = ?, state = ? WHERE number = ?"
+_CLEAN_STATE: Final = "UPDATE session SET state = ? WHERE number = ?"
+
+
+def session_number(db: Database, name: str) -> int:
+    """The number of a session, which it gets when it is first met."""
+    number = known_session(db, name)
+    if number is None:
+        db.run(_ADD, (pack_text(name),))
+        number = db.last_number()
+    return number
+
+
+def known_session(db: Database, name: str) -> int | None:
+    """The number of a session; None when it was never met."""
+    rows = db.rows(_FIND, (pack_text(name),))
+    return int(rows[0][0]) if rows else None
+
+
+def write_session(
+    db: Database, write: SessionWrite, forgotten: set[str], said: set[str]
+) -> SessionOutcome:
+    """Remember a session.
+
+    It is stale when it has moved on, or when the write does not follow on what is known. One that
+    cannot be read any more has not moved on: nobody could write it ever again. Its state may
+    quote none of the `forgotten`; `said` are the identities this batch stores.
+    """
+    rows = db.rows(_FIND, (pack_text(write.session),))
+    number, turn, length = rows[0] if rows else (None, None, 0)
+    if write.path_from > length:
+        return SessionOutcome(stale=True)
+    chunks = in_chunks(write.about)
+    if turn is not None and write.turn <= turn and read_session(db, write.session) is not None:
+        if write.turn < turn:
+            return SessionOutcome(stale=True)
+        return _met_again(db, number, write, _forgotten_of(db, number, chunks, forgotten, said))
+    if number is None:
+        number = session_number(db, write.session)
+    try:
+        _write_path(db, number, write, length)
+    except (ValueError, TypeError):  # the chunk that it leaves cannot be read
+        forget_state(db, number)
+        return SessionOutcome(stale=True)
+    state: bytes | None = write.state
+    quoted = _forgotten_of(db, number, chunks, forgotten, said)
+    if quoted:
+        state = _cleaned(db, number, write.state, quoted)
+        if state is None:
+            forget_state(db, number)
+            return SessionOutcome(stale=True, cleaned=True)
+        chunks = in_chunks([message_id for message_id in write.about if message_id not in quoted])
+    length = write.path_from + len(write.path)
+    db.run(_PUT_STATE, (write.turn, length, state, number))
+    write_quoted(db, number, chunks)
+    return SessionOutcome(cleaned=state != write.state)
+
+
+def _forgotten_of(
+    db: Database, number: int, chunks: Chunks, forgotten: set[str], said: set[str]
+) -> set[str]:
+    """Whom of these a state quotes and may not; `said` are those that this batch stores."""
+    gone = forgotten | (unquotable(db, not_kept_yet(db, number, chunks)) - said)
+    return {text for _, some in chunks for text in some if text in gone} if gone else set()
+
+
+def _met_again(db: Database, number: int, write: SessionWrite, quoted: set[str]) -> SessionOutcome:
+    """Of a write of the turn that is stored: the very same one is not stale, even where what it
+    quoted was taken out meanwhile."""
+    stored = db.value(_STATE, (number,))
+    if stored == write.state:
+        return SessionOutcome()
+    again = bool(quoted) and _cleaned(db, number, write.state, quoted) == stored
+    return SessionOutcome(stale=not again, cleaned=again)
+
+
+def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> None:
+    keys: list[str] = list(write.path)
+    ids: list[str] = list(write.ids)
+    start = write.path_from
+    if start < length:
+        last = db.rows(_LAST_CHUNK, (number, start))
+        db.run(_DROP_FROM, (number, start))
+        if last and last[0][0] + last[0][1] > start:  # it branches within a chunk
+            at, _, held_keys, held_ids = last[0]
+            keys = unpack_ids(held_keys)[: start - at] + keys
+            ids = unpack_ids(held_ids)[: start - at] + ids
+            start = at
+    for at in range(0, len(keys), _CHUNK):
+        some = keys[at : at + _CHUNK]
+        packed = pack_ids(some), pack_ids(ids[at : at + _CHUNK])
+        db.run(_PUT_CHUNK, (number, start + at, len(some), *packed))
+
+
+def read_session(db: Database, session: str) -> StoredSession | None:
+    """A session as it is remembered; None when it is not, or cannot be read."""
+    rows = db.rows(_READ, (pack_text(session),))
+    if not rows or rows[0][1] is None:
+        return None
+    number, turn, length, state = rows[0]
+    try:
+        keys, ids = read_path(db, number)
+    except (ValueError, TypeError):
+        return None
+    if len(keys) != length or len(ids) != length or not isinstance(state, bytes):
+        return None
+    return StoredSession(
+        session=session,
+        turn=turn,
+        state=state,
+        path=tuple(map(EntryKey, keys)),
+        ids=tuple(map(MessageId, ids)),
+    )
+
+
+def read_path(db: Database, number: int) -> tuple[list[str], list[str]]:
+    """Keys and ids of a session's path; ValueError when they cannot be read."""
+    keys: list[str] = []
+    ids: list[str] = []
+    for start, count, packed_keys, packed_ids in db.rows(_CHUNKS, (number,)):
+        if start != len(keys):
+            raise ValueError("the path has a gap")
+        keys += unpack_ids(packed_keys)
+        ids += unpack_ids(packed_ids)
+        if len(keys) != start + count or len(ids) != start + count:
+            raise ValueError("a chunk of the path is torn")
+    return keys, ids
+
+
+def forget_state(db: Database, number: int) -> None:
+    """Remember nothing of a session but its name: the client's next history is the first."""
+    db.run(_DROP_FROM, (number, 0))
+    drop_quoted(db, number)
+    db.run(_PUT_STATE, (None, 0, None, number))
+
+
+def forget_quotes(db: Database, forgotten: set[str]) -> int:
+    """Take what states quote of these messages out of them; returns how many states."""
+    changed = 0
+    for number, about in list(all_quoted(db)) if forgotten else ():
+        # Where it does not say whom it quotes, take it as quoting all.
+        quoted = forgotten if about is None else forgotten.intersection(about)
+        if not quoted:
+            continue
+        changed += 1
+        cleaned = _cleaned(db, number, db.value(_STATE, (number,)), quoted)
+        if cleaned is None:
+            forget_state(db, number)
+            continue
+        write_quoted(db, number, in_chunks([text for text in about or () if text not in quoted]))
+        db.run(_CLEAN_STATE, (cleaned, number))
+    return changed
+
+
+def forget_session(db: Database, number: int) -> int:
+    """Forget a session whose segments and turns are gone, its name too; 1 if it had a state."""
+    remembered = db.value("SELECT turn FROM session WHERE number = ?", (number,)) is not None
+    forget_state(db, number)
+    db.run("DELETE FROM session WHERE number = ?", (number,))
+    return int(remembered)
+
+
+def forget_text_in_states(db: Database, text: SoughtText) -> int:
+    """Take all quotes out of states that hold a text; returns how many states."""
+    changed = 0
+    for number, state in db.rows("SELECT number, state FROM session WHERE state IS NOT NULL"):
+        cleaned = text.taken_out_of(state) if isinstance(state, bytes) else None
+        if cleaned == state:
+            continue
+        changed += 1
+        if cleaned is None:
+            forget_state(db, number)
+        else:
+            drop_quoted(db, number)
+            db.run(_CLEAN_STATE, (cleaned, number))
+    return changed
+
+
+def _cleaned(db: Database, number: int, state: bytes, quoted: set[str]) -> bytes | None:
+    """The state without the quotes; None when it cannot be told what it quotes."""
+    try:
+        keys, ids = read_path(db, number)
+        gone = frozenset(EntryKey(k) for k, text in zip(keys, ids, strict=True) if text in quoted)
+        return without_quotes(state, gone)
+    except (ValueError, TypeError, FormatError):
+        return None

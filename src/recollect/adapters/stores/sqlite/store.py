@@ -1,0 +1,245 @@
+"""`SQLiteStore`: the memory of one space in one SQLite file.
+
+Owns the lanes and hands each operation to its module: one lane writes, one searches, one reads
+the rest; see `database.py` for what a cancelled call leaves behind. What an operation does is said
+in `recollect.core.ports`, under the same name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+
+from recollect.adapters.stores.sqlite import archive, check, ledger
+from recollect.adapters.stores.sqlite import facts as fact_table
+from recollect.adapters.stores.sqlite import forget as removal
+from recollect.adapters.stores.sqlite import jobs as job_queue
+from recollect.adapters.stores.sqlite import passages as passage_index
+from recollect.adapters.stores.sqlite.candidates import find_around, find_candidates
+from recollect.adapters.stores.sqlite.connection import EncryptionKey, SpaceFile, space_file
+from recollect.adapters.stores.sqlite.database import Database, Lane
+from recollect.adapters.stores.sqlite.lexical import Recent
+from recollect.adapters.stores.sqlite.sessions import read_session
+from recollect.adapters.stores.sqlite.vectors import Matrices
+from recollect.core.values.batch import Batch, Lease
+from recollect.core.values.history import SpaceId
+from recollect.core.values.recall import (
+    CandidateQuery,
+    Candidates,
+    FactCandidates,
+    FactQuery,
+    Surroundings,
+)
+from recollect.core.values.segment import SegmentId, Vector
+from recollect.core.values.upkeep import CheckResult, ScrubResult, Stats
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Operation: TypeAlias = Callable[Concatenate["SQLiteStore", P], Coroutine[Any, Any, T]]
+
+
+def _reads(work: Callable[Concatenate[Database, P], T]) -> Operation[P, T]:
+    """An operation that runs in one snapshot of the reading lane."""
+
+    async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
+        return await store._reader.read(lambda db: work(db, *args, **given))
+
+    return call
+
+
+def _writes(
+    work: Callable[Concatenate[Database, P], T], then: Callable[[Database, T], T] | None = None
+) -> Operation[P, T]:
+    """An operation that is one durable transaction; `then` follows it in the same thread."""
+
+    async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
+        def step(db: Database) -> T:
+            return work(db, *args, **given)
+
+        if then is None:
+            return await store._writer.write(step)
+        return await store._writer.run_after(step, then)
+
+    return call
+
+
+class SQLiteStore:
+    """A space in a file of its own; several processes may have it open."""
+
+    def __init__(self, file: SpaceFile) -> None:
+        self.space: SpaceId = file.space
+        self._file = file
+        self._writer = Lane(file, name="write")
+        self._reader = Lane(file, name="read")
+        self._searcher = Lane(file, name="search")
+        self._lanes = self._searcher, self._reader, self._writer
+        self._matrices = Matrices()
+        self._fact_matrices = fact_table.FactMatrices()
+        self._recent = Recent()
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        *,
+        space: str,
+        key: EncryptionKey | bytes | None = None,
+        create: bool = True,
+        busy_seconds: float = 5.0,
+    ) -> Self:
+        """Open the file of a space, and make it where it is missing."""
+        file = await asyncio.to_thread(
+            space_file, path, space=space, key=key, create=create, busy_seconds=busy_seconds
+        )
+        store = cls(file)
+        try:
+            await store._searcher.run(lambda _: None)
+        except BaseException:
+            for lane in store._lanes:
+                lane.abandon()
+            raise
+        return store
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def path(self) -> Path:
+        """The file of the space."""
+        return self._file.path
+
+    # Archive
+
+    write = _writes(archive.write_batch)
+    session = _reads(read_session)
+    sessions = _reads(archive.sessions)
+    segments = _reads(archive.segments)
+    known = _reads(archive.known)
+    tombstoned = _reads(archive.forgotten_ids)
+    page = _reads(archive.page)
+    passages = _reads(archive.passages)
+    replace_passages = _writes(passage_index.replace_passages)
+    unembedded = _reads(archive.unembedded)
+    withdraw = _writes(removal.withdraw, removal.after_withdrawing)
+    facts = _reads(archive.facts)
+    facts_revision = _reads(fact_table.facts_revision)
+    unembedded_facts = _reads(fact_table.unembedded_facts)
+    extracted_to = _reads(fact_table.extracted_to)
+
+    async def candidates(self, query: CandidateQuery) -> Candidates:
+        """As `Archive.candidates`."""
+        return await self._searcher.read(
+            lambda db: find_candidates(db, self._matrices, self._recent, query)
+        )
+
+    async def around(
+        self,
+        ids: Sequence[SegmentId],
+        query: CandidateQuery,
+        *,
+        reach: int = 2,
+        passages_each: int = 3,
+    ) -> Surroundings:
+        """As `Archive.around`."""
+        return await self._searcher.read(
+            lambda db: find_around(
+                db, self._matrices, self._recent, ids, query, reach, passages_each
+            )
+        )
+
+    async def vectors(
+        self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
+    ) -> tuple[Vector, ...]:
+        """As `Archive.vectors`."""
+        return await self._searcher.read(
+            lambda db: archive.vectors(db, self._matrices, embedder, after=after, limit=limit)
+        )
+
+    async def fact_candidates(self, query: FactQuery) -> FactCandidates:
+        """As `Archive.fact_candidates`."""
+        return await self._searcher.read(
+            lambda db: fact_table.find_fact_candidates(db, self._fact_matrices, query)
+        )
+
+    async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
+        """As `Archive.evict`."""
+        total = 0
+        while moved := await self._writer.write(
+            lambda db: passage_index.evict(db, max_segments=max_segments, said_before=said_before)
+        ):
+            total += moved
+        return total
+
+    async def warm(self, ids: Sequence[SegmentId]) -> int:
+        """As `Archive.warm`."""
+        total = 0
+        for at in range(0, len(ids), passage_index.STEP):
+            some = ids[at : at + passage_index.STEP]
+            total += await self._writer.write(partial(passage_index.warm, ids=some))
+        return total
+
+    # JobQueue
+
+    claim = _writes(job_queue.claim)
+    heartbeat = _writes(job_queue.heartbeat)
+    fail = _writes(job_queue.fail)
+    jobs = _reads(job_queue.list_jobs)
+    queue = _reads(job_queue.queue_state)
+    add_model_use = _writes(job_queue.add_model_use)
+    model_use = _reads(job_queue.model_use)
+    pause = _writes(job_queue.pause)
+    resume = _writes(job_queue.resume)
+    revive = _writes(job_queue.revive)
+
+    async def complete(self, lease: Lease, batch: Batch) -> bool:
+        """As `JobQueue.complete`."""
+
+        def finish(db: Database) -> bool:
+            if not job_queue.finish(db, lease):
+                return False
+            archive.write_batch(db, batch)
+            return True
+
+        return await self._writer.write(finish)
+
+    # Ledger
+
+    turns = _reads(ledger.turn_numbers)
+    turn = _reads(ledger.rebuilt_turn)
+    pieces = _reads(ledger.read_pieces)
+    compactions = _reads(ledger.read_compactions)
+    expire = _writes(ledger.expire)
+
+    # Upkeep
+
+    forget = _writes(removal.forget, removal.after_change)
+    held = _reads(removal.stored_bodies)
+    rewrite = _writes(removal.rewrite, removal.after_change)
+
+    async def scrub(self) -> ScrubResult:
+        """As `Upkeep.scrub`."""
+        return await self._writer.run(removal.scrub)
+
+    async def check(self) -> CheckResult:
+        """As `Upkeep.check`: in one snapshot of its own, while others read and write."""
+        return await self._reader.read_apart(check.check)
+
+    async def stats(self) -> Stats:
+        """As `Upkeep.stats`."""
+        file = self._file
+        return await self._reader.read(
+            lambda db: check.stats(
+                db, space=self.space, path=file.path, encrypted=file.key is not None
+            )
+        )
+
+    async def close(self) -> None:
+        """As `Upkeep.close`."""
+        for lane in self._lanes:
+            await lane.close()

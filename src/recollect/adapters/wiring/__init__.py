@@ -1,0 +1,19 @@
+"""Settings into an engine: the one room that knows which adapter stands behind which seam.
+
+What is only needed to build one is imported when it is built: a command that looks into a store
+does not load the engine, and nothing loads a driver that is not used.
+"""
+
+from recollect.adapters.wiring.memory import open_blocking_memory as open_blocking_memory
+from recollect.adapters.wiring.memory import open_memory as open_memory
+from recollect.adapters.wiring.stores import POSTGRES_SCHEMES as POSTGRES_SCHEMES
+from recollect.adapters.wiring.stores import deployment_secret as deployment_secret
+from recollect.adapters.wiring.stores import hand_over_spool as hand_over_spool
+from recollect.adapters.wiring.stores import is_server as is_server
+from recollect.adapters.wiring.stores import open_fleet as open_fleet
+from recollect.adapters.wiring.stores import open_spool as open_spool
+from recollect.adapters.wiring.stores import open_store as open_store
+from recollect.adapters.wiring.stores import scrub_store as scrub_store
+from recollect.adapters.wiring.stores import spool_state as spool_state
+from recollect.adapters.wiring.stores import sqlite_path as sqlite_path
+from recollect.adapters.wiring.stores import stored_spaces as stored_spaces

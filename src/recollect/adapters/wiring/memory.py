@@ -1,0 +1,324 @@
+"""Settings into an engine, with everything that stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from recollect.adapters.wiring.stores import (
+    SECRET_VARIABLE,
+    deployment_secret,
+    is_server,
+    is_stored,
+    open_archive,
+    seal_secret,
+    sqlite_path,
+)
+from recollect.errors import SettingsError, StoreUnavailable
+from recollect.system.config import Settings, load_settings
+from recollect.system.plain_files import read_inside
+
+if TYPE_CHECKING:
+    from recollect.adapters.wiring.models import Embedders, OwnModel
+    from recollect.core.blocking import BlockingEngine
+    from recollect.core.engine import Engine
+    from recollect.core.engine.archive import DurableArchive
+    from recollect.core.engine.background import BackgroundNotes
+    from recollect.core.engine.recaller import MemoryRecaller
+    from recollect.core.ports import Clock, Embedder, Model, Recaller, Store, TokenCounter
+    from recollect.core.transfer.memory_files import Following
+    from recollect.core.upkeep.jobs import BackgroundJobs
+    from recollect.core.values.batch import Batch
+    from recollect.core.values.history import SpaceId
+    from recollect.core.values.upkeep import Certificate
+    from recollect.system.config.settings import Preset
+
+P = ParamSpec("P")
+QUESTION_SECONDS = 0.4
+"""What embedding a question may take, and of `recall.deadline_seconds` this share: the search
+needs some."""
+
+_MOST_RULES_BYTES = 2_000_000
+"""A larger AGENTS.md is not read for a summary."""
+
+
+def open_memory(
+    *,
+    space: SpaceId = "default",
+    store: str | Path | None = None,
+    config: Path | str | None = None,
+    openclaw: Path | str | None = None,
+    window_tokens: int | None = None,
+    preset: Preset | None = None,
+    clock: Clock | None = None,
+    workspace: Path | str | None = None,
+    embedders: Sequence[Embedder] | None = None,
+    recaller: Recaller | None = None,
+    counter: TokenCounter | None = None,
+    model: OwnModel | None = None,
+    extraction_model: OwnModel | None = None,
+    compact_in_background: bool = True,
+    off_the_loop: bool = False,
+    open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
+    settings: Settings | Mapping[str, Any] | None = None,
+) -> Engine:
+    """An engine for one space, with settings from arguments, environment and files.
+
+    `window_tokens` and `preset` are settings; all others go into `settings` by their dotted names:
+    `settings={"trim.protect_messages": 8}`. A `Settings` is taken as it is, and nothing else is
+    read. `store` is where memory is kept, as the setting
+    `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
+    store that is away stops nobody; `ingest.enabled = false` keeps nothing new, and recalls from
+    what is stored there already. `workspace` is a folder whose memory files are followed; without
+    one only `index.extra_paths` are.
+    `embedders` are your own, in place of those of the settings; so is `model`, which summarises
+    when the window fills: an object with `async def ask(prompt)`, or such a function. Without one
+    nothing is compacted, only trimmed. `extraction_model` reads for facts beside the turns, as the
+    one that `models.extraction` names does; without either no facts are extracted, whatever `model`
+    is: give the same model twice to have both done by it. A host that compacts between its turns by
+    itself says `compact_in_background=False`. One that holds a database open for many spaces gives
+    `open_space`: the store is had from it, and nothing waits in a spool while it is away.
+    """
+    from recollect.adapters.providers.overflow import recognise_overflow
+    from recollect.adapters.wiring.models import (
+        Embedders,
+        choose_embedders,
+        choose_model,
+        forget_cached,
+        own_model,
+    )
+    from recollect.core.boundary import SystemClock
+    from recollect.core.engine import Engine
+    from recollect.core.engine.background import BackgroundNotes
+    from recollect.core.engine.session import check_space_name
+
+    check_space_name(space)
+    summarizer = None if model is None else own_model(model)  # before anything is opened
+    reader = None if extraction_model is None else own_model(extraction_model)
+    named = {"window_tokens": window_tokens, "preset": preset}
+    arguments = {name: value for name, value in named.items() if value is not None}
+    chosen = _settings(settings, arguments, config, openclaw)
+    beside = BackgroundNotes()
+    archive = jobs = files = None
+    vectors = Embedders()
+    keeps = chosen.ingest.enabled
+    url = str(store) if store is not None else chosen.store.url
+    if keeps or (chosen.recall.enabled and is_stored(url, space)):
+        archive = open_archive(chosen, space, url, open_space)
+        if embedders is not None:
+            vectors = Embedders(used=tuple(embedders))
+        elif recaller is None:  # memory tools search, whether or not a turn recalls by itself
+            vectors = choose_embedders(chosen)
+    if keeps and archive is not None:
+        jobs = _background_jobs(archive, chosen, space, url, clock, vectors, reader, beside)
+        files = follow_files(
+            archive,
+            chosen,
+            space=space,
+            workspace=None if workspace is None else Path(workspace),
+            clock=clock or SystemClock(),
+            embedders=[embedder.name for embedder in vectors.used],
+        )
+    if archive is not None and recaller is None:
+        recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
+    return Engine(
+        chosen,
+        space=space,
+        clock=clock,
+        recaller=recaller,
+        embedders=vectors.used,
+        counter=counter,
+        recognise_overflow=recognise_overflow,
+        archive=archive,
+        jobs=jobs,
+        files=files,
+        beside=beside,
+        cascades=() if archive is None else (forget_cached,),
+        model=summarizer if summarizer is not None else choose_model(chosen, "summary"),
+        critical_rules=critical_rules_of(workspace),
+        workspace=None if workspace is None else str(workspace),
+        compact_in_background=compact_in_background,
+        deployment_secret=deployment_secret(),
+        seal=partial(seal_secret, space),
+        off_the_loop=off_the_loop,
+        reads_facts=reader is not None or chosen.models.extraction is not None,
+        delete_stored=None if open_space is not None else partial(_delete, chosen, space, url),
+    )
+
+
+def _blocking(opening: Callable[P, Engine]) -> Callable[P, BlockingEngine]:
+    def open_blocking_memory(*args: P.args, **arguments: P.kwargs) -> BlockingEngine:
+        """As `open_memory`, for code without an event loop."""
+        from recollect.core.blocking import BlockingEngine
+
+        return BlockingEngine(opening(*args, **arguments))
+
+    return open_blocking_memory
+
+
+open_blocking_memory = _blocking(open_memory)
+
+
+async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certificate:
+    from recollect.adapters.wiring.spaces import delete_stored_space
+
+    return await delete_stored_space(settings, space, url, must_exist=False)
+
+
+def variables_beside(
+    settings: Settings, url: str | None, environment: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Of an environment, what opening a memory reads beside its settings: the secret, where models
+    lie, keys of those who are asked, and of a server's store what its driver reads."""
+    named = {SECRET_VARIABLE, "RECOLLECT_MODELS"}
+    if settings.models.provider is not None or settings.recall.embedder == "remote":
+        keys = (settings.models.key_variable, settings.recall.remote.key_variable)
+        named |= {name for name in keys if name}
+        named |= {name for name in environment if name.endswith("_API_KEY")}
+    if is_server(url or settings.store.url):
+        named |= {name for name in environment if name.startswith("PG")}
+    return {name: environment[name] for name in named if name in environment}
+
+
+def _settings(
+    given: Settings | Mapping[str, Any] | None,
+    arguments: Mapping[str, Any],
+    config: Path | str | None,
+    openclaw: Path | str | None,
+) -> Settings:
+    if not isinstance(given, Settings):
+        return load_settings(
+            arguments={**(given or {}), **arguments},
+            file=None if config is None else Path(config),
+            openclaw=None if openclaw is None else Path(openclaw),
+        ).settings
+    if arguments or config or openclaw:
+        raise SettingsError("give either a Settings or what it is to be made of, not both")
+    return given
+
+
+def _background_jobs(
+    archive: DurableArchive,
+    settings: Settings,
+    space: SpaceId,
+    url: str | None,
+    clock: Clock | None,
+    vectors: Embedders,
+    reader: Model | None,
+    notes: BackgroundNotes,
+) -> BackgroundJobs | None:
+    from recollect.adapters.wiring.models import cached, choose_model
+    from recollect.core.engine.background import in_process_jobs
+
+    makers = vectors.used
+    if not is_server(url):  # a server's vectors are all in it; many nodes share it
+        file = sqlite_path(url, space)
+        makers = cached(makers, settings, space=space, file=file, key=deployment_secret())
+    return in_process_jobs(
+        archive,
+        settings,
+        clock,
+        makers,
+        model=reader if reader is not None else choose_model(settings, "extraction"),
+        notify=lambda note: notes.add_line(str(note)),
+        used=notes.add_use,
+    )
+
+
+def _recaller(
+    archive: DurableArchive,
+    settings: Settings,
+    vectors: Embedders,
+    clock: Clock,
+    jobs: BackgroundJobs | None,
+) -> MemoryRecaller:
+    from recollect.core.engine.recaller import MemoryRecaller, QuestionVectors
+    from recollect.core.upkeep.chores import VectorUpkeep
+
+    deadline = settings.recall.deadline_seconds or min(1.0, settings.turn.stage_deadline_seconds)
+    return MemoryRecaller(
+        archive,
+        settings,
+        QuestionVectors(
+            vectors.used, seconds=deadline * QUESTION_SECONDS, pii=settings.redaction.pii
+        ),
+        VectorUpkeep(
+            archive,
+            vectors.used,
+            clock,
+            others=vectors.others,
+            queued=jobs.wake if jobs is not None else lambda: None,
+        )
+        if settings.ingest.enabled  # else nothing is written, not even that vectors are missing
+        else None,
+        lacking=vectors.lacking,
+    )
+
+
+def follow_files(
+    archive: DurableArchive,
+    settings: Settings,
+    *,
+    space: SpaceId,
+    workspace: Path | None,
+    clock: Clock,
+    embedders: Sequence[str],
+) -> Following | None:
+    """The files of a workspace and the settings' extra paths; None where there are none.
+
+    Without a workspace nothing is guessed: only extra paths are followed.
+    """
+    if workspace is not None and not workspace.is_dir():
+        raise SettingsError(f"workspace: {workspace} is no folder")
+    own_files = workspace is not None and "memory" in settings.index.sources
+    if not own_files and not settings.index.extra_paths:
+        return None
+    from recollect.core.rules.identity import space_secret
+    from recollect.core.rules.tokens import Weigher
+    from recollect.core.transfer.file_sections import FileRules
+    from recollect.core.transfer.memory_files import Following, MemoryFiles
+
+    async def opened() -> Store:
+        if await archive.settle(0.0):
+            raise StoreUnavailable("batches wait in the spool")
+        return await archive.store()
+
+    async def write(batch: Batch) -> None:
+        kept = await archive.write(batch)
+        if kept.where == "nowhere":
+            raise StoreUnavailable(kept.said)
+
+    files = MemoryFiles(
+        workspace or Path(),
+        settings.index.extra_paths,
+        own_files=own_files,
+        open_archive=opened,
+        write=write,
+        clock=clock,
+        rules=FileRules(
+            secret=space_secret(space, deployment_secret()),
+            redaction=settings.redaction,
+            weigher=Weigher(settings.tokens.counter),
+            embedders=tuple(embedders),
+        ),
+    )
+    return Following(files.look, interval_seconds=settings.index.update_interval.total_seconds())
+
+
+def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
+    """Reads the rules of a workspace that a summary must not lose, anew each time."""
+    if workspace is None:
+        return lambda: ""
+
+    def read() -> str:
+        from recollect.core.rules.critical_rules import critical_rules
+
+        try:
+            data, _ = read_inside(Path(workspace), "AGENTS.md", _MOST_RULES_BYTES)
+            return critical_rules(data.decode("utf-8", "replace"))
+        except OSError:  # it is optional, and a summary without it is better than none
+            return ""
+
+    return read

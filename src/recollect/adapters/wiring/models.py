@@ -1,0 +1,319 @@
+"""Settings into models: who summarises and reads for facts, and what makes vectors.
+
+Must never import an HTTP client or another heavy package: a language model connects when it is
+first asked, an embedder loads when it is asked to, in a thread. Nothing is sent anywhere by
+default: a language model is asked only where the settings name a provider, and what is remote makes
+vectors only where they name it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+
+from recollect.adapters.embedders.choose import choose
+from recollect.core.ports import ChatModel, Embedder, Model, Store
+from recollect.core.rules.budget import window_of
+from recollect.core.values.history import SpaceId
+from recollect.core.values.model import Answer, Prompt
+from recollect.core.values.upkeep import Forgotten
+from recollect.errors import EmbedderError, MissingExtra, ModelRefused, SettingsError
+from recollect.system.config import Settings
+from recollect.system.config.places import embedding_cache_file, models_folders
+from recollect.system.config.settings import ProviderFormat
+
+if TYPE_CHECKING:
+    from recollect.adapters.providers.anthropic import AnthropicModel
+    from recollect.adapters.providers.openai import OpenAIChatModel, OpenAIResponsesModel
+
+
+class AnswersPrompts(Protocol):
+    """The least that a model of one's own has to be."""
+
+    async def ask(self, prompt: Prompt) -> Answer | str:
+        """The answer to one prompt, or only its text."""
+        ...
+
+
+OwnModel: TypeAlias = AnswersPrompts | Callable[[Prompt], Awaitable[Answer | str]]
+"""A model of one's own, or only the async function that asks it."""
+ModelRole: TypeAlias = Literal["main", "summary", "extraction"]
+
+_LOADED: dict[str, Embedder] = {}
+ONNX_THREADS = 2
+"""Cores that a run of a model may use; a turn's question is one short text."""
+CACHE_WAIT_SECONDS = 5.0
+"""How long forgetting waits for others who use the embedding cache."""
+KEY_VARIABLES: dict[ProviderFormat, str] = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "openai-chat": "OPENAI_API_KEY",
+    "openai-responses": "OPENAI_API_KEY",
+}
+
+
+class PlainModel:
+    """A model of which little but the asking is known; there is nothing to give back."""
+
+    def __init__(
+        self,
+        ask: Callable[[Prompt], Awaitable[Answer | str]],
+        *,
+        name: str = "",
+        window_tokens: int | None = None,
+    ) -> None:
+        self._ask = ask
+        self.name = name
+        self.window_tokens = window_tokens
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The answer; a text alone is one."""
+        answer = await self._ask(prompt)
+        if isinstance(answer, Answer):
+            return answer
+        if isinstance(answer, str):
+            return Answer(text=answer)
+        raise ModelRefused(
+            f"your model answered with a {type(answer).__name__}: return an Answer, or a text"
+        )
+
+    async def close(self) -> None:
+        """Nothing of ours is open."""
+
+
+def own_model(given: Any) -> Model:
+    """A model of the caller's own: whole, or only something to ask; TypeError for the rest."""
+    ask = getattr(given, "ask", given)
+    if isinstance(given, type) or not _is_async(ask):
+        what = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+        raise TypeError(
+            "a model is an object with `async def ask(self, prompt)`, or an async function of the "
+            f"prompt, and {what} is neither"
+        )
+    if all(hasattr(given, part) for part in ("ask", "name", "window_tokens", "close")):
+        whole: Model = given
+        return whole
+    name, window = getattr(given, "name", ""), getattr(given, "window_tokens", None)
+    return PlainModel(
+        ask,
+        name=name if isinstance(name, str) else "",
+        window_tokens=window if isinstance(window, int) and window > 0 else None,
+    )
+
+
+def _is_async(ask: Any) -> bool:
+    called = getattr(ask, "__call__", None)  # noqa: B004 - an object may be called as a function is
+    return inspect.iscoroutinefunction(ask) or inspect.iscoroutinefunction(called)
+
+
+def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
+    """The model of this role; None where the settings name no provider, or none for it.
+
+    Summaries are asked of `models.main` where nobody else is named; facts never are:
+    they are read beside the conversation, and nobody who only chose a model to talk to asked for
+    such calls.
+
+    SettingsError where they are not enough to ask it: told when a memory is opened, not when its
+    window is full.
+    """
+    models = settings.models
+    name = getattr(models, role) or (models.main if role != "extraction" else None)
+    if models.provider is None:
+        if name is not None:
+            named = "main" if getattr(models, role) is None else role
+            raise SettingsError(
+                f"models.{named} names a model but models.provider does not say whose: set it to "
+                f"one of {', '.join(KEY_VARIABLES)}"
+            )
+        return None
+    if name is None:
+        if all(getattr(models, other) is None for other in get_args(ModelRole)):
+            raise SettingsError(
+                f"models.provider is {models.provider!r}, but no model is named: set models.main, "
+                "or models.summary for summaries alone"
+            )
+        return None
+    if find_spec("httpx2") is None:
+        raise MissingExtra(feature=f"models.provider = {models.provider!r}", extra="remote")
+    # What a user sets is how much to use of it: a reply to a larger request is no overflow.
+    window = window_of(name, replace(settings, window_tokens=None))
+    return _adapter(models.provider)(
+        model=name,
+        key=_key(settings),
+        base_url=models.base_url,
+        deadline_seconds=models.deadline_seconds,
+        window_tokens=None if window.source == "assumed" else window.tokens,
+    )
+
+
+def _key(settings: Settings) -> str | None:
+    """The key; none goes to another server unless its variable was named."""
+    models = settings.models
+    assert models.provider is not None
+    if models.key_variable is not None:
+        key = os.environ.get(models.key_variable)
+        if not key:
+            raise SettingsError(
+                f"models.key_variable names {models.key_variable}, which is not set: set it in the "
+                "environment, or name another"
+            )
+        return key
+    if models.base_url is not None:
+        return None
+    usual = KEY_VARIABLES[models.provider]
+    key = os.environ.get(usual)
+    if not key:
+        raise SettingsError(
+            f"models.provider is {models.provider!r}, and {usual} is not set: set it in the "
+            "environment, name another variable as models.key_variable, or a server that needs no "
+            "key as models.base_url"
+        )
+    return key
+
+
+def _adapter(
+    provider: ProviderFormat,
+) -> type[AnthropicModel | OpenAIChatModel | OpenAIResponsesModel]:
+    from recollect.adapters.providers.anthropic import AnthropicModel
+    from recollect.adapters.providers.openai import OpenAIChatModel, OpenAIResponsesModel
+
+    adapters = (AnthropicModel, OpenAIChatModel, OpenAIResponsesModel)
+    return next(adapter for adapter in adapters if adapter.format == provider)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedders:
+    """What makes the vectors of a memory."""
+
+    used: tuple[Embedder, ...] = ()
+    """Asked for every question."""
+    others: Callable[[], tuple[Embedder, ...]] = field(default=tuple, repr=False)
+    """Looks what else is at hand: its vectors may be here from an earlier choice."""
+    said: str = ""
+    """Which, and why not a better one."""
+    lacking: str = ""
+    """What was asked for and cannot be had: every recall says so."""
+
+
+def choose_embedders(settings: Settings) -> Embedders:
+    """The embedders of these settings; SettingsError where they ask for what is not here,
+    MissingExtra where a package is not installed."""
+    name = settings.recall.embedder
+    if name == "remote":
+        return Embedders(used=(_remote(settings),), others=partial(_others, ()), said="remote")
+    try:
+        choice = choose(
+            name,
+            models=models_folders(),
+            onnx_model=settings.recall.onnx_model,
+            threads=min(ONNX_THREADS, os.cpu_count() or 1),
+            hash_instead=settings.recall.method == "openclaw",
+        )
+    except MissingExtra as error:
+        raise MissingExtra(feature=f"recall.embedder = {name!r}", extra=error.extra) from error
+    except EmbedderError as error:
+        raise SettingsError(f"recall.embedder: {error}") from error
+    used = tuple(_shared(embedder) for embedder in choice.embedders)
+    others = partial(_others, used)
+    return Embedders(used=used, others=others, said=choice.said, lacking=choice.lacking)
+
+
+def _shared(embedder: Embedder) -> Embedder:
+    """One of a name in a process: every space would load the same model again."""
+    return _LOADED.setdefault(embedder.name, embedder)
+
+
+def cached(
+    embedders: Sequence[Embedder], settings: Settings, *, space: SpaceId, file: Path, key: bytes
+) -> tuple[Embedder, ...]:
+    """The same embedders for passages, with what they made before at hand.
+
+    Only where making a vector takes longer than looking it up, and never beside an encrypted
+    store: a vector tells much of its text. `file` is the space's own.
+    """
+    if not settings.embedding_cache.enabled or settings.store.key is not None:
+        return tuple(embedders)
+    from recollect.adapters.embedders.cache import CachedEmbedder
+
+    return tuple(
+        CachedEmbedder(
+            embedder,
+            embedding_cache_file(file, space),
+            max_entries=settings.embedding_cache.max_entries,
+            key=key,
+        )
+        if embedder.kind in ("onnx", "remote")
+        else embedder
+        for embedder in embedders
+    )
+
+
+async def forget_cached(store: Store, forgotten: Forgotten) -> Mapping[str, int]:
+    """Empty the embedding cache of a store in a file: what was made of forgotten text goes too.
+
+    All of it: a vector is made again sooner than anybody could show that it was another text's.
+    """
+    from recollect.adapters.stores.sqlite import SQLiteStore
+
+    if not isinstance(store, SQLiteStore) or not (forgotten.segments or forgotten.message_ids):
+        return {}
+    file = embedding_cache_file(store.path, store.space)
+    if not file.exists():
+        return {}
+    import apsw
+
+    from recollect.adapters.embedders.cache import CacheFile
+    from recollect.core.upkeep.forget import Unreached
+
+    cache = CacheFile(file, max_entries=1, busy_seconds=CACHE_WAIT_SECONDS)
+    try:
+        await asyncio.to_thread(cache.clear)
+    except (apsw.Error, OSError) as error:
+        raise Unreached(
+            f"embeddings/{file.name} in the data folder, the embedding cache, which could not be "
+            f"emptied ({type(error).__name__}): end what uses it, then delete it"
+        ) from error
+    finally:
+        await asyncio.to_thread(cache.close)
+    return {"embedding caches emptied": 1}
+
+
+def _others(used: Sequence[Embedder]) -> tuple[Embedder, ...]:
+    """What could be asked beside, were there vectors of it: only what is local and here."""
+    taken = {embedder.name for embedder in used}
+    embedders: list[Embedder] = []
+    for name in ("onnx", "static", "hash"):
+        try:
+            choice = choose(name, models=models_folders())
+        except (EmbedderError, MissingExtra):
+            continue
+        embedders.extend(
+            _shared(embedder) for embedder in choice.embedders if embedder.name not in taken
+        )
+    return tuple(embedders)
+
+
+def _remote(settings: Settings) -> Embedder:
+    from recollect.adapters.embedders.remote import RemoteEmbedder
+
+    remote = settings.recall.remote
+    if remote.provider is None:
+        raise SettingsError(
+            'recall.embedder is "remote", but recall.remote.provider names nobody: '
+            "openai, gemini or voyage"
+        )
+    try:
+        return RemoteEmbedder(
+            remote.provider,
+            model=remote.model,
+            base_url=remote.base_url,
+            key_variable=remote.key_variable,
+        )
+    except EmbedderError as error:
+        raise SettingsError(f"recall.remote: {error}") from error

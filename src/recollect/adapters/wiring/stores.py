@@ -1,0 +1,293 @@
+"""URLs into stores, fleets and spools: the one place that knows which engine stands behind one.
+
+What is only needed to build one is imported when it is built: nothing loads a driver that is not
+used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recollect.core.rules.identity import space_secret
+from recollect.errors import MissingExtra, RecollectError, SettingsError, StoreError
+from recollect.system.config import Settings
+from recollect.system.config.places import (
+    installation_secret_file,
+    space_file,
+    spaces_folder,
+    spool_folder,
+)
+from recollect.system.own_secret import own_secret
+
+if TYPE_CHECKING:
+    from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.spool import FileSpool
+    from recollect.core.engine.archive import DurableArchive
+    from recollect.core.ports import Store
+    from recollect.core.values.history import SpaceId
+    from recollect.core.values.upkeep import ScrubResult, SpaceSummary, SpoolState
+
+LOG = logging.getLogger(__name__)
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+SQLITE_SCHEME = "sqlite://"
+SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
+
+
+def deployment_secret() -> bytes:
+    """What keys the hashes of all spaces of a deployment beside their names; may be empty."""
+    return os.environ.get(SECRET_VARIABLE, "").encode()
+
+
+def installation_secret() -> bytes:
+    """What keys the hashes that nobody else may make: RECOLLECT_SECRET, else a random secret that
+    is kept in the data folder, readable by this user alone."""
+    given = deployment_secret()
+    return given or own_secret(installation_secret_file()).encode()
+
+
+@cache
+def _seals_of_this_process() -> bytes:
+    LOG.warning(
+        "the data folder cannot keep a secret: other processes do not recognise the answers of "
+        "memory tools that this one gives"
+    )
+    return os.urandom(32)
+
+
+def seal_secret(space: SpaceId) -> bytes:
+    """The key of a space's seals: nobody knows it who cannot read this user's files."""
+    try:
+        secret = installation_secret()
+    except (OSError, RecollectError):
+        secret = _seals_of_this_process()
+    return space_secret(f"seals of {space}", secret)
+
+
+async def open_store(
+    url: str | None,
+    *,
+    space: SpaceId,
+    create: bool = True,
+    key: str | None = None,
+    pool_size: int = 8,
+) -> Store:
+    """The store of a space by its URL.
+
+    None is the space's own file in the data folder; a path or `sqlite:///PATH` another file;
+    `postgresql://…` a server, of which all stores of this process share `pool_size` connections.
+    `key` says where the key of an encrypted file comes from.
+    """
+    if url is not None and url.startswith(POSTGRES_SCHEMES):
+        postgres = await asyncio.to_thread(
+            import_module, "recollect.adapters.stores.postgres.store"
+        )
+        store: Store = await postgres.PostgresStore.open_shared(
+            url, space=space, pool_size=pool_size
+        )
+        return store
+    from recollect.adapters.stores.sqlite import SQLiteStore
+    from recollect.adapters.stores.sqlite.connection import read_key
+
+    return await SQLiteStore.open(
+        sqlite_path(url, space),
+        space=space,
+        key=None if key is None else read_key(key),
+        create=create,
+    )
+
+
+async def scrub_store(
+    store: Store, *, admin_url: str | None = None, everything: bool = False
+) -> ScrubResult:
+    """Scrub a store; on PostgreSQL as the owner of its tables, where a URL is given."""
+    if admin_url is None and not everything:
+        return await store.scrub()
+    from recollect.adapters.stores.postgres import PostgresStore
+
+    if not isinstance(store, PostgresStore):
+        raise SettingsError(
+            "--admin-url and --everything are for PostgreSQL: a file needs no owner and is always "
+            "scrubbed whole; leave them out"
+        )
+    return await store.scrub(admin_url, everything=everything)
+
+
+async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:
+    """A server with many spaces."""
+    from recollect.adapters.stores.postgres import PostgresFleet
+
+    return await PostgresFleet.open(url, pool_size=pool_size)
+
+
+async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:
+    """The spaces that there are, those used last at the end.
+
+    Without a URL those of the data folder; of a server all that it holds; else that of the file.
+    """
+    if url is not None and is_server(url):
+        found = await _spaces_of_server(url)
+    else:
+        paths = sorted(spaces_folder().glob("*.db")) if url is None else [sqlite_path(url, "")]
+        if url is not None and not paths[0].is_file():
+            raise StoreError(f"there is no memory at {paths[0]}: check the path")
+        found = await asyncio.to_thread(_spaces_in, paths, key)
+    return tuple(sorted(found, key=lambda one: (one.last_said_at or 0.0, one.space or "")))
+
+
+def _spaces_in(paths: Sequence[Path], key: str | None) -> list[SpaceSummary]:
+    from recollect.adapters.stores.sqlite.check import glance_at
+    from recollect.adapters.stores.sqlite.connection import read_key
+
+    given = None if key is None else read_key(key)
+    return [glance_at(path, key=given) for path in paths]
+
+
+async def _spaces_of_server(url: str) -> list[SpaceSummary]:
+    from recollect.core.values.upkeep import SpaceSummary
+
+    fleet = await open_fleet(url)
+    found: list[SpaceSummary] = []
+    try:
+        for name in await fleet.spaces():
+            sessions = await (await fleet.space(name)).sessions()
+            said = [one.last_said_at for one in sessions if one.last_said_at is not None]
+            found.append(
+                SpaceSummary(
+                    space=name,
+                    sessions=len(sessions),
+                    segments=sum(one.segments for one in sessions),
+                    last_said_at=max(said, default=None),
+                )
+            )
+    finally:
+        await fleet.close()
+    return found
+
+
+async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None) -> FileSpool:
+    """Where batches wait while this store is away; encrypted like the store.
+
+    Named by the store and the space: what waits for one server must never reach another.
+    """
+    # names are looked up and files opened off the loop: a folder may be on a disk that hangs
+    name = f"{space}\0{await asyncio.to_thread(_named, url, space)}"
+    from recollect.adapters.stores.spool import FileSpool
+
+    if key is None:
+        return await FileSpool.open(spool_folder(), space=name)
+    from recollect.adapters.stores.sqlite.connection import read_key
+
+    encryption_key = await asyncio.to_thread(read_key, key)
+    return await FileSpool.open(spool_folder(), space=name, key=encryption_key)
+
+
+async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None) -> SpoolState:
+    """What lies in the spool of a space on this machine; the store need not be reachable."""
+    spool = await open_spool(url, space=space, key=key)
+    try:
+        return await spool.state()
+    finally:
+        await spool.close()
+
+
+async def hand_over_spool(
+    settings: Settings, space: SpaceId, url: str | None, *, seconds: float
+) -> None:
+    """Give the store what waits for it on this machine, unless a living process holds it."""
+    archive = open_archive(settings, space, url)
+    try:
+        await archive.settle(seconds)
+    finally:
+        await archive.close()
+
+
+def _named(url: str | None, space: SpaceId) -> str:
+    """A store's own name, however it is spelled: a file's real path, or a server's database."""
+    if url is None or not url.startswith(POSTGRES_SCHEMES):
+        return str(sqlite_path(url, space).resolve())
+    from recollect.adapters.stores.spool.naming import server_name
+
+    return server_name(url, os.environ)
+
+
+def sqlite_path(url: str | None, space: SpaceId) -> Path:
+    """The file that a SQLite URL, a path or nothing names."""
+    if url is None:
+        return space_file(space)
+    if url.startswith(SQLITE_SCHEME):
+        named = url.removeprefix(SQLITE_SCHEME)
+        # sqlite:///relative.db and sqlite:////absolute.db, as everybody else reads them
+        url = named.removeprefix("/")
+    elif "://" in url:
+        raise SettingsError(
+            f"store.url: {url.split('://')[0]}:// is no store; give a file, sqlite:///PATH or "
+            "postgresql://USER@HOST/DATABASE"
+        )
+    return Path(url).expanduser()
+
+
+def is_server(url: str | None) -> bool:
+    """Whether a store's URL names a server, and not a file."""
+    return url is not None and url.startswith(POSTGRES_SCHEMES)
+
+
+def require_server(url: str | None) -> str:
+    """The URL of a service's store; SettingsError where it names no server."""
+    if url is None or not is_server(url):
+        raise SettingsError(
+            "a service keeps everything in PostgreSQL: set store.url, or give "
+            "--store postgresql://USER@HOST/DATABASE"
+        )
+    return url
+
+
+def is_stored(url: str | None, space: SpaceId) -> bool:
+    """Whether there may be something to read: a server, or a file that exists."""
+    return is_server(url) or sqlite_path(url, space).exists()
+
+
+def open_archive(
+    settings: Settings,
+    space: SpaceId,
+    url: str | None,
+    open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
+) -> DurableArchive:
+    """The way to a space's store; it is opened with the first request, by `open_space` where one
+    is given, and then without a spool: nothing waits on a node, whose clients send it again."""
+    from recollect.core.engine.archive import DurableArchive
+
+    if open_space is not None:
+        return DurableArchive(lambda: open_space(space), None, settings.store, sent_again=True)
+    key = settings.store.key
+    # Drivers and keys are looked for, and wrong URLs told, now and not in the middle of a turn.
+    if url is not None and url.startswith(POSTGRES_SCHEMES):
+        require_driver()
+    else:
+        import recollect.adapters.stores.sqlite  # noqa: F401
+
+        sqlite_path(url, space)
+    if key is not None:
+        from recollect.adapters.stores.sqlite.connection import check_encryption, read_key
+
+        check_encryption()
+        read_key(key)
+    return DurableArchive(
+        lambda: open_store(url, space=space, key=key, pool_size=settings.store.pool_size),
+        lambda: open_spool(url, space=space, key=key),
+        settings.store,
+    )
+
+
+def require_driver() -> None:
+    """MissingExtra where PostgreSQL's driver is not installed. It is imported when the store is
+    opened, in a thread: that takes most of a second."""
+    if find_spec("psycopg") is None:
+        raise MissingExtra(feature="PostgreSQL", extra="postgres")

@@ -1,0 +1,234 @@
+"""A chat without a terminal: replies as text for pipes, and every event as a line of JSON.
+
+Messages are read a line each, one turn after the other. In text, replies go to standard output and
+all else to standard error, without anything that a terminal acts upon. In JSON nothing is left
+out but what has no end: every event of the agent is one object, in the order in which it happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from recollect.agent.chat.opening import ChatOrder, opened_agent
+from recollect.agent.chat.output import Sink, harmless
+from recollect.errors import RecollectError
+
+if TYPE_CHECKING:
+    from recollect.agent.events import AgentEvent
+    from recollect.agent.loop import Agent
+
+
+# Events as JSON
+
+
+def event_dict(event: AgentEvent) -> dict[str, Any]:
+    """An event ready for JSON: its `type`, and its fields under their own names."""
+    from recollect.agent.events import Compacted, Flushed, Prepared, Replied
+
+    kind = {"type": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()}
+    if isinstance(event, Prepared):
+        return {**kind, "step": event.step, "report": event.report.to_dict()}
+    if isinstance(event, Compacted):
+        return {**kind, "entry_id": event.entry_id, "result": event.result.to_dict()}
+    if isinstance(event, Flushed):
+        return {**kind, "result": asdict(event.result)}
+    if isinstance(event, Replied):
+        usage = None if event.usage is None else asdict(event.usage)
+        fields = {"entry_id": event.entry_id, "message": dict(event.message), "usage": usage}
+        return {**kind, **fields, "silent": event.silent}
+    return {**kind, **asdict(event)}
+
+
+def opened_dict(agent: Agent, order: ChatOrder) -> dict[str, Any]:
+    """The first line of a JSON chat: what was opened."""
+    return {
+        "type": "opened",
+        "session": agent.conversation.session_id,
+        "key": order.key,
+        "space": order.space_name,
+        "model": agent.model_name,
+        "messages": len(agent.conversation.shown()),
+    }
+
+
+def read_order(line: str) -> tuple[str, bool]:
+    """The message of a line, and whether it asks to stop what runs.
+
+    A JSON object says `message` or `abort`, a JSON text is the message; all else is itself one.
+    """
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return line, False
+    if isinstance(value, dict) and ("message" in value or "abort" in value):
+        return str(value.get("message") or ""), value.get("abort") is True
+    return (value if isinstance(value, str) else line), False
+
+
+# The two ways to talk
+
+
+async def talk_plain(order: ChatOrder, lines: AsyncIterator[str], out: Sink, notes: Sink) -> int:
+    """Turn by turn until there are no more lines; 1 where the last turn did not end well."""
+    ended = 0
+    async with opened_agent(order) as agent:
+        async for line in lines:
+            if line.strip():
+                ended = await _plain_turn(agent, line, out, notes)
+    return ended
+
+
+async def _plain_turn(agent: Agent, text: str, out: Sink, notes: Sink) -> int:
+    from recollect.agent.events import Ended, Replied, Said, Withdrawn
+
+    written, reason = "", "failed"
+    async with aclosing(agent.run(text)) as events:
+        async for event in events:
+            if isinstance(event, Replied | Withdrawn) and written and not written.endswith("\n"):
+                written = _write(out, "\n")  # the next reply begins a line of its own
+            if isinstance(event, Said):
+                written = _write(out, harmless(event.text)) or written
+            elif isinstance(event, Ended):
+                reason = event.reason
+            elif (note := note_of(event)) is not None:
+                to, what = note
+                if to == "out":
+                    written = _write(out, f"{what}\n")
+                else:
+                    _write(notes, f"{what}\n")
+    if written and not written.endswith("\n"):
+        _write(out, "\n")
+    return 0 if reason in ("done", "command") else 1
+
+
+def note_of(event: AgentEvent) -> tuple[str, str] | None:
+    """A line on what happened besides the words of the reply, and where it goes."""
+    from recollect.agent.chat.drawing import argument_that_matters, call_note, one_line
+    from recollect.agent.events import (
+        CallBegan,
+        CallEnded,
+        Compacted,
+        Failed,
+        Flushed,
+        Told,
+        UpkeepBegan,
+    )
+    from recollect.agent.events import Withdrawn as Again
+
+    if isinstance(event, Told):
+        return "out", harmless(event.text)
+    if isinstance(event, Failed):
+        return "notes", f"recollect: {harmless(event.reason)}"
+    if isinstance(event, CallBegan):
+        return "notes", f"· {harmless(event.name)} {argument_that_matters(event.arguments)}"
+    if isinstance(event, CallEnded):
+        how = "failed" if event.is_error else "answered"
+        return "notes", f"· {harmless(event.name)} {how}: {one_line(call_note(event), 160)}"
+    if isinstance(event, UpkeepBegan):
+        return "notes", "· writing notes…" if event.kind == "flush" else "· compacting…"
+    if isinstance(event, Compacted):
+        if event.result.trigger == "manual":  # the answer to `/compact` says it
+            return None
+        return "notes", f"· compaction: {harmless(str(event.result)).splitlines()[0]}"
+    if isinstance(event, Flushed):
+        return "notes", f"· notes: {harmless(event.result.reason)}"
+    if isinstance(event, Again):
+        return "notes", f"· the reply so far does not count: {harmless(event.reason)}"
+    return None
+
+
+async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: Sink) -> int:
+    """The same with every event as a line; `{"abort": true}` stops the turn that runs, and what
+    was sent before it and waits is not said: each such message ends as aborted, too."""
+    from recollect.agent.events import Ended
+
+    ended = unsaid = 0
+    waiting: asyncio.Queue[str | None] = asyncio.Queue()
+    async with opened_agent(order) as agent:
+        _write_line(out, opened_dict(agent, order))
+
+        async def listen() -> None:
+            nonlocal unsaid
+            async for line in lines:
+                text, abort = read_order(line)
+                if abort:
+                    agent.abort()
+                    unsaid = waiting.qsize()
+                if text.strip():
+                    waiting.put_nowait(text)
+
+        listening = asyncio.create_task(listen())
+        listening.add_done_callback(lambda _: waiting.put_nowait(None))
+        try:
+            while (text := await waiting.get()) is not None:
+                if unsaid:
+                    unsaid, ended = unsaid - 1, 1
+                    _write_line(out, event_dict(Ended(reason="aborted")))
+                else:
+                    ended = await _json_turn(agent, text, out)
+            await listening  # it has ended; what broke it is told
+        finally:
+            listening.cancel()
+    return ended
+
+
+async def _json_turn(agent: Agent, text: str, out: Sink) -> int:
+    last: dict[str, Any] = {}
+    async with aclosing(agent.run(text)) as events:
+        async for event in events:
+            last = event_dict(event)
+            _write_line(out, last)
+    return 0 if last.get("reason") in ("done", "command") else 1
+
+
+def _write_line(out: Sink, value: dict[str, Any]) -> None:
+    _write(out, json.dumps(value, default=str) + "\n")  # ASCII: nothing that a terminal acts upon
+
+
+def _write(to: Sink, text: str) -> str:
+    to.write(text)
+    to.flush()
+    return text
+
+
+# What is said
+
+
+async def given(texts: Iterable[str]) -> AsyncIterator[str]:
+    """Messages that are known from the start."""
+    for text in texts:
+        yield text
+
+
+async def lines_of(read: Callable[[], str]) -> AsyncIterator[str]:
+    """Lines as they come, until there are no more; the one who waits can be stopped.
+
+    Read in a thread of its own that ends with the process: nobody can be called back from reading.
+    """
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[str | OSError | ValueError] = asyncio.Queue()
+
+    def work() -> None:
+        line: str | OSError | ValueError = "\n"
+        while line and isinstance(line, str):
+            try:
+                line = read()
+            except (OSError, ValueError) as error:
+                line = error
+            try:
+                loop.call_soon_threadsafe(queue.put_nowait, line)
+            except RuntimeError:  # the loop has ended meanwhile
+                return
+
+    threading.Thread(target=work, daemon=True).start()
+    while line := await queue.get():
+        if not isinstance(line, str):
+            raise RecollectError(f"no more messages can be read: {line}")
+        yield line.rstrip("\r\n")

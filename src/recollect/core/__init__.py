@@ -1,0 +1,1 @@
+"""The engine and its parts: values, rules, wire formats, turns, compaction, facts, upkeep."""

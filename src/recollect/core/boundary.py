@@ -1,0 +1,319 @@
+"""The one stage boundary: the only place that catches broadly (docs/design.md).
+
+A stage that fails or comes late leaves its input unchanged and a line in the report. Pure
+stages are bounded by size: they run inline, or in a thread where a server must not block its
+loop. Deadlines bind what waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from recollect.core.values.edit import StageName
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.report import Outcome, StageLine
+from recollect.errors import RecollectError
+from recollect.system.telemetry import Measured, measured
+
+T = TypeVar("T")
+U = TypeVar("U")
+LOG = logging.getLogger("recollect")
+"""Failures are told in reports, and where a part stops or begins to work again, in the log; the
+trace of one is logged at debug level."""
+
+LEAST_SECONDS = 1.0
+"""What an answer may always take: a machine that is suddenly busy is not a store that is away."""
+PATIENCE = 8.0
+"""Else so many times what the slowest of the last answers took, up to what the settings allow."""
+ANSWERS = 32
+FEW_ANSWERS = 5
+GIVE_WAY: ContextVar[Callable[[], Awaitable[float]] | None] = ContextVar("give_way", default=None)
+"""What a turn waits for before each of its stages, where a host has others to serve first: the
+seconds that it waited, which are not counted against the turn."""
+
+
+class Boundary:
+    """Runs the stages of one turn and writes their lines."""
+
+    def __init__(
+        self,
+        *,
+        turn_seconds: float,
+        stage_seconds: float,
+        off_the_loop: bool = False,
+        is_quick: bool = False,
+    ) -> None:
+        """`off_the_loop` runs pure stages in a thread, but those of a quick turn in place."""
+        self.lines: list[StageLine] = []
+        self._stage_seconds = stage_seconds
+        self._waits_until = time.monotonic() + turn_seconds
+        self._off_the_loop = off_the_loop
+        self._is_quick = is_quick
+
+    async def run(
+        self,
+        stage: StageName,
+        work: Callable[[], T],
+        *,
+        unchanged: U,
+        reason: Callable[[T], Reason | tuple[Reason, ...]],
+        in_thread: bool = False,
+    ) -> T | U:
+        """Run a pure stage; `unchanged` is what the turn goes on with if it fails.
+
+        `in_thread` is for one that would hold up the event loop whoever runs it.
+        """
+        await self._give_way()
+        started = time.perf_counter()
+        with measured("stage", stage) as heard:
+            try:
+                aside = in_thread or (self._off_the_loop and not self._is_quick)
+                result = await asyncio.to_thread(work) if aside else work()
+                reasons = reason(result)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                self._failed(stage, error, started, heard)
+                return unchanged
+        self._line(stage, "done", reasons, started)
+        return result
+
+    async def wait(
+        self,
+        stage: StageName,
+        start: Callable[[], Awaitable[T]],
+        *,
+        unchanged: U,
+        reason: Callable[[T], Reason | tuple[Reason, ...]],
+        seconds: float | None = None,
+    ) -> T | U:
+        """Wait for a stage, no longer than its deadline and what the turn has left."""
+        await self._give_way()
+        started = time.perf_counter()
+        left = max(0.0, self._waits_until - time.monotonic())
+        allowed = min(left, self._stage_seconds if seconds is None else seconds)
+        with measured("stage", stage) as heard:
+            try:
+                result = await asyncio.wait_for(start(), allowed)
+                reasons = reason(result)
+            except TimeoutError:
+                heard.ended("late", "late")
+                self._line(stage, "late", Reason(Cause.LATE, seconds=allowed), started)
+                return unchanged
+            except Exception as error:  # noqa: BLE001 - the boundary
+                self._failed(stage, error, started, heard)
+                return unchanged
+        self._line(stage, "done", reasons, started)
+        return result
+
+    async def _give_way(self) -> None:
+        if (wait := GIVE_WAY.get()) is not None:
+            self.allow(await wait())
+
+    @property
+    def failures(self) -> tuple[StageLine, ...]:
+        """The lines of what failed or came late."""
+        return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
+
+    def expect_work(self) -> None:
+        """From here on the turn is no quick one."""
+        self._is_quick = False
+
+    def allow(self, seconds: float) -> None:
+        """Let the turn wait longer: this long was spent on what is not counted against it."""
+        self._waits_until += seconds
+
+    def note(self, stage: StageName, outcome: Outcome, *reasons: Reason) -> None:
+        """A line for something that did not have to run."""
+        self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=0.0))
+
+    def add(self, lines: Iterable[StageLine]) -> None:
+        """Lines of what ran beside the turn."""
+        self.lines.extend(lines)
+
+    def _failed(self, stage: StageName, error: Exception, started: float, heard: Measured) -> None:
+        heard.ended("failed", type(error).__name__)
+        self._line(stage, "failed", _reason_of(error), started)
+
+    def _line(
+        self,
+        stage: StageName,
+        outcome: Outcome,
+        reasons: Reason | tuple[Reason, ...],
+        started: float,
+    ) -> None:
+        reasons = (reasons,) if isinstance(reasons, Reason) else reasons
+        seconds = time.perf_counter() - started
+        self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=seconds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Something failed outside of a turn's stages; told without content."""
+
+    said: str
+    error: type[BaseException] = TimeoutError
+
+
+class Part:
+    """Whether a part that a memory rests on works; each change of that is logged once.
+
+    A part may serve several at once (sessions, kinds of jobs): it is away from the first that
+    goes without it until the last has it again. What is logged is what reports say: no content.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._log = logging.getLogger(f"recollect.{name.replace(' ', '_')}")
+        self._away: dict[str, str] = {}
+
+    def away(self, text: str, *, whose: str = "") -> None:
+        """It failed; `text` says how, without content."""
+        if not self._away:
+            self._log.warning("%s: not working: %s", self.name, text)
+        self._away[whose] = text
+
+    def back(self, *, whose: str = "", how: str = "working again") -> None:
+        """It worked, or is not needed any more."""
+        if self._away.pop(whose, None) is not None and not self._away:
+            self._log.info("%s: %s", self.name, how)
+
+    def forget(self, *, whose: str) -> None:
+        """One of those it serves is gone: nothing is known of whether it works."""
+        self._away.pop(whose, None)
+
+    def trouble(self, whose: str | None = None) -> str:
+        """How it failed last, for anyone or for one of those it serves; empty where it works."""
+        if whose is not None:
+            return self._away.get(whose, "")
+        return "; ".join(dict.fromkeys(self._away.values()))
+
+
+def guarded(work: Callable[[], T]) -> T | Failure:
+    """What `work` gives, or how it failed, where there is nothing to wait for."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - the boundary
+        return Failure(said=str(_reason_of(error)), error=type(error))
+
+
+async def attempted(work: Awaitable[T]) -> T | Failure:
+    """What `work` gives, or how it failed: the boundary of what runs beside the turns."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 - the boundary
+        return Failure(said=str(_reason_of(error)), error=type(error))
+
+
+class AdaptiveDeadline:
+    """How long the last answers to one kind of work took, and what the next may take."""
+
+    def __init__(self, most_seconds: float) -> None:
+        self._most_seconds = most_seconds
+        self._last: deque[float] = deque(maxlen=ANSWERS)
+
+    def took(self, seconds: float) -> None:
+        """An answer came; one that was late counts, so that a slow store is given more time."""
+        self._last.append(seconds)
+
+    def allowed(self) -> float:
+        """As the settings say, until there are answers to judge by."""
+        if len(self._last) < FEW_ANSWERS:
+            return self._most_seconds
+        return min(self._most_seconds, max(LEAST_SECONDS, PATIENCE * max(self._last)))
+
+
+class BoundedTasks:
+    """Work that nobody waits for longer than it may take; what is late ends by itself."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def run(
+        self, work: Callable[[], Awaitable[T]], seconds: float, whose: str = "the store"
+    ) -> T | Failure:
+        """What `work` gives within this time."""
+        running = self.begin(work)
+        await done_within(running, seconds)
+        return await self.ended(running, seconds, whose)
+
+    def begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T | Failure]:
+        """Begin some work; its task never raises for what goes wrong."""
+
+        async def guarded_work() -> T | Failure:
+            return await attempted(work())
+
+        return self.start(guarded_work())
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin some work as it is."""
+        running = asyncio.create_task(work)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return running
+
+    async def ended(
+        self, running: asyncio.Task[T | Failure], seconds: float, whose: str = "the store"
+    ) -> T | Failure:
+        """What came of a task after so many seconds."""
+        done = running.done()
+        if not done and loop_ends():
+            running.cancel()
+            await asyncio.wait({running})
+        if not done or running.cancelled():
+            return late(whose, seconds)
+        return running.result()
+
+    async def stop(self, seconds: float) -> None:
+        """Wait so long for what runs, and cancel the rest."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
+        while self._running:  # what hangs beyond that is not waited for
+            for task in tuple(self._running):
+                task.cancel()
+            await asyncio.wait(self._running)
+
+    def forget(self) -> None:
+        """What runs belongs to an event loop that is gone."""
+        self._running.clear()
+
+
+async def done_within(running: asyncio.Task[Any], seconds: float) -> bool:
+    """Whether a task is done after so many seconds; it goes on where it is not."""
+    done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
+    return bool(done)
+
+
+def late(whose: str, seconds: float) -> Failure:
+    """That no answer came."""
+    return Failure(said=f"{whose} gave no answer within {round(seconds, 1) or seconds:g} s")
+
+
+def loop_ends() -> bool:
+    """Whether the caller was cancelled and goes on all the same: its event loop is ending."""
+    caller = asyncio.current_task()
+    return caller is not None and caller.cancelling() > 0
+
+
+def _reason_of(error: Exception) -> Reason:
+    """What went wrong, without the text of messages: an error may quote what it choked on."""
+    if isinstance(error, RecollectError):
+        return Reason(Cause.ERROR, error=str(error))  # ours say what to do, and quote nothing
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+    LOG.debug("a stage failed and was left out of the turn: %s at %s", type(error).__name__, where)
+    return Reason(Cause.RAISED, error=type(error).__name__)
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()

@@ -1,0 +1,384 @@
+"""Cuts what has to be summarised into pieces that a model can read in one call each.
+
+Owns the arithmetic of one compaction: how large a summary, a prompt and a piece may be, what a
+failed call changes about it, and how a text that is too long gives way. Chunks hold whole atomic
+groups: a call is never read without its results. Always holds: every entry is in exactly one
+piece, in the order of the history; what is too large to be read is shown by its beginning and its
+end, and named; no piece is empty, so reading them always ends. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from operator import attrgetter
+from typing import Final, TypeAlias
+
+from recollect.core.compaction.ask import Kind, PromptTerms, turn_prompt, update_prompt
+from recollect.core.compaction.render import HEADINGS, excerpt, render
+from recollect.core.rules.calls import group
+from recollect.core.values.history import Entry
+from recollect.core.values.model import WireRules
+
+_SHORTENED: Final = "[... shortened]"
+
+MOST_RATIO = 0.4
+"""Share of the window that a chunk takes (OpenClaw's design, "Chunked Summarization")."""
+LEAST_RATIO = 0.15
+"""The share where messages are large (OpenClaw's design)."""
+LARGE_MESSAGE_SHARE = 0.1
+"""Messages are large where their average is over this share of the window (OpenClaw's design)."""
+MARGIN = 1.2
+"""Estimates may be short by this factor (OpenClaw's design)."""
+OVERSIZED_SHARE = 0.5
+"""A group over this share of the window is not read."""
+Chunk: TypeAlias = tuple[Entry, ...]
+WeighEntry: TypeAlias = Callable[[Entry], int]
+_BOTH_ENDS_TOKENS = 60
+"""Of less only the beginning is shown: the mark between two ends weighs a dozen."""
+MOST_HALVINGS = 2
+LEAST_WINDOW_TOKENS = 1_024
+"""A smaller limit is none of a window's: of the output, or of what was left."""
+MOST_READ_PIECES = 24
+"""Ours: with merging about 33 calls, the most that anyone would wait and pay for."""
+SUMMARY_TOKENS = 4_000
+"""The longest summary, names and pinned quotes aside."""
+SUMMARY_SHARE = 10
+"""Nor is it over this part of the window."""
+TURN_SHARE = 0.5
+"""The beginning of a split turn gets half the room of a summary (pi)."""
+
+
+def fit(body: str, most_chars: int) -> str:
+    """The body in `most_chars` characters."""
+    if len(body) <= most_chars:
+        return body
+    if most_chars <= 0:
+        return ""
+    sections = [text for text in HEADINGS.split(body) if text]
+    cap = level([len(section) for section in sections], most_chars)
+    kept = [section if len(section) <= cap else _cut_section(section, cap) for section in sections]
+    return "".join(kept).strip()[:most_chars]
+
+
+def fit_tokens(body: str, most_tokens: int, count_tokens: Callable[[str], int]) -> str:
+    """The body in so many tokens: how many characters that is differs by script."""
+    while (tokens := count_tokens(body)) > most_tokens and body:
+        body = fit(body, min(len(body) - 1, len(body) * most_tokens * 98 // (tokens * 100)))
+    return body
+
+
+def whole_lines(text: str, most_chars: int) -> str:
+    """As many lines from the top as fit; a first line that is too long is cut."""
+    if len(text) <= most_chars:
+        return text
+    if most_chars <= 0:
+        return ""
+    end = text.rfind("\n", 0, most_chars + 1)
+    return text[: end if end > 0 else most_chars].rstrip()
+
+
+def level(lengths: Sequence[int], most: int) -> int:
+    """The longest length at which all of them, cut to it, still fit; `most` where they do."""
+    left, waiting = most, sorted(lengths)
+    for at, length in enumerate(waiting):
+        share = left // (len(waiting) - at)
+        if length > share:
+            return share
+        left -= length
+    return most
+
+
+def _cut_section(section: str, most: int) -> str:
+    room = most - len(_SHORTENED) - 3
+    if room <= 0:
+        return section[:most]
+    return f"{whole_lines(section, room)}\n{_SHORTENED}\n\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkResult:
+    """The chunks to read, and what is too large to be read."""
+
+    chunks: tuple[Chunk, ...] = field(repr=False)
+    oversized: tuple[Entry, ...] = field(default=(), repr=False)
+    budget_tokens: int
+    """What a chunk of several groups weighs at most; a single larger group is a chunk, too."""
+
+
+def chunk(
+    entries: Sequence[Entry],
+    rules: WireRules,
+    *,
+    window_tokens: int,
+    overhead_tokens: int = 0,
+    ratio: float | None = None,
+    weigh: WeighEntry = attrgetter("tokens"),
+    halvings: int = 0,
+) -> ChunkResult:
+    """Chunk `entries` for a model of this window.
+
+    `overhead_tokens` is what each call needs besides its chunk: instructions, the summary before,
+    the answer. `weigh` says what an entry weighs as it is written for the model; else as it
+    came. Without a `ratio` it is chosen by the average message. `halvings` makes everything half
+    as large so many times, for a retry after a call did not fit.
+    """
+    weights = [weigh(entry) for entry in entries]
+    room_tokens = max(1, window_tokens - overhead_tokens) >> halvings
+    largest_tokens = min(room_tokens, (window_tokens >> halvings) * OVERSIZED_SHARE) / MARGIN
+    readable: list[list[int]] = []
+    oversized: list[int] = []
+    for unit in _units(entries, rules):
+        if sum(weights[at] for at in unit) <= largest_tokens:
+            readable.append(unit)
+        else:
+            oversized.extend(unit)
+    if ratio is None:
+        ratio = adaptive_ratio([weights[at] for unit in readable for at in unit], window_tokens)
+    budget_tokens = max(1, int(room_tokens * ratio / MARGIN))
+    chunks = _balanced(readable, weights, budget_tokens)
+    return ChunkResult(
+        chunks=tuple(tuple(entries[at] for at in sorted(places)) for places in chunks),
+        oversized=tuple(entries[at] for at in sorted(oversized)),
+        budget_tokens=budget_tokens,
+    )
+
+
+def adaptive_ratio(weights: Sequence[int], window_tokens: int) -> float:
+    """The share of the window for a chunk: smaller the larger the average message is."""
+    if not weights:
+        return MOST_RATIO
+    average_share = sum(weights) / len(weights) * MARGIN / window_tokens
+    if average_share <= LARGE_MESSAGE_SHARE:
+        return MOST_RATIO
+    return max(LEAST_RATIO, MOST_RATIO - average_share * 2)
+
+
+def _units(entries: Sequence[Entry], rules: WireRules) -> list[list[int]]:
+    """Places that must be read together, by the first of them.
+
+    Groups that share a message are one unit. A unit need not be one run: a result that came late
+    does not draw everything between it and its call into its chunk.
+    """
+    unit_of: dict[int, list[int]] = {}
+    for candidate in group(entries, rules):
+        joined: list[int] = []
+        for at in candidate.entries:
+            for known in unit_of.get(at, [at]):
+                if known not in joined:
+                    joined.append(known)
+        for at in joined:
+            unit_of[at] = joined
+    for at in range(len(entries)):
+        unit_of.setdefault(at, [at])
+    once = {id(unit): unit for _, unit in sorted(unit_of.items(), key=lambda item: item[0])}
+    return list(once.values())
+
+
+def _balanced(
+    units: Sequence[list[int]], weights: Sequence[int], budget_tokens: int
+) -> list[list[int]]:
+    """Units in order, in as few chunks as the budget allows, each about as large."""
+    sizes = [sum(weights[at] for at in unit) for unit in units]
+    total = sum(sizes)
+    share = total / max(1, ceil(total / budget_tokens))
+    chunks: list[list[int]] = []
+    held = passed = 0
+    for unit, size in zip(units, sizes, strict=True):
+        due = len(chunks) * share  # where the open chunk should end, over all of them
+        over = held + size > budget_tokens or passed + size / 2 > due
+        if not chunks or (held and over):
+            chunks.append([])
+            held = 0
+        chunks[-1].extend(unit)
+        held += size
+        passed += size
+    return chunks
+
+
+def share(
+    chunks: Sequence[Chunk],
+    *,
+    window_tokens: int,
+    max_history_share: float,
+    weigh: WeighEntry = attrgetter("tokens"),
+) -> tuple[tuple[Chunk, ...], tuple[Chunk, ...]]:
+    """The oldest chunks, to be summarised apart, and those of the main summary, which get at most
+    `max_history_share` of the window (OpenClaw's design, "Safeguard Pruning").
+
+    The summary of those apart enters the main one as what came before; the newest is never apart.
+    """
+    budget_tokens = int(window_tokens * max_history_share / MARGIN)
+    sizes = [sum(map(weigh, chunk)) for chunk in chunks]
+    apart = 0
+    while sum(sizes[apart:]) > budget_tokens and apart < len(chunks) - 1:
+        apart += 1
+    return tuple(chunks[:apart]), tuple(chunks[apart:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPiece:
+    """What is read in one call."""
+
+    entries: tuple[Entry, ...] = field(repr=False)
+    text: str = field(repr=False)
+    oversized: tuple[Entry, ...] = field(default=(), repr=False)
+    """Those of the entries that are shown by beginning and end alone."""
+
+
+class PieceWriter:
+    """Writes entries down, each once, and counts what it wrote."""
+
+    __slots__ = ("_count", "_known", "rules")
+
+    def __init__(self, rules: WireRules, count_tokens: Callable[[str], int]) -> None:
+        self.rules = rules
+        self._count = count_tokens
+        self._known: dict[Entry, tuple[str, int]] = {}
+
+    def tokens(self, entry: Entry) -> int:
+        """What an entry weighs as it is written for the model."""
+        return self._entry(entry)[1]
+
+    def text(self, entries: Sequence[Entry]) -> str:
+        """Entries as they are written for the model."""
+        return "\n\n".join(filter(None, (self._entry(entry)[0] for entry in entries)))
+
+    def pieces(
+        self, entries: Sequence[Entry], *, window_tokens: int, overhead_tokens: int, halvings: int
+    ) -> tuple[ReadPiece, ...]:
+        """The pieces of `entries`, smaller by half so many times."""
+        done = chunk(
+            entries,
+            self.rules,
+            window_tokens=window_tokens,
+            overhead_tokens=overhead_tokens,
+            weigh=self.tokens,
+            halvings=halvings,
+        )
+        place = {id(entry): at for at, entry in enumerate(entries)}
+        made = [ReadPiece(entries=other, text=self.text(other)) for other in done.chunks]
+        made += [self._shortened(run, done.budget_tokens) for run in _runs(done.oversized, place)]
+        made.sort(key=lambda piece: place[id(piece.entries[0])])
+        return tuple(piece for piece in made if piece.text)
+
+    def thin(self, entries: Sequence[Entry], most_tokens: int) -> int:
+        """Show the largest entries by beginning and end, so that all of them come to so many
+        tokens; how many that are."""
+        weights = [self.tokens(entry) for entry in entries]
+        if sum(weights) <= most_tokens:
+            return 0
+        cap = level(weights, most_tokens)
+        thinned = [entry for entry in entries if self.tokens(entry) > cap]
+        for entry in thinned:
+            text, tokens = self._known[entry]
+            chars = len(text) * cap // tokens
+            shown = excerpt(text, chars) if cap >= _BOTH_ENDS_TOKENS else f"{text[:chars]} …"
+            self._known[entry] = (shown, self._count(shown))
+        return len(thinned)
+
+    def whole(self, entries: Sequence[Entry]) -> ReadPiece:
+        """All of it in one piece."""
+        return ReadPiece(entries=tuple(entries), text=self.text(entries))
+
+    def _shortened(self, run: tuple[Entry, ...], budget_tokens: int) -> ReadPiece:
+        each = max(1, budget_tokens // len(run))
+        texts: list[str] = []
+        cut: list[Entry] = []
+        for entry in run:
+            text, tokens = self._entry(entry)
+            if tokens > each:
+                text = excerpt(text, len(text) * each // tokens)
+                cut.append(entry)
+            texts.append(text)
+        return ReadPiece(entries=run, text="\n\n".join(filter(None, texts)), oversized=tuple(cut))
+
+    def _entry(self, entry: Entry) -> tuple[str, int]:
+        known = self._known.get(entry)
+        if known is None:
+            text = render([entry])
+            known = self._known[entry] = (text, self._count(text))
+        return known
+
+
+def _runs(oversized: Sequence[Entry], place: dict[int, int]) -> list[tuple[Entry, ...]]:
+    """Neighbours are shortened together: a call that is too large with its results is one run."""
+    runs: list[list[Entry]] = []
+    for entry in oversized:
+        if runs and place[id(entry)] == place[id(runs[-1][-1])] + 1:
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    return [tuple(run) for run in runs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What is believed to fit, until a call says otherwise."""
+
+    scribe: PieceWriter = field(repr=False)
+    count_tokens: Callable[[str], int] = field(repr=False)
+    window_tokens: int
+    most_summary_tokens: int
+    one_pass: bool = False
+    """Everything in one call where it fits: mode "default", until it failed."""
+    focus: str = field(default="", repr=False)
+    halvings: int = 0
+
+    @property
+    def summary_tokens(self) -> int:
+        """What the model's words and code's sections behind them may weigh."""
+        return max(1, min(self.most_summary_tokens, self.window_tokens // SUMMARY_SHARE))
+
+    @property
+    def previous_tokens(self) -> int:
+        """What is shown of the summary before: with what was pinned to it, it may be longer."""
+        return 2 * self.summary_tokens
+
+    def wanted(self, kind: Kind) -> PromptTerms:
+        """What a prompt of this kind asks for."""
+        tokens = self.summary_tokens
+        if kind == "turn":
+            tokens = max(1, int(tokens * TURN_SHARE))
+        return PromptTerms(summary_tokens=tokens, focus=self.focus)
+
+    def overhead_tokens(self, kind: Kind) -> int:
+        """What a call needs besides its piece; the summary before fits into chunk's margin."""
+        wanted = self.wanted(kind)
+        empty = turn_prompt("", wanted) if kind == "turn" else update_prompt("", "", wanted)
+        asked = self.count_tokens(empty.system) + self.count_tokens(empty.text)
+        return asked + empty.max_output_tokens
+
+    def pieces(self, entries: Sequence[Entry], kind: Kind) -> tuple[ReadPiece, ...]:
+        """The pieces of a stretch."""
+        overhead = self.overhead_tokens(kind)
+        if self.one_pass:
+            whole = self.scribe.whole(entries)
+            read = self.count_tokens(whole.text) + self.previous_tokens
+            if read * MARGIN + overhead <= self.window_tokens:
+                return (whole,) if whole.text else ()
+        return self.scribe.pieces(
+            entries,
+            window_tokens=self.window_tokens,
+            overhead_tokens=overhead,
+            halvings=self.halvings,
+        )
+
+    @property
+    def readable_tokens(self) -> int:
+        """What can be read at all: more than this is thinned out before."""
+        room = max(1, self.window_tokens - self.overhead_tokens("history"))
+        return int(MOST_READ_PIECES * room * MOST_RATIO / MARGIN)
+
+    def most_pieces(self, entries: Sequence[Entry], kind: Kind) -> int:
+        """How many pieces a stretch may come to, at any size that is tried."""
+        sizes = [replace(self, one_pass=False, halvings=at) for at in range(MOST_HALVINGS + 1)]
+        return max(len(size.pieces(entries, kind)) for size in (self, *sizes))
+
+    def after_failure(self, limit_tokens: int | None) -> Sizes:
+        """Sizes for another try: by the limit that was named, else pieces of half the size."""
+        if limit_tokens is not None and LEAST_WINDOW_TOKENS <= limit_tokens < self.window_tokens:
+            return replace(self, window_tokens=limit_tokens, one_pass=False)
+        halvings = min(MOST_HALVINGS, self.halvings + 1)
+        return replace(self, halvings=halvings, one_pass=False)

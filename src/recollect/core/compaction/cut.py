@@ -1,0 +1,363 @@
+"""Where the past ends, what stands once it is replaced, and how that is undone.
+
+`cut` walks back from the newest message over what the view shows until enough is kept, and cuts at
+the next place that parts no call from its results and no reasoning from its item. `replace_past`
+gives the edits that stand after a compaction, `undo` those before it. Pure; spends nothing.
+Always holds: the summarised range begins where the last one ended, so that over any number of
+compactions every message is either kept or in exactly one summarised range, those included that
+the view leaves out; system messages stay shown and are in neither. Replacing the past and undoing
+it at once gives the same view, byte for byte.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from recollect.core.rules.calls import group
+from recollect.core.rules.tokens import CALL_TOKENS, MESSAGE_TOKENS, Weigher
+from recollect.core.values.compaction import CutPlan, NoCut
+from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.core.values.history import Entry, behind_cut, newest_cut
+from recollect.core.values.message import CallId, EntryKey, Part, Text, ToolCall, ToolResult
+from recollect.core.values.model import WireRules
+from recollect.core.values.reason import Cause, Reason
+
+SLACK = 1.5
+"""So many times what may be kept is kept where that saves a turn or an exchange from being split.
+With keep_recent at most 40% of the room (rules.budget) the view still shrinks by a third."""
+LEAST_FREED_TOKENS = 200
+"""A summary's own sections weigh about as much: a cut that frees no more is not worth a call."""
+
+
+def shown_tokens(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> list[int]:
+    """Tokens of each entry as shown, in order; 0 where it is left out. Cuts are not applied."""
+    out: set[EntryKey] = set()
+    parts_out: dict[EntryKey, set[int]] = {}
+    texts: dict[EntryKey, dict[int, str]] = {}
+    for edit in edits:
+        if isinstance(edit, Shorten):
+            texts.setdefault(edit.anchor, {})[edit.part] = edit.text
+        elif isinstance(edit, LeaveOut) and edit.part is None:
+            out.add(edit.anchor)
+        elif isinstance(edit, LeaveOut) and edit.part is not None:
+            parts_out.setdefault(edit.anchor, set()).add(edit.part)
+    weights: list[int] = []
+    for entry in entries:
+        if entry.key in out:
+            weights.append(0)
+        elif entry.key in texts or entry.key in parts_out:
+            gone, said = parts_out.get(entry.key, set()), texts.get(entry.key, {})
+            weights.append(_edited(entry, gone, said, weigher))
+        else:
+            weights.append(entry.tokens)
+    return weights
+
+
+def _edited(entry: Entry, gone: set[int], said: dict[int, str], weigher: Weigher) -> int:
+    left = [(at, part) for at, part in enumerate(entry.parts) if at not in gone]
+    if not left:
+        return 0
+    return MESSAGE_TOKENS + sum(_weight(part, said.get(at), weigher) for at, part in left)
+
+
+def _weight(part: Part, text: str | None, weigher: Weigher) -> int:
+    if text is None:
+        return weigher.part(part)
+    if not isinstance(part, ToolResult):
+        return weigher.text(text)
+    rest = sum(weigher.part(inner) for inner in part.content if not isinstance(inner, Text))
+    return CALL_TOKENS + weigher.text(text) + rest
+
+
+def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, int]]:
+    """First and last place of every stretch that belongs together."""
+    spans = [(min(other.entries), max(other.entries)) for other in group(entries, rules)]
+    waiting: dict[CallId, list[int]] = {}
+    early: list[tuple[int, CallId]] = []
+    for at, entry in enumerate(entries):
+        if not entry.calls and not entry.results:
+            continue
+        for part in entry.parts:
+            if isinstance(part, ToolCall):
+                waiting.setdefault(part.id, []).append(at)
+            elif isinstance(part, ToolResult):
+                answered = waiting.get(part.call_id) or waiting.get(part.alternative or CallId(""))
+                if answered:
+                    spans.append((answered.pop(), at))
+                else:
+                    early.append((at, part.call_id))
+    for at, call_id in early:
+        later = next((call for call in waiting.get(call_id, ()) if call > at), None)
+        if later is not None:
+            waiting[call_id].remove(later)
+            spans.append((at, later))
+    return spans
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The part of the history that a cut may divide, by place in the whole of it."""
+
+    entries: Sequence[Entry]
+    """Without what the standing summary stands for. A client may have changed messages before
+    the last cut, or put some in: those are cuttable, too."""
+    first_point: int
+    """No cut lies at or before the last one."""
+    kept: list[int]
+    """What the view shows from each place on, in tokens."""
+    continued: bool
+    """A summary stands before it."""
+
+
+def cut(
+    entries: Sequence[Entry],
+    edits: Sequence[Edit],
+    rules: WireRules,
+    *,
+    keep_tokens: int,
+    least_freed_tokens: int = LEAST_FREED_TOKENS,
+    weigher: Weigher | None = None,
+) -> CutPlan | NoCut:
+    """Plan a cut of the whole history `entries` that keeps about `keep_tokens` of the view.
+
+    Where the plan's result is still too large, or there is no cut because all of it may be kept,
+    ask again with less to keep: with 0 only the newest exchange stays, and no smaller view can
+    be had by cutting. Recalled blocks are not counted: a compaction ends them.
+    """
+    if all(entry.role == "system" for entry in entries):
+        return NoCut(reason=Reason(Cause.NOTHING_SAID))
+    cuttable = _cuttable_range(entries, edits, weigher or Weigher())
+    newest = len(cuttable.entries) - 1
+    place = next((at for at in range(newest, -1, -1) if cuttable.kept[at] >= keep_tokens), None)
+    if place is None:
+        return NoCut(reason=Reason(Cause.ALL_FITS, tokens=keep_tokens))
+    points = _points(cuttable, rules)
+    if not points:
+        return NoCut(reason=Reason(Cause.ONE_EXCHANGE))
+    worth = [at for at in points if _freed(cuttable, at) > least_freed_tokens]
+    if not worth:
+        freed = _freed(cuttable, points[-1])
+        return NoCut(reason=Reason(Cause.FREES_LITTLE, tokens=freed))
+    return _planned(cuttable, _chosen(cuttable, worth, place, keep_tokens), keep_tokens)
+
+
+def cut_before(
+    entries: Sequence[Entry],
+    edits: Sequence[Edit],
+    rules: WireRules,
+    anchor: EntryKey,
+    *,
+    weigher: Weigher | None = None,
+) -> CutPlan | None:
+    """The plan of a cut whose first kept message is this one; None where none may lie there."""
+    cuttable = _cuttable_range(entries, edits, weigher or Weigher())
+    for at in _points(cuttable, rules):
+        if cuttable.entries[at].key == anchor:
+            return _planned(cuttable, at, cuttable.kept[at])
+    return None
+
+
+def _cuttable_range(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> _Range:
+    hidden = behind_cut(entries, edits)
+    entries = [entry for entry in entries if entry.key not in hidden]
+    cut = newest_cut(edits)
+    anchors = (at for at, entry in enumerate(entries) if cut and entry.key == cut.anchor)
+    anchor = next(anchors, None)
+    shown = shown_tokens(entries, edits, weigher)
+    kept = [0] * (len(entries) + 1)
+    for at in range(len(entries) - 1, -1, -1):
+        weight = 0 if entries[at].role == "system" else shown[at]
+        kept[at] = kept[at + 1] + weight
+    return _Range(
+        entries=entries, kept=kept, first_point=(anchor or 0) + 1, continued=anchor is not None
+    )
+
+
+def _freed(cuttable: _Range, at: int) -> int:
+    """What a cut before this place takes out of the view."""
+    return cuttable.kept[0] - cuttable.kept[at]
+
+
+def _points(cuttable: _Range, rules: WireRules) -> list[int]:
+    """Places before which the history may be cut, in order."""
+    size = len(cuttable.entries)
+    inside = [0] * (size + 1)
+    for first, last in bound_spans(cuttable.entries, rules):
+        inside[first + 1] += 1
+        inside[last + 1] -= 1
+    points: list[int] = []
+    within = inside[0] if size else 0
+    for at in range(1, size):
+        within += inside[at]
+        allowed = at >= cuttable.first_point and _may_begin(cuttable.entries[at])
+        if within == 0 and cuttable.kept[at] > 0 and allowed:
+            points.append(at)
+    return points
+
+
+def _may_begin(entry: Entry) -> bool:
+    """Whether a kept past may begin here: not with a result, nor with somebody's summary."""
+    return entry.role in ("user", "assistant") and not entry.results and not entry.message.summary
+
+
+def _chosen(cuttable: _Range, points: list[int], place: int, keep_tokens: int) -> int:
+    """The point at or behind `place`, or an earlier one where that spares a split."""
+    most = int(keep_tokens * SLACK)
+    behind = bisect_right(points, place - 1)
+    earlier = points[behind - 1] if behind else None
+    if behind == len(points):
+        chosen = points[-1]
+    else:
+        chosen = points[behind]
+        keeps_little = cuttable.kept[chosen] * 2 < keep_tokens
+        if keeps_little and earlier is not None and cuttable.kept[earlier] <= most:
+            chosen = earlier
+    newest_turn = _turn_start(cuttable, len(cuttable.entries))
+    if newest_turn is not None and chosen > newest_turn:
+        before_turn = bisect_right(points, newest_turn)
+        if before_turn and cuttable.kept[points[before_turn - 1]] <= most:
+            chosen = points[before_turn - 1]
+    return chosen
+
+
+def _planned(cuttable: _Range, at: int, keep_tokens: int) -> CutPlan:
+    entries = cuttable.entries
+    split, continues = at, False
+    if not _starts_a_turn(entries[at]):
+        turn = _turn_start(cuttable, at)
+        if turn is not None:
+            split = turn
+        elif cuttable.continued:
+            split, continues = 0, True  # the last cut lay within this very turn
+    history = _spoken(entries[:split])
+    turn_prefix = _spoken(entries[split:at])
+    return CutPlan(
+        anchor=entries[at].key,
+        history=history,
+        turn_prefix=turn_prefix,
+        continues_turn=continues,
+        kept=tuple(entries[at:]),
+        kept_tokens=cuttable.kept[at],
+        summarized_tokens=sum(entry.tokens for entry in history + turn_prefix),
+        reason=Reason(
+            Cause.CUT_WITHIN if turn_prefix else Cause.CUT_BETWEEN,
+            messages=len(history) + len(turn_prefix),
+            tokens=cuttable.kept[at],
+            wanted=keep_tokens,
+        ),
+    )
+
+
+def _spoken(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    return tuple(entry for entry in entries if entry.role != "system")
+
+
+def _turn_start(cuttable: _Range, before: int) -> int | None:
+    """Where the turn begins that goes on up to this place; None where a summary covers it."""
+    for at in range(before - 1, -1, -1):
+        if _starts_a_turn(cuttable.entries[at]):
+            while at > 0 and _starts_a_turn(cuttable.entries[at - 1]):
+                at -= 1  # a client may send one request of the user's as several messages
+            return at
+    return None
+
+
+def _starts_a_turn(entry: Entry) -> bool:
+    """Whether the user says something here, not only a tool or we."""
+    if entry.role != "user" or entry.message.summary:
+        return False
+    unfit = {flaw.part for flaw in entry.message.flaws}
+    return any(
+        not isinstance(part, ToolResult)
+        and at not in unfit
+        and not (isinstance(part, Text) and not part.text.strip())
+        for at, part in enumerate(entry.parts)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceResult:
+    """The edits that stand now, and the cut as it was kept."""
+
+    edits: tuple[Edit, ...] = field(repr=False)
+    cut: Cut = field(repr=False)
+    dropped: int
+    """Edits that no view within reach depends on any more."""
+
+
+def replace_past(
+    edits: Sequence[Edit],
+    cut: Cut,
+    entries: Sequence[Entry],
+    *,
+    keep_blocks: AbstractSet[EntryKey] = frozenset(),
+) -> ReplaceResult:
+    """Let `cut` stand over the `entries` of the session.
+
+    Blocks at the messages of `keep_blocks`, the current turn's, stay in the view.
+    """
+    blocks = [edit for edit in edits if isinstance(edit, Insert)]
+    kept_blocks = [block for block in blocks if block.anchor in keep_blocks]
+    ended = tuple(block for block in blocks if block.anchor not in keep_blocks)
+    standing = replace(cut, ended=ended)
+    cuts = [edit for edit in edits if isinstance(edit, Cut)]
+    others = [edit for edit in edits if not isinstance(edit, Cut | Insert)]
+    older = cuts[-1:]
+    if len(cuts) > 1:
+        # The view before the older cut is out of reach now, and its blocks with it.
+        older = [replace(cuts[-1], ended=())]
+    hidden = behind_cut(entries, older)
+    needed = [edit for edit in others if edit.anchor not in hidden]
+    return ReplaceResult(
+        edits=(*needed, *kept_blocks, *older, standing),
+        cut=standing,
+        dropped=len(cuts) - len(older) + len(others) - len(needed),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoResult:
+    """The edits that stand now, the cut that went, and why if none did."""
+
+    edits: tuple[Edit, ...] = field(repr=False)
+    undone: Cut | None = field(repr=False)
+    reason: Reason
+
+    def __str__(self) -> str:
+        return str(self.reason)
+
+
+def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) -> UndoResult:
+    """Take back the newest cut; the one before it stands again if there is one.
+
+    `known` are the messages of the history: a block whose message is gone does not come back.
+    """
+    at = max((at for at, edit in enumerate(edits) if isinstance(edit, Cut)), default=None)
+    if at is None:
+        return UndoResult(edits=tuple(edits), undone=None, reason=Reason(Cause.NOTHING_TO_UNDO))
+    undone = edits[at]
+    assert isinstance(undone, Cut)
+    if undone.before and not any(isinstance(edit, Cut) for edit in edits[:at]):
+        return UndoResult(
+            edits=tuple(edits), undone=None, reason=Reason(Cause.UNDO_LOST, number=undone.number)
+        )
+    rest = [  # what stands now was made for the view that goes
+        edit
+        for edit in (*edits[:at], *edits[at + 1 :])
+        if not (isinstance(edit, Insert) and edit.stage == "stand")
+    ]
+    back = [block for block in undone.ended if _has_a_place(block, known) and block not in rest]
+    older = any(isinstance(edit, Cut) for edit in rest)
+    return UndoResult(
+        # Older blocks first: where two stand at one message, this is the order they came in.
+        edits=(*back, *rest),
+        undone=undone,
+        reason=Reason(Cause.UNDONE_TO_SUMMARY if older else Cause.UNDONE, number=undone.number),
+    )
+
+
+def _has_a_place(block: Insert, known: Collection[EntryKey] | None) -> bool:
+    return known is None or block.anchor is None or block.anchor in known

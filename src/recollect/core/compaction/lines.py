@@ -1,0 +1,363 @@
+"""The lines behind a summary: those that say most about the things that were cut.
+
+A name alone says nothing about its thing. The line that brought it up, said what was found out,
+what failed or what was decided, is what a later message relies on: on real transcripts it is there
+several times as often as with lists of names, for as many tokens (docs/figures_cost.md).
+
+Three steps. `rank_names`: which things a view should not be without, by who named them and how
+often; what was ranked before counts on, and fades. `gather_lines`: the lines of what is cut, and
+of those carried before, that say most about them, best first. `choose_lines`: as many of them as
+there is room for, none that the summary says already. Reads masked text only. Must never show what
+stands in a recalled block, a thought or a `/compact` command. Always holds: bounded, each line
+once, word for word but for its length and our own tags; the same entries give the same lines;
+linear in the entries.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from recollect.core.compaction.render import Speaker, consumed, decoded, defuse, utterances
+from recollect.core.formats.summaries import LINES_TAG
+from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
+from recollect.core.search.identifiers import names_in
+from recollect.core.search.tokenize import STOP_WORDS
+from recollect.core.values.edit import QuotedLine
+from recollect.core.values.history import Entry
+from recollect.core.values.message import Text, ToolCall, ToolResult
+
+LINES_SHARE: Final = 0.04
+"""Of the window, what the lines may take."""
+LINES_TOKENS: Final = 3000
+"""At the most."""
+LINE_CHARS: Final = 200
+MOST_LINES: Final = 160
+"""Kept for the next compaction: as many as are ever shown, and about twice as many at 64k."""
+_SPEAKER_WEIGHT: Final[Mapping[Speaker, float]] = {
+    "user": 4.0,
+    "assistant": 2.0,
+    "call": 1.0,
+    "tool": 0.5,
+}
+"""Who counts how much: what was said before what was logged."""
+_LEAST_WORDS, _MOST_WORDS = 4, 10
+"""With fewer words a line says nothing; with more it says no more."""
+_LINES_A_NAME: Final = 6
+_AGAIN: Final = 0.3
+"""What a name is worth in a line once another line speaks of it."""
+_REPEATED_WORD: Final = 0.3
+"""What a word is worth that another line has: a log says the same of everything."""
+_EVEN: Final = 50.0
+"""How even the worth of names is: of the first it is twice that of the one at this rank."""
+_STILL_SHOWN: Final = 0.3
+"""What a name is worth that the messages which stay still speak of: its lines can wait."""
+_LINE_COST: Final = 40
+"""Characters that any line costs, so that short ones do not take all of the room."""
+_COVERED_SHARE: Final = 0.6
+"""So much of a line's words in one line of the summary, beside a name of it, and it is said."""
+
+MOST_NAMES: Final = 1000
+ARGUMENT_CHARS: Final = 600
+"""A longer argument is content: a file's, a patch's."""
+_USER, _MODEL, _CONTENT, _RESULT = 4.0, 2.0, 1.0, 0.25
+"""What a naming is worth by where it stands: a log names everything."""
+_MOST_OF_RESULTS: Final = 3.0
+"""However often a log repeats a name, the user's naming it once is worth more."""
+_PATH_FACTOR, _NUMBER_FACTOR = 1.5, 0.3
+FADES: Final = 0.7
+"""What is left of a name's place, and of a line's, at the next compaction."""
+_READ_CHARS: Final = 100_000
+_LINES_READ_CHARS: Final = 40_000
+"""Of one result or call: what a later message relies on may stand in the middle of a file."""
+_SHARED_LEAST: Final = 3
+"""So many paths below a folder make it worth naming once."""
+_WORD: Final = re.compile(r"[\w$@](?:[\w$@./:-]*[\w$])?")
+_LEAST_WORD_CHARS: Final = 3
+_LABELS: Final[Mapping[Speaker, str]] = {
+    "user": "User:",
+    "assistant": "Assistant:",
+    "call": "Calls:",
+    "tool": "Tools:",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class _LineCandidate:
+    """A line that may be shown."""
+
+    line: QuotedLine = field(repr=False)
+    names: frozenset[str] = field(repr=False)
+    words: frozenset[str] = field(repr=False)
+    weight: float
+    """What a word of it is worth for its length, whatever its names are worth; 0: nothing."""
+
+
+def lines_tokens(window_tokens: int) -> int:
+    """What the lines may take in a window of this size."""
+    return min(LINES_TOKENS, int(window_tokens * LINES_SHARE))
+
+
+def choose_lines(
+    lines: Sequence[QuotedLine],
+    summary: str,
+    *,
+    most_tokens: int,
+    count_tokens: Callable[[str], int],
+) -> str:
+    """The best of these lines that `summary` does not say, as many as there is room for, as they
+    stand behind it; empty where there are none."""
+    covered = _Covered(summary)
+    chosen: dict[Speaker, list[str]] = {speaker: [] for speaker in _LABELS}
+    tokens = count_tokens(_block({speaker: [""] for speaker in _LABELS}))
+    for line in lines:
+        if covered.says(line.text):
+            continue
+        spelled = defuse(line.text)
+        cost = count_tokens(f"- {spelled}\n")
+        if tokens + cost <= most_tokens:
+            chosen[line.speaker].append(spelled)
+            tokens += cost
+    return _block(chosen) if any(chosen.values()) else ""
+
+
+def _block(chosen: Mapping[Speaker, Sequence[str]]) -> str:
+    paragraphs = [
+        "\n".join([label, *(f"- {line}" for line in chosen[speaker])])
+        for speaker, label in _LABELS.items()
+        if chosen[speaker]
+    ]
+    return "\n".join([f"<{LINES_TAG}>", *paragraphs, f"</{LINES_TAG}>"])
+
+
+class _Covered:
+    """What a summary says, by the names in its lines."""
+
+    def __init__(self, summary: str) -> None:
+        self._lines: dict[str, list[frozenset[str]]] = {}
+        for line in summary.splitlines():
+            words = _words(line)
+            for name in _names(line) if len(words) >= _LEAST_WORDS else ():
+                self._lines.setdefault(name, []).append(words)
+
+    def says(self, line: str) -> bool:
+        words = _words(line)
+        return any(
+            len(words & known) >= _COVERED_SHARE * len(words)
+            for name in _names(line)
+            for known in self._lines.get(name, ())[:_LINES_A_NAME]
+        )
+
+
+def gather_lines(
+    entries: Sequence[Entry],
+    names: Sequence[str],
+    before: Sequence[QuotedLine] = (),
+    *,
+    kept: Sequence[Entry] = (),
+) -> tuple[QuotedLine, ...]:
+    """The lines of `entries`, and those carried `before`, that say most about these names, best
+    first: each next one is the best where those ahead of it stand already. `kept` stays in view."""
+    folder = names[0] if names and names[0].endswith("/") else ""
+    shown = {_short(name, folder) for text in utterances(kept) for name in _names(text.text)}
+    worth = {
+        name: (_STILL_SHOWN if name in shown else 1.0) / (_EVEN + rank)
+        for rank, name in enumerate(names)
+    }
+    pool: dict[str, _LineCandidate] = {}
+    for old in before:
+        _offer(pool, old, FADES * _SPEAKER_WEIGHT[old.speaker], worth, folder)
+    for utterance in utterances(entries, least_chars=_LINES_READ_CHARS):
+        for text in _pieces(utterance.text):
+            line = QuotedLine(speaker=utterance.speaker, text=text)
+            _offer(pool, line, _SPEAKER_WEIGHT[line.speaker], worth, folder)
+    best = _best(_contenders(pool.values(), worth), worth)
+    return tuple(candidate.line for candidate in best)
+
+
+def _offer(
+    pool: dict[str, _LineCandidate],
+    line: QuotedLine,
+    speaker_weight: float,
+    worth: Mapping[str, float],
+    folder: str,
+) -> None:
+    """Take a line in, once, as said by the one who counts most."""
+    weight = speaker_weight / (len(line.text) + _LINE_COST)
+    known = pool.get(line.text)
+    if known is not None:
+        if 0 < known.weight < weight:
+            known.weight, known.line = weight, line
+        return
+    named = {_short(name, folder) for name in _names(line.text)}
+    names = frozenset(name for name in named if name in worth)
+    words = _words(line.text) if names else frozenset()
+    if len(words) < _LEAST_WORDS:
+        weight = 0.0
+    pool[line.text] = _LineCandidate(line=line, names=names, words=words, weight=weight)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The sentences and lines of a text that name something, none too long."""
+    for start, end in sentence_spans(text):
+        sentence = text[start:end]
+        if sentence.isalpha():
+            continue
+        line = one_line(sentence)
+        if len(line) <= LINE_CHARS:
+            yield line
+            continue
+        done = 0
+        for name in names_in(line[:_READ_CHARS]):
+            at = line.find(name, done)
+            if at >= 0:
+                piece = bounded(line[done:], at - done, len(name), LINE_CHARS)
+                yield piece
+                done = line.find(piece, done) + len(piece)
+
+
+def _contenders(pool: Iterable[_LineCandidate], worth: Mapping[str, float]) -> list[_LineCandidate]:
+    """Of each name the few lines that say most, so that choosing takes no longer than reading."""
+    by_name: dict[str, list[_LineCandidate]] = {}
+    for candidate in pool:
+        for name in candidate.names if candidate.weight else ():
+            by_name.setdefault(name, []).append(candidate)
+
+    def order(candidate: _LineCandidate) -> tuple[float, str]:
+        words = min(len(candidate.words), _MOST_WORDS)
+        return -candidate.weight * words, candidate.line.text
+
+    chosen: dict[str, _LineCandidate] = {}
+    for name in worth:
+        for candidate in heapq.nsmallest(_LINES_A_NAME, by_name.get(name, ()), key=order):
+            chosen[candidate.line.text] = candidate
+    return list(chosen.values())
+
+
+def _best(
+    candidates: Sequence[_LineCandidate], worth: Mapping[str, float]
+) -> Iterator[_LineCandidate]:
+    """The line that adds most, again and again; a value that fell since is reckoned anew."""
+    named: Counter[str] = Counter()
+    used: set[str] = set()
+
+    def value(line: _LineCandidate) -> float:
+        new = len(line.words - used)
+        words = min(new + _REPEATED_WORD * (len(line.words) - new), _MOST_WORDS)
+        return line.weight * words * sum(worth[name] * _AGAIN ** named[name] for name in line.names)
+
+    waiting = [(-value(candidate), candidate.line.text, candidate) for candidate in candidates]
+    heapq.heapify(waiting)
+    given = 0
+    while waiting and given < MOST_LINES:
+        before, text, candidate = heapq.heappop(waiting)
+        now = -value(candidate)
+        if now > before and waiting and now > waiting[0][0]:
+            heapq.heappush(waiting, (now, text, candidate))
+            continue
+        named.update(candidate.names)
+        used |= candidate.words
+        given += 1
+        yield candidate
+
+
+def _words(text: str) -> frozenset[str]:
+    """The words of a line that may say something; a path or a name in code is one."""
+    return frozenset(
+        word
+        for word in frozenset(_WORD.findall(text.casefold())) - STOP_WORDS
+        if len(word) >= _LEAST_WORD_CHARS and not word.isdigit()
+    )
+
+
+def rank_names(
+    entries: Sequence[Entry], before: Sequence[str] = (), *, most: int = MOST_NAMES
+) -> tuple[str, ...]:
+    """Best first, the names of `entries`, and of the list `before`, by what they are worth."""
+    fresh: dict[str, float] = {}
+    in_results: dict[str, float] = {}
+    for entry in entries:
+        for text, weight in _weighted_texts(entry):
+            scores = in_results if weight == _RESULT else fresh
+            for name in _names(text):
+                scores[name] = scores.get(name, 0.0) + weight * _factor(name)
+    for name, worth in in_results.items():
+        fresh[name] = fresh.get(name, 0.0) + min(worth, _MOST_OF_RESULTS)
+    folder = _shared_folder((*before, *fresh))
+    ranked: dict[str, float] = {}
+
+    def add(name: str, worth: float) -> None:
+        short = _short(name, folder)
+        ranked[short] = ranked.get(short, 0.0) + worth
+
+    for name, worth in fresh.items():
+        add(name, worth)
+    levels = sorted(ranked.values(), reverse=True) or [1.0]
+    for rank, name in enumerate(before):
+        add(name, FADES * levels[min(rank, len(levels) - 1)])
+    ranked.pop(folder, None)
+    places = {_short(name, folder): rank for rank, name in enumerate(before)}
+    ordered = sorted(ranked, key=lambda name: (-ranked[name], places.get(name, len(places)), name))
+    if folder:
+        ordered.insert(0, folder)
+    return tuple(ordered[:most])
+
+
+def _names(text: str) -> set[str]:
+    return set(names_in(text[:_READ_CHARS]))
+
+
+def _short(name: str, folder: str) -> str:
+    """The name without the folder that most paths share."""
+    return (name.removeprefix(folder) or name) if folder else name
+
+
+def _factor(name: str) -> float:
+    if "/" in name:
+        return _PATH_FACTOR
+    is_number = name.replace(".", "").isdigit()
+    return _NUMBER_FACTOR if is_number or name.startswith("-") else 1.0
+
+
+def _shared_folder(names: Iterable[str]) -> str:
+    """The folder that saves most when it is named once; empty where none does."""
+    below: Counter[str] = Counter()
+    for name in names:
+        if name.startswith("/"):
+            steps = name.split("/")
+            below.update("/".join(steps[:depth]) + "/" for depth in range(3, len(steps)))
+    best = max(below, key=lambda text: ((below[text] - 1) * len(text), text), default="")
+    return best if best and below[best] >= _SHARED_LEAST else ""
+
+
+def _weighted_texts(entry: Entry) -> Iterator[tuple[str, float]]:
+    """The texts of a message that may name something, and what a name in each is worth."""
+    if entry.role == "system":
+        return
+    for part in entry.parts:
+        if isinstance(part, Text):
+            if entry.role != "user":
+                yield part.text, _MODEL
+            elif not consumed(part.text):
+                yield without_recalled_blocks(part.text, any_spelling=True), _USER
+        elif isinstance(part, ToolCall):
+            values = list(_values(part.arguments))
+            yield "\n".join(text for text in values if len(text) <= ARGUMENT_CHARS), _MODEL
+            yield "\n".join(text for text in values if len(text) > ARGUMENT_CHARS), _CONTENT
+        elif isinstance(part, ToolResult):
+            yield part.text, _RESULT
+
+
+def _values(arguments: str) -> Iterator[str]:
+    """What a call is given, without the names of its arguments."""
+    given = decoded(arguments)
+    for value in given.values() if isinstance(given, dict) else [given]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            nested = [other.values() if isinstance(other, dict) else [other] for other in value]
+            yield from (other for ones in nested for other in ones if isinstance(other, str))

@@ -1,0 +1,329 @@
+"""Takes probes from what is about to be cut, and says whether a text holds one.
+
+A probe is an exact thing that was known there. What people and the model said comes first; of a
+tool's output only paths, addresses, hashes and errors are asked about, never what it says in words:
+a page that a tool fetched must not become a constraint. Exact things must stand in a text
+literally; what was settled in words must stand there in words enough, with a "not" where it says
+"not". Always holds: the same messages give the same probes, the most important first, each thing
+once; nothing is called held that a reader could not find; the time is linear in the messages.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Final
+
+from recollect.core.compaction.render import MessageText, Speaker, utterances
+from recollect.core.rules.text import SENTENCE_CHARS, bounded, one_line, sentence_spans
+from recollect.core.search.identifiers import exact_things
+from recollect.core.search.question import substance
+from recollect.core.search.statements import is_error_line, statement_kind, tells_the_error
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.compaction import Probe, ProbeKind
+from recollect.core.values.history import Entry
+
+WORDED: Final[frozenset[ProbeKind]] = frozenset(
+    {"error", "decision", "constraint", "task", "attempt"}
+)
+"""Kinds that are known by their words; the others by their spelling."""
+WORDS_SHARE: Final = 0.6
+"""Of a statement's content words, so many have to stand together for it to be held: ours, the
+least at which a statement with another verb or object is not taken for it (test_receipt.py)."""
+_NEGATION: Final = re.compile(
+    r"\b(?:not|never|no|none|without|cannot|nor|avoid|forbid(?:den)?|fail(?:s|ed|ure)?|broken|\w+n't)\b"
+    r"|不|没|禁|勿",
+    re.IGNORECASE,
+)
+_KNOWN_TEXTS: Final = 64
+
+MOST_PROBES: Final = 120
+"""Ours: each is one line of a receipt, and about half of them cost a search."""
+_OF_TOOLS: Final[frozenset[ProbeKind]] = frozenset({"path", "url", "hash"})
+_STATEMENT_CHARS: Final = 180
+"""A statement is kept so far: what stands around it needs room, too."""
+_MOST_ERRORS: Final = 2
+"""Of one text: where a build tells hundreds, the rest follow from the first."""
+_NEIGHBOUR_CHARS: Final = 100
+_STRETCHES: Final = 8
+"""The history is looked at in so many stretches, so that none is passed over."""
+_MOST_FOR_REPEATS: Final = 2.0
+_KIND_WEIGHT: Final[dict[ProbeKind, float]] = {
+    "constraint": 4.0,
+    "decision": 3.5,
+    "task": 3.5,
+    "attempt": 3.0,
+    "error": 2.0,
+    "path": 1.5,
+    "hash": 1.5,
+    "url": 1.5,
+    "number": 1.0,
+    "symbol": 1.0,
+}
+_LAID_DOWN: Final[frozenset[ProbeKind]] = frozenset({"constraint", "decision"})
+_SPEAKER_WEIGHT: Final[dict[Speaker, float]] = {
+    "user": 3.0,
+    "assistant": 1.5,
+    "call": 0.5,
+    "tool": 0.0,
+}
+
+
+def contains(text: str, probe: Probe) -> bool:
+    """Whether a reader of the text finds what the probe asks for."""
+    return contains_literally(text, probe) or (probe.kind in WORDED and _in_words(text, probe))
+
+
+def without(sentence: str, texts: tuple[str, ...]) -> str:
+    """A sentence with these texts masked."""
+    masked = " ".join(sentence.split())
+    for text in sorted(texts, key=len, reverse=True):
+        wanted = r"\s+".join(map(re.escape, text.split()))
+        masked = re.sub(wanted, " ", masked, flags=re.IGNORECASE)
+    return " ".join(masked.split())
+
+
+def contains_literally(text: str, probe: Probe) -> bool:
+    """Whether the probe stands in the text as it is spelled."""
+    wanted = " ".join(probe.text.split())
+    if not wanted:
+        return False
+    within = _normalised(text)
+    if probe.kind == "hash" or probe.kind in WORDED:
+        wanted, within = wanted.casefold(), within.casefold()
+    digits = probe.kind == "number"
+    at = within.find(wanted)
+    while at >= 0:
+        if _stands_alone(within, at, at + len(wanted), number=digits):
+            return True
+        at = within.find(wanted, at + 1)
+    return False
+
+
+def _stands_alone(text: str, start: int, end: int, *, number: bool) -> bool:
+    before, after = text[start - 1 : start], text[end : end + 1]
+    if _wordy(before) and _wordy(text[start]):
+        return False
+    if _wordy(after) and _wordy(text[end - 1]):
+        return False
+    if not number:
+        return True
+    return not (
+        (after in {".", ","} and text[end + 1 : end + 2].isdigit())
+        or (before in {".", ","} and text[start - 2 : start - 1].isdigit())
+    )
+
+
+def _wordy(sign: str) -> bool:
+    return sign.isalnum() or sign == "_"
+
+
+def _in_words(text: str, probe: Probe) -> bool:
+    words = content_words(probe.text)
+    if not words:
+        return False
+    exact = [thing.text.casefold() for thing in exact_things(probe.text)]
+    negated = _NEGATION.search(probe.text) is not None
+    for said, held in _stretches(text):
+        if len(words & held) < WORDS_SHARE * len(words):
+            continue
+        if negated and not _NEGATION.search(said):
+            continue
+        if all(text in said.casefold() for text in exact):
+            return True
+    return False
+
+
+def content_words(text: str) -> frozenset[str]:
+    """The words of a text that it is about; none where memory cannot be asked by it."""
+    return frozenset(substance(text, tuple(tokenize(text))))
+
+
+@lru_cache(maxsize=_KNOWN_TEXTS)
+def _normalised(text: str) -> str:
+    return " ".join(text.split())
+
+
+@lru_cache(maxsize=_KNOWN_TEXTS)
+def _stretches(text: str) -> tuple[tuple[str, frozenset[str]], ...]:
+    """Each line together with the one behind it, and its words."""
+    lines = [line for line in text.splitlines() if line.strip()] + [""]
+    words = [content_words(line) for line in lines]
+    return tuple(
+        (f"{lines[at]}\n{lines[at + 1]}", words[at] | words[at + 1]) for at in range(len(lines) - 1)
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _ProbeCandidate:
+    """Something that may become a probe: where it was said best, and how often in all."""
+
+    kind: ProbeKind
+    text: str = field(repr=False)
+    utterance: MessageText = field(repr=False)
+    start: int
+    end: int
+    places: set[int]
+
+    def importance(self, last_place: int) -> float:
+        """Said by the user, said again, said lately."""
+        return (
+            _KIND_WEIGHT[self.kind]
+            + _SPEAKER_WEIGHT[self.utterance.speaker]
+            + min(math.log2(len(self.places)), _MOST_FOR_REPEATS)
+            + max(self.places) / max(last_place, 1)
+        )
+
+
+def probe(
+    entries: Sequence[Entry], *, previous_summary: str = "", limit: int = MOST_PROBES
+) -> tuple[Probe, ...]:
+    """At most `limit` probes of these messages, and of the summary that stood before them."""
+    candidates: dict[tuple[str, str], _ProbeCandidate] = {}
+    for text in utterances(entries, previous_summary):
+        for candidate in _in_speech(text):
+            _add(candidates, candidate)
+    last = len(entries)
+    chosen = _spread(candidates.values(), last)[:limit]
+    chosen.sort(
+        key=lambda candidate: (
+            -candidate.importance(last),
+            candidate.utterance.place,
+            candidate.start,
+            candidate.text,
+        )
+    )
+    return tuple(map(_probe_of, chosen))
+
+
+def _in_speech(message_text: MessageText) -> Iterator[_ProbeCandidate]:
+    def made(kind: ProbeKind, text: str, start: int, end: int) -> _ProbeCandidate:
+        return _ProbeCandidate(
+            kind=kind,
+            text=text,
+            utterance=message_text,
+            start=start,
+            end=end,
+            places={message_text.place},
+        )
+
+    by_tool = message_text.speaker in ("call", "tool")
+    if message_text.failed_call and (told := tells_the_error(message_text.text)):
+        start = message_text.text.find(told)
+        text = bounded(one_line(told), 0, 0, _STATEMENT_CHARS)
+        yield made("attempt", text, start, start + len(told))
+    fenced, errors = False, 0
+    for start, end in sentence_spans(message_text.text):
+        sentence = message_text.text[start:end]
+        if sentence.startswith("```"):
+            fenced = not fenced
+            continue
+        kind = _worded(sentence, message_text) if not fenced or by_tool else None
+        errors += kind == "error"
+        if kind is not None and errors <= _MOST_ERRORS:
+            yield made(kind, bounded(one_line(sentence), 0, 0, _STATEMENT_CHARS), start, end)
+        for thing in exact_things(sentence):
+            if not by_tool or thing.kind in _OF_TOOLS:
+                yield made(thing.kind, thing.text, start + thing.start, start + thing.end)
+
+
+def _worded(sentence: str, text: MessageText) -> ProbeKind | None:
+    """What a sentence settles; of a tool's, whether it tells an error."""
+    if text.speaker == "call" or text.failed_call:
+        return None
+    if is_error_line(sentence):
+        return "error"
+    if text.speaker == "tool":
+        return None
+    return statement_kind(sentence, by_user=text.speaker == "user")
+
+
+def _add(candidates: dict[tuple[str, str], _ProbeCandidate], candidate: _ProbeCandidate) -> None:
+    """Each thing once, where the one said it who counts most; of those the newest."""
+    exact = (
+        candidate.kind
+        if candidate.kind in ("path", "url", "symbol", "hash", "number")
+        else "worded"
+    )
+    name = (exact, " ".join(candidate.text.split()).casefold())
+    known = candidates.get(name)
+    if known is None:
+        candidates[name] = candidate
+        return
+    known.places |= candidate.places
+    if _SPEAKER_WEIGHT[candidate.utterance.speaker] >= _SPEAKER_WEIGHT[known.utterance.speaker]:
+        candidate.places = known.places
+        candidates[name] = candidate
+
+
+def _spread(candidates: Iterable[_ProbeCandidate], last_place: int) -> list[_ProbeCandidate]:
+    """Taken in turns: from every kind, and of each kind from every stretch of the history."""
+    kinds: dict[ProbeKind, dict[int, list[_ProbeCandidate]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for candidate in candidates:
+        stretch = candidate.utterance.place * _STRETCHES // (last_place + 1)
+        kinds[candidate.kind][stretch].append(candidate)
+    in_turns: list[list[_ProbeCandidate]] = []
+    for kind in sorted(kinds, key=lambda kind: -_KIND_WEIGHT[kind]):
+        stretches = [
+            sorted(
+                probe_candidates,
+                key=lambda candidate: (
+                    -candidate.importance(last_place),
+                    candidate.start,
+                    candidate.text,
+                ),
+            )
+            for _, probe_candidates in sorted(kinds[kind].items(), reverse=True)
+        ]
+        in_turns.append(_in_turns(stretches))
+    return _in_turns(in_turns)
+
+
+def _in_turns(lists: Sequence[Sequence[_ProbeCandidate]]) -> list[_ProbeCandidate]:
+    return [one for turn in zip_longest(*lists) for one in turn if one is not None]
+
+
+def _probe_of(candidate: _ProbeCandidate) -> Probe:
+    return Probe(
+        kind=candidate.kind,
+        text=candidate.text,
+        sentence=_sentence_around(candidate),
+        source=candidate.utterance.source,
+        key=candidate.utterance.key,
+        stands=candidate.kind in _LAID_DOWN and candidate.utterance.speaker == "user",
+    )
+
+
+def _sentence_around(candidate: _ProbeCandidate) -> str:
+    """The sentence that holds it; with its neighbours where it says nothing besides."""
+    text = candidate.utterance.text
+    spans = list(sentence_spans(text))
+    at = next(at for at, (start, end) in enumerate(spans) if start <= candidate.start < end)
+    start, end = spans[at]
+    sentence = one_line(text[start:end])
+    where = max(sentence.find(candidate.text), 0)
+    sentence = bounded(sentence, where, len(candidate.text))
+    if candidate.utterance.failed_call:
+        return f"{candidate.utterance.failed_call}: {candidate.text}"[:SENTENCE_CHARS]
+    if content_words(without(sentence, (candidate.text,))):
+        return sentence
+    sentence = bounded(
+        sentence, sentence.find(candidate.text), len(candidate.text), _STATEMENT_CHARS
+    )
+    behind = text[slice(*spans[at + 1])] if at + 1 < len(spans) else ""
+    ahead = text[slice(*spans[at - 1])] if at else ""
+    if not content_words(f"{ahead} {behind}"):
+        ahead = candidate.utterance.before
+    parts = (
+        one_line(ahead)[-_NEIGHBOUR_CHARS:],
+        sentence,
+        one_line(behind)[: SENTENCE_CHARS - _STATEMENT_CHARS - _NEIGHBOUR_CHARS],
+    )
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,357 @@
+"""What became of what was known: the audit of a summary, its receipt, and the comparison of two.
+
+Owns the proof of "recallable": memory is asked by the sentence around a probe, the probe itself
+masked, and what it returns has to hold the probe. What would otherwise be lost is pinned to the
+summary, each quote on one line. Must never call something recallable that was not recalled just
+now. Always holds: every probe has one finding; at most `MOST_RECALLS` questions are asked, four at
+a time; what is called pinned stands in the summary. The audit's numbers are OpenClaw's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import islice, zip_longest
+from typing import Final, Literal, TypeAlias
+
+from recollect.core.compaction.ask import IDENTIFIERS_HEADING, REQUIRED_HEADINGS
+from recollect.core.compaction.probe import (
+    WORDED,
+    contains,
+    contains_literally,
+    content_words,
+    without,
+)
+from recollect.core.compaction.render import consumed, defuse
+from recollect.core.formats.summaries import PINNED_HEADING, PINNED_NOTE
+from recollect.core.rules.noise import strip_channel_prefix
+from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
+from recollect.core.search.identifiers import identifiers_in
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.compaction import Probe, ProbeFinding, Receipt, Standing
+from recollect.core.values.history import Entry
+from recollect.core.values.message import Text, text_of
+from recollect.core.values.reason import Cause, Reason
+from recollect.errors import RecollectError
+
+MOST_IDENTIFIERS: Final = 12
+LAST_MESSAGES: Final = 10
+LEAST_SHARED_WORDS: Final = 2
+_LONG_ASK_WORDS: Final = 3
+_ASK_CHARS: Final = 2000
+"""An ask stands at the beginning or the end of its message; between is what was pasted."""
+
+Change: TypeAlias = Literal["dropped", "new", "kept"]
+_LINE_CHARS: Final = 200
+MOST_RECALLS: Final = 60
+"""Ours: half as many as there are probes. Each is a search, and one sentence holds several."""
+RECALLS_AT_ONCE: Final = 4
+RECALL_SECONDS: Final = 5.0
+_MOST_FAILURES: Final = 4
+"""So many questions without an answer, and memory is not asked again: it is away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditResult:
+    """What a summary lacks; nothing where it passed."""
+
+    sections: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] = field(default=(), repr=False)
+    ask: str = field(default="", repr=False)
+    """The latest ask, where the summary does not speak of it."""
+
+    @property
+    def passed(self) -> bool:
+        """Nothing is missing."""
+        return self.faults == 0
+
+    @property
+    def faults(self) -> int:
+        """How much is missing: the fewer the better."""
+        return len(self.sections) + len(self.identifiers) + bool(self.ask)
+
+    @property
+    def said(self) -> str:
+        """What is missing, in counts and headings: never in words of the conversation."""
+        parts = [heading.lstrip("# ") for heading in self.sections]
+        if self.identifiers:
+            parts.append(f"{len(self.identifiers)} identifiers")
+        if self.ask:
+            parts.append("the latest ask")
+        return ", ".join(parts)
+
+    def missing(self) -> tuple[str, ...]:
+        """What to name to the model, one line each."""
+        lines = [f"the heading {heading}" for heading in self.sections]
+        lines += [f"letter by letter: {name}" for name in self.identifiers]
+        if self.ask:
+            lines.append(f"what the user asked last: {self.ask}")
+        return tuple(lines)
+
+
+def audit(summary: str, entries: Sequence[Entry], *, carried: bool = True) -> AuditResult:
+    """Hold a summary of `entries` to what it must say.
+
+    `carried`: code added its sections, so the identifiers' heading is code's affair.
+    """
+    lines = [line for line in summary.splitlines() if line.lstrip().startswith(("#", "**"))]
+    there = {line.strip("#*: ").casefold() for line in lines}
+    sections = tuple(
+        heading
+        for heading in REQUIRED_HEADINGS
+        if heading.lstrip("# ").casefold() not in there
+        and not (carried and heading == IDENTIFIERS_HEADING)
+    )
+    folded = summary.casefold()
+    lacking = [name for name in _last_identifiers(entries) if name.casefold() not in folded]
+    ask = latest_ask(entries)
+    return AuditResult(
+        sections=sections,
+        identifiers=tuple(lacking),
+        ask="" if _speaks_of(summary, ask) else " ".join(ask.split())[:300],
+    )
+
+
+def latest_ask(entries: Sequence[Entry]) -> str:
+    """What the user said last, commands that were carried out aside."""
+    for entry in reversed(entries):
+        if entry.role == "user" and not entry.message.summary:
+            words = _user_words(entry).strip()
+            if words:
+                return words
+    return ""
+
+
+def _user_words(entry: Entry) -> str:
+    texts = [
+        without_recalled_blocks(part.text, any_spelling=True)
+        for part in entry.parts
+        if isinstance(part, Text)
+    ]
+    return "\n".join(strip_channel_prefix(text) for text in texts if not consumed(text))
+
+
+def _last_identifiers(entries: Sequence[Entry]) -> list[str]:
+    found: dict[str, None] = {}
+    for entry in reversed(entries[-LAST_MESSAGES:]):
+        asks = entry.role == "user" and not entry.message.summary
+        text = _user_words(entry) if asks else text_of(entry.message)
+        if entry.role != "system":
+            found.update(dict.fromkeys(identifiers_in(text).values()))
+    return list(found)[:MOST_IDENTIFIERS]
+
+
+def _speaks_of(summary: str, ask: str) -> bool:
+    if len(ask) > 2 * _ASK_CHARS:
+        ask = f"{ask[:_ASK_CHARS]} {ask[-_ASK_CHARS:]}"
+    asked = content_words(ask)
+    least = LEAST_SHARED_WORDS if len(asked) >= _LONG_ASK_WORDS else min(1, len(asked))
+    return len(asked & set(tokenize(summary))) >= least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffLine:
+    """One sentence of either summary, and what became of it."""
+
+    change: Change
+    text: str = field(repr=False)
+
+
+def compare(previous_summary: str, summary: str) -> tuple[DiffLine, ...]:
+    """The sentences of both in the order of the newer one, what was dropped where it stood."""
+    before, after = _sentences(previous_summary), _sentences(summary)
+    known, still = list(map(_folded, before)), list(map(_folded, after))
+    lines: list[DiffLine] = []
+    # rarely more than a few hundred sentences each, so the exact match is affordable
+    matched = SequenceMatcher(None, known, still, autojunk=False)
+    for _, from_before, to_before, from_after, to_after in matched.get_opcodes():
+        lines += [
+            DiffLine(change="dropped", text=text)
+            for text in before[from_before:to_before]
+            if _folded(text) not in still
+        ]
+        lines += [
+            DiffLine(change="kept" if _folded(text) in known else "new", text=text)
+            for text in after[from_after:to_after]
+        ]
+    return tuple(lines)
+
+
+def _sentences(text: str) -> list[str]:
+    found = (one_line(text[start:end]) for start, end in sentence_spans(text))
+    return [other for other in found if other]
+
+
+def _folded(sentence: str) -> str:
+    return sentence.strip("*_`. ").casefold()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """The section that is added to a summary, and what stands in it."""
+
+    text: str = field(default="", repr=False)
+    """Empty where nothing had to be pinned, or nothing fits."""
+    probes: frozenset[Probe] = field(default=frozenset(), repr=False)
+    tokens: int = 0
+
+
+def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str], int]) -> Pinned:
+    """Quote these, the first first, for as long as they fit."""
+    lines: list[str] = []
+    used = count_tokens(f"{PINNED_HEADING}\n{PINNED_NOTE}\n")
+    for probe in lost:
+        if any(contains_literally(line, probe) for line in lines):
+            continue
+        line = _line(probe)
+        tokens = count_tokens(f"{line}\n")
+        if contains_literally(line, probe) and used + tokens <= most_tokens:
+            lines.append(line)
+            used += tokens
+    if not lines:
+        return Pinned()
+    text = "\n".join([PINNED_HEADING, PINNED_NOTE, *lines])
+    standing = frozenset(
+        probe for probe in lost if any(contains_literally(line, probe) for line in lines)
+    )
+    return Pinned(text=text, probes=standing, tokens=count_tokens(text))
+
+
+def _line(probe: Probe) -> str:
+    """What was said, on one line: of a statement its own words, of a thing those around it."""
+    text = " ".join((probe.text if probe.kind in WORDED else probe.sentence).split())
+    at = max(text.find(probe.text), 0)
+    quoted = bounded(text, at, len(probe.text), max(_LINE_CHARS, len(probe.text)))
+    return f"- {probe.kind}: {defuse(quoted)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptResult:
+    """The receipt, and the section to be added to the summary."""
+
+    receipt: Receipt
+    pinned: str = field(default="", repr=False)
+    """Empty where nothing had to be pinned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """What memory is asked, for the probes of one sentence."""
+
+    query: str = field(repr=False)
+    probes: tuple[Probe, ...] = field(repr=False)
+
+
+async def receipt(
+    probes: Sequence[Probe],
+    summary: str,
+    *,
+    recall: Callable[[str], Awaitable[str]],
+    pin_tokens: int,
+    count_tokens: Callable[[str], int],
+    most_recalls: int = MOST_RECALLS,
+    recall_seconds: float = RECALL_SECONDS,
+) -> ReceiptResult:
+    """What becomes of these probes, the most important first, under this summary."""
+    missing = [probe for probe in probes if not contains(summary, probe)]
+    questions = list(_questions(missing))
+    asked = await _asked(questions[:most_recalls], recall, recall_seconds)
+    # What the user laid down is pinned also where memory has it: no turn asks for a rule.
+    laid_down = _by_turns([probe for probe in missing if probe.stands])
+    lost = [probe for probe in missing if not probe.stands and probe not in asked.recalled]
+    pinned = pin([*laid_down, *lost], most_tokens=pin_tokens, count_tokens=count_tokens)
+    return ReceiptResult(
+        receipt=Receipt(
+            findings=_findings(probes, frozenset(missing), asked.recalled, pinned),
+            pinned_tokens=pinned.tokens,
+            notes=tuple(_notes(asked, questions[most_recalls:])),
+        ),
+        pinned=pinned.text,
+    )
+
+
+def _by_turns(probes: Sequence[Probe]) -> list[Probe]:
+    """Kind by kind in turn, so that none takes all the room."""
+    kinds: dict[str, list[Probe]] = {}
+    for probe in probes:
+        kinds.setdefault(probe.kind, []).append(probe)
+    return [one for row in zip_longest(*kinds.values()) for one in row if one is not None]
+
+
+def _questions(missing: Sequence[Probe]) -> Iterator[_Question]:
+    """One question for each sentence, all its probes masked; where that leaves nothing to ask
+    by, one for each of them; where that leaves nothing either, none."""
+    by_sentence: dict[str, list[Probe]] = {}
+    for probe in missing:
+        by_sentence.setdefault(probe.sentence, []).append(probe)
+    for sentence, probes in by_sentence.items():
+        query = without(sentence, tuple(probe.text for probe in probes))
+        if content_words(query):
+            yield _Question(query=query, probes=tuple(probes))
+        elif len(probes) > 1:
+            for probe in probes:
+                query = without(sentence, (probe.text,))
+                if content_words(query):
+                    yield _Question(query=query, probes=(probe,))
+
+
+@dataclass(slots=True)
+class _MemoryAnswers:
+    """What memory answered so far."""
+
+    recalled: set[Probe] = field(default_factory=set, repr=False)
+    failures: list[str] = field(default_factory=list)
+    unasked: int = 0
+
+
+async def _asked(
+    questions: Sequence[_Question], recall: Callable[[str], Awaitable[str]], seconds: float
+) -> _MemoryAnswers:
+    asked = _MemoryAnswers()
+    waiting = iter(questions)
+
+    async def work() -> None:
+        for question in waiting:
+            if len(asked.failures) >= _MOST_FAILURES:
+                asked.unasked += 1
+                continue
+            try:
+                async with asyncio.timeout(seconds):
+                    text = await recall(question.query)
+            except TimeoutError:
+                asked.failures.append(f"no answer within {seconds:g} s")
+            except (RecollectError, OSError) as error:
+                asked.failures.append(str(error) or type(error).__name__)
+            else:
+                asked.recalled.update(probe for probe in question.probes if contains(text, probe))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(RECALLS_AT_ONCE, len(questions))):
+            group.create_task(work())
+    return asked
+
+
+def _findings(
+    probes: Sequence[Probe], missing: frozenset[Probe], recalled: set[Probe], pinned: Pinned
+) -> tuple[ProbeFinding, ...]:
+    def finding(probe: Probe) -> ProbeFinding:
+        standing: Standing = "lost"
+        if probe not in missing or probe in pinned.probes:
+            standing = "in summary"
+        elif probe in recalled:
+            standing = "recallable"
+        return ProbeFinding(probe=probe, standing=standing, pinned=probe in pinned.probes)
+
+    return tuple(map(finding, probes))
+
+
+def _notes(asked: _MemoryAnswers, over: Sequence[_Question]) -> Iterator[str]:
+    if asked.failures:
+        errors = "; ".join(islice(dict.fromkeys(asked.failures), 3))
+        questions = len(asked.failures) + asked.unasked
+        yield str(Reason(Cause.PROBES_UNCHECKED, questions=questions, errors=errors))
+    if over:
+        probes = sum(len(question.probes) for question in over)
+        yield str(Reason(Cause.PROBES_UNASKED, probes=probes))

@@ -1,0 +1,7 @@
+"""Runs the paths, over one stage boundary. Import `Engine` from here."""
+
+from recollect.core.boundary import SystemClock
+from recollect.core.engine.engine import Engine
+from recollect.core.engine.session import Context, Observation, Session
+
+__all__ = ["Context", "Engine", "Observation", "Session", "SystemClock"]

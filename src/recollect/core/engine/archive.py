@@ -1,0 +1,676 @@
+"""Writes batches durably and reads the store, each kind of work within a deadline of its own.
+
+Owns when a batch goes where: to the store, else to the spool, else it waits in memory; while
+anything waits, what follows waits behind it, so a store that was away receives each session in the
+order it happened. Reads go on while writes wait. It must never make a turn wait for a store that
+is known to be away: one that hangs costs a deadline once, and is tried again in the background.
+Always holds: `write` answers "store" or "spool" only for what is durable there; no write that was
+begun is cut off before `close`, except where whoever sent it sends it again; nothing of it runs
+after `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Container
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from recollect.core.boundary import (
+    LEAST_SECONDS,
+    AdaptiveDeadline,
+    BoundedTasks,
+    Failure,
+    Part,
+    attempted,
+    done_within,
+    late,
+    loop_ends,
+)
+from recollect.core.formats.stored_records import read_batch, write_batch
+from recollect.core.ports import Spool, Store
+from recollect.core.values.batch import Batch, SessionWrite, WriteResult
+from recollect.core.values.history import SessionId
+from recollect.core.values.model import ModelUse
+from recollect.errors import BatchRefused, FormatError, StoreError, StoreReplaced, StoreUnavailable
+from recollect.system.config.settings import StoreSettings as StoreSettings
+
+T = TypeVar("T")
+Where: TypeAlias = Literal["store", "spool", "nowhere"]
+LOG = logging.getLogger("recollect")
+
+OPEN_SECONDS = 15.0
+"""What the first turn of a session may wait for: the store to open, and to say what is known."""
+UNDURABLE_SECONDS = 10.0
+"""How long messages that neither the store nor the spool takes stay in the view; then it is trimmed
+to its limit, and they wait in memory."""
+RETRY_SECONDS = 0.1
+"""How long after a failure the store is tried again in the background; doubled up to the most."""
+RETRY_MOST_SECONDS = 3.0
+SPOOL_SECONDS = 1.0
+"""How long the spool may take: it is a file, but a disk can hang and a lock be held."""
+AGAIN_SECONDS = 0.3
+"""How long a turn waits for one more try where nothing could be kept."""
+CLOSE_SECONDS = 1.0
+"""How long closing waits for the spool to drain."""
+STOP_SECONDS = 2.0
+"""How long closing waits for a store that hangs, or is busy with what it was given."""
+BUG_SECONDS = 60.0
+"""How long a batch is offered to a store that fails on it for no reason it can name."""
+HELD_BYTES = 64 << 20
+"""How much may wait in memory while neither store nor spool takes anything."""
+PROBE: SessionId = ""
+"""The session that is asked for to find out whether the store answers again."""
+_AWAY = (StoreUnavailable, OSError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Where a batch is durable now, and what went wrong where it is not in the store."""
+
+    where: Where
+    written: WriteResult | None = None
+    said: str = ""
+    waits: bool = False
+    """It is durable nowhere, and waits in memory to be written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WaitingBatch:
+    """A batch that waits in memory, and who is told when it is durable."""
+
+    record: bytes
+    later: Callable[[Kept], None]
+
+
+class DurableArchive:
+    """One space's way to its store; one for each engine."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]],
+        open_spool: Callable[[], Awaitable[Spool]] | None,
+        settings: StoreSettings | None = None,
+        *,
+        sent_again: bool = False,
+    ) -> None:
+        """`settings` has the deadlines. With `sent_again` whoever was not answered sends the same
+        again: a batch that the store does not take in time is cut off and given up, since beside
+        what is sent again it would be written once more."""
+        self._sent_again = sent_again
+        self._open_store = open_store
+        self._open_spool = open_spool
+        self._settings = settings or StoreSettings()
+        self.open_seconds = OPEN_SECONDS
+        self.undurable_seconds = UNDURABLE_SECONDS
+        self._reads = AdaptiveDeadline(self._settings.read_seconds)
+        self._writes = AdaptiveDeadline(self._settings.write_seconds)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._spool_lock = asyncio.Lock()
+        self._opening = asyncio.Lock()
+        self._opening_spool = asyncio.Lock()
+        self._again = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._store: Store | None = None
+        self._spool: Spool | None = None
+        self._spooling = False
+        self._held: deque[_WaitingBatch] = deque()
+        self._held_bytes = 0
+        self._nowhere_since: float | None = None
+        self._try_hangs = False
+        self._unread = ""
+        self._is_away = False
+        self._spool_hangs = False
+        self._draining: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._tasks = BoundedTasks()
+        self._closed = False
+        self._gave_up = False
+        self._stuck: tuple[bytes, float] = (b"", 0.0)
+        self.set_aside = 0
+        """How many spooled batches the store refused; they lie beside the spool."""
+        self.replaced = 0
+        """How often the store's file was gone while it was open: nothing that was written to it
+        before is durable any more."""
+        self._drain_said = ""
+        self._took = False
+        """The store has taken something that waited since draining began."""
+        self._store_part, self._spool_part = Part("store"), Part("spool")
+        self.jobs_due: Callable[[float], None] = lambda _: None
+        """Hears when the first of the jobs is due that came with a batch, once the store has it."""
+        self._uses: deque[tuple[ModelUse, str]] = deque()
+        self._counting: asyncio.Task[None] | None = None
+
+    @property
+    def where(self) -> Where:
+        """Where a batch goes now: behind what waits, or to the store."""
+        if self._nowhere_since is not None:
+            return "nowhere"
+        return "spool" if self._spooling else "store"
+
+    @property
+    def spooling(self) -> bool:
+        """Batches wait, in the spool or in memory."""
+        return self.where != "store"
+
+    def trouble(self, *, told: Container[object] = ()) -> str:
+        """What people should know about the store and its spool; empty when all is well. Why
+        batches wait is left out where it is among those `told`."""
+        texts = []
+        if self._spooling and self._drain_said and self._drain_said not in told:
+            texts.append(f"batches wait in the spool: {self._drain_said}")
+        if self.set_aside:
+            texts.append(
+                f"the store refused {self.set_aside} batches: `recollect memory spool` shows them"
+            )
+        return "; ".join(texts)
+
+    def gives_up(self) -> bool:
+        """Whether what is durable nowhere may leave a view: it could not be kept for too long.
+
+        A window that grows for ever would be refused by every provider. What leaves it waits in
+        memory, and stands in the client's own history.
+        """
+        since, patience = self._nowhere_since, self.undurable_seconds
+        if since is None or time.monotonic() - since < patience:
+            return False
+        if not self._gave_up:
+            self._gave_up = True
+            LOG.warning(
+                "neither the store nor the spool took anything for %g s: messages leave the window "
+                "although they are durable nowhere; see to the disk",
+                patience,
+            )
+        return True
+
+    async def store(self) -> Store:
+        """The open store; StoreError when it cannot be opened."""
+        async with self._opening:
+            if self._store is None:
+                self._refuse_closed()
+                opened = await self._open_store()
+                if self._closed:
+                    await opened.close()
+                self._refuse_closed()
+                self._store = opened
+            return self._store
+
+    async def _on_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        """Do something with the open store; one whose file is gone is opened anew next time."""
+        store = await self.store()
+        try:
+            return await work(store)
+        except StoreReplaced:
+            if self._store is store:
+                self._store, self.replaced = None, self.replaced + 1
+                await store.close()
+            raise
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("this memory is closed; open it again")
+
+    async def spool(self) -> Spool | None:
+        """The spool of this machine; None where there is none, or it cannot be opened."""
+        await self._look_at_spool()
+        return self._spool
+
+    async def ask(
+        self, question: Callable[[Store], Awaitable[T]], *, seconds: float | None = None
+    ) -> T | Failure:
+        """Ask the store something; a failure says why. It may take `seconds`, else
+        `store.read_seconds`.
+
+        What takes longer than answers lately do may be a dear question or a store that hangs: it
+        is then asked for next to nothing, too. If it answers that, the question may go on, and
+        fails alone where it is late. If not, the store is away: it is asked again in the
+        background only, until it answers. What waits in the spool is not in the answer.
+        """
+        await self._settle_in()
+        if self._unread:
+            self._probe_soon()
+            return Failure(said=self._not_asked(), error=StoreUnavailable)
+
+        async def asked() -> T:
+            await self.store()
+            begun = time.monotonic()
+            answer = await self._on_store(question)
+            self._reads.took(time.monotonic() - begun)
+            self._unread = ""
+            return answer
+
+        limit = self._settings.read_seconds if seconds is None else seconds
+        soon = limit / 2
+        if seconds is None and self._store is not None:
+            soon = min(self._reads.allowed(), soon)
+        begun, running = time.monotonic(), self._tasks.begin(asked)
+        watching = self._tasks.begin(lambda: self._watch(running, soon))
+        try:
+            await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
+            hangs = watching.done() and watching.result() is True
+            if not running.done() and not hangs:
+                await done_within(running, limit - (time.monotonic() - begun))
+        except asyncio.CancelledError:
+            if self._sent_again:
+                running.cancel()
+                watching.cancel()
+            raise
+        if not watching.done():
+            watching.cancel()
+            await asyncio.wait({watching})
+        answer = await self._tasks.ended(running, time.monotonic() - begun)
+        if not isinstance(answer, Failure):
+            self._store_works()
+        elif running.done() and (self._store is None or issubclass(answer.error, _AWAY)):
+            self._goes_away(answer)
+        return answer
+
+    async def _watch(self, running: asyncio.Task[Any], seconds: float) -> bool:
+        """Whether the store hangs, and not only a question: it goes on where nobody waits for
+        the answer any more."""
+        if await done_within(running, seconds):
+            return False
+        patience = max(0.0, min(seconds, LEAST_SECONDS))  # next to nothing takes no longer
+        found = await attempted(asyncio.wait_for(self._ping(), patience))
+        if running.done() or not isinstance(found, Failure):
+            return False
+        self._goes_away(late("the store", seconds + patience))
+        return True
+
+    def _goes_away(self, failure: Failure) -> None:
+        self._unread, self._is_away = failure.said, issubclass(failure.error, _AWAY)
+        self._store_fails(failure.said)
+        self._probe_soon()
+
+    async def write(self, batch: Batch, later: Callable[[Kept], None] | None = None) -> Kept:
+        """Make a batch durable. Batches that must keep their order are written one by one.
+
+        With `later` a batch that can be kept nowhere waits in memory, and `later` is told when it
+        is durable after all; without it such a batch is given up.
+        """
+        await self._settle_in()
+        await self._look_at_spool()
+        await self.try_again()
+        text = self._not_asked()
+        if self.spooling:
+            waiting = text if self._unread else "earlier batches wait for it"
+            text = self._drain_said or waiting
+        elif self._store is not None or not self._unread:
+            answer = await self._tried_to_write(batch)
+            if not isinstance(answer, Failure):
+                self._store_works()
+                self._note_jobs(answer)
+                return Kept(where="store", written=answer)
+            if not issubclass(answer.error, BatchRefused):  # told when it is set aside
+                self._store_fails(answer.said)
+            text = answer.said
+        if self._sent_again:
+            return Kept(where="nowhere", said=text)
+        return await self._to_spool(write_batch(batch), text, later)
+
+    async def _tried_to_write(self, batch: Batch) -> WriteResult | Failure:
+        """What the store says to a batch, within the time that it has."""
+        if self._sent_again:  # as long as somebody waits for the answer: cut off, it would be lost
+            return await attempted(self._written(batch))
+        seconds = self.open_seconds if self._store is None else self._writes.allowed()
+        return await self._tasks.run(lambda: self._written(batch), seconds)
+
+    def count(self, use: ModelUse, day: str) -> None:
+        """Count a call of a model in the store, beside whatever is done now: nobody waits for it.
+
+        While the store is away counts wait in memory until it takes a batch again. A count that
+        was begun is never begun again unless the store refused it: better late than twice.
+        """
+        self._uses.append((use, day))
+        self._count_soon()
+
+    def _count_soon(self) -> None:
+        if self._closed or not self._uses or self._unread or self.spooling or loop_ends():
+            return
+        if self._counting is None or self._counting.done():
+            self._counting = self._tasks.start(self._count())
+
+    async def _count(self) -> None:
+        await self._settle_in()
+        while self._uses and not self._closed:
+            use, day = self._uses.popleft()
+            counted = await attempted(self._on_store(_add_use(use, day)))
+            if isinstance(counted, Failure):
+                self._uses.appendleft((use, day))
+                return
+
+    async def waiting_for(
+        self, session: SessionId, *, seconds: float
+    ) -> tuple[SessionWrite, ...] | Failure:
+        """What waits in the spool to be remembered of a session, oldest first.
+
+        It is newer than what the store says, and may be all there is of what another process
+        left; what an earlier process spooled counts, too.
+        """
+        await self._settle_in()
+        await self._look_at_spool()
+        spool = self._spool
+        if spool is None or not self._spooling:
+            return ()
+        if self._spool_hangs:
+            return Failure(said="the spool hangs")
+
+        def pick(record: bytes) -> SessionWrite | None:
+            try:
+                write = read_batch(record).session
+            except FormatError:
+                return None
+            return write if write is not None and write.session == session else None
+
+        hangs = True
+
+        async def scanned() -> list[SessionWrite]:
+            nonlocal hangs
+            writes = await spool.scan(pick)
+            self._spool_hangs = hangs = False
+            return writes
+
+        found = await self._tasks.run(scanned, seconds, "the spool")
+        if isinstance(found, Failure):
+            self._spool_hangs = hangs
+            return found
+        return tuple(found)
+
+    async def try_again(self) -> None:
+        """Where nothing could be kept: try once more, now; returns soon."""
+        if not self._held or self._try_hangs:
+            return
+        self._tried.clear()
+        self._start_draining()
+        self._again.set()
+        try:
+            async with asyncio.timeout(AGAIN_SECONDS):
+                await self._tried.wait()
+        except TimeoutError:
+            self._try_hangs = True  # it costs this once
+
+    async def settle(self, seconds: float) -> int:
+        """Give what waits this long to be written; returns how many batches still wait, in the
+        spool or in memory, and 1 where the spool cannot be looked into."""
+        await self._settle_in()
+        await self._look_at_spool()
+        self._again.set()
+        if waits := {task for task in (self._draining, self._counting) if task is not None}:
+            await asyncio.wait(waits, timeout=seconds)
+        held = max(len(self._held), self._nowhere_since is not None)
+        if self._spool is None:
+            return held if self._open_spool is None else held + 1  # it cannot be looked into
+        waiting = await self._tasks.run(self._spool.waiting, SPOOL_SECONDS, "the spool")
+        return held + (1 if isinstance(waiting, Failure) else waiting)
+
+    async def close(self) -> None:
+        """Stop all that runs and close what was opened; what waits in the spool stays there."""
+        await self._settle_in()
+        self._closed = True
+        if self._held:
+            LOG.warning(
+                "%d batches could be kept nowhere and end with this process: what they hold is "
+                "kept when the client sends it again",
+                len(self._held),
+            )
+        for task in (self._draining, self._probing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        until = time.monotonic() + STOP_SECONDS
+        for opened, seconds in ((self._store, STOP_SECONDS), (self._spool, SPOOL_SECONDS)):
+            if opened is not None:
+                await self._tasks.run(opened.close, seconds)
+        self._store = self._spool = None
+        await self._tasks.stop(max(0.5, until - time.monotonic()))
+
+    async def _settle_in(self) -> None:
+        """In another event loop than before (`asyncio.run` called again), open everything anew:
+        connections, locks and tasks belong to the loop they were made in."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        left = () if self._loop is None else (self._store, self._spool)
+        self._loop = loop
+        self._spool_lock, self._opening = asyncio.Lock(), asyncio.Lock()
+        self._opening_spool = asyncio.Lock()
+        self._again, self._tried = asyncio.Event(), asyncio.Event()
+        self._store = self._spool = self._draining = self._probing = self._counting = None
+        self._spooling, self._unread = False, ""
+        self._tasks.forget()
+        for opened in left:
+            if opened is not None:
+                await self._tasks.run(opened.close, SPOOL_SECONDS)
+        if self._held:
+            self._start_draining()
+
+    async def _written(self, batch: Batch) -> WriteResult:
+        await self.store()
+        begun = time.monotonic()
+        written = await self._on_store(lambda store: store.write(batch))
+        self._writes.took(time.monotonic() - begun)
+        self._unread = ""
+        return written
+
+    def _note_jobs(self, written: WriteResult) -> None:
+        if written.due_at is not None and not (self._closed or loop_ends()):
+            self.jobs_due(written.due_at)
+
+    def _not_asked(self) -> str:
+        """Why the store is asked in the background only."""
+        how = "is away" if self._is_away else "cannot be used yet"
+        return f"the store {how}: {self._unread}"
+
+    def _store_fails(self, text: str) -> None:
+        if not self._closed:  # what was begun before `close` may end after it
+            self._store_part.away(text)
+
+    def _store_works(self) -> None:
+        """It answered; while batches wait for it, or it was not read, it is not back yet."""
+        if not self.spooling and not self._unread:
+            self._store_part.back()
+            self._count_soon()
+
+    async def _look_at_spool(self) -> None:
+        """Open the spool the first time; what an earlier process left goes first."""
+        if self._spool is not None or self._open_spool is None:
+            return
+        async with self._opening_spool:
+            await self._open_spool_once()
+
+    async def _open_spool_once(self) -> None:
+        if self._spool is not None or self._open_spool is None or self._closed:
+            return
+        open_spool = self._open_spool
+
+        async def open_and_keep() -> Spool:
+            spool = await open_spool()
+            if self._closed:
+                await spool.close()
+            else:  # here, so that it is closed even where nobody waits for it any more
+                self._spool = spool
+            return spool
+
+        opened = await self._tasks.run(open_and_keep, SPOOL_SECONDS, "the spool")
+        if self._closed:
+            return
+        if isinstance(opened, Failure):
+            self._spool_part.away(opened.said)
+            return
+        self._spool_part.back()
+        waiting = await self._tasks.run(opened.waiting, SPOOL_SECONDS, "the spool")
+        self._spool_hangs = isinstance(waiting, Failure)
+        if isinstance(waiting, Failure) or waiting:
+            self._start_spooling()
+
+    async def _to_spool(
+        self, record: bytes, text: str, later: Callable[[Kept], None] | None
+    ) -> Kept:
+        spool = self._spool
+        if spool is None:
+            text = f"{text}; and there is no spool"
+        elif self._held:
+            text = f"{text}; the spool failed too: {self._spool_part.trouble()}"
+        else:
+            # Before the append, so that nothing overtakes it even if this call is cancelled.
+            self._start_spooling()
+            kept = await self._tasks.run(
+                lambda: self._append(spool, record), SPOOL_SECONDS, "the spool"
+            )
+            self._start_spooling()
+            if not isinstance(kept, Failure):
+                self._spool_part.back()
+                return Kept(where="spool", said=text)
+            self._spool_part.away(kept.said)
+            text = f"{text}; the spool failed too: {kept.said}"
+        waits = later is not None and self._hold(_WaitingBatch(record=record, later=later))
+        return Kept(where="nowhere", said=text, waits=waits)
+
+    async def _append(self, spool: Spool, record: bytes) -> None:
+        async with self._spool_lock:
+            await spool.append(record)
+
+    def _hold(self, record: _WaitingBatch) -> bool:
+        """Let a batch wait in memory; False where there is no room: offer it again later."""
+        if self._nowhere_since is None:
+            self._nowhere_since, self._gave_up = time.monotonic(), False
+        fits = self._held_bytes + len(record.record) <= HELD_BYTES
+        if fits:
+            self._held.append(record)
+            self._held_bytes += len(record.record)
+        self._start_draining()
+        return fits
+
+    def _start_spooling(self) -> None:
+        self._spooling = True
+        self._start_draining()
+
+    def _start_draining(self) -> None:
+        if self._closed or loop_ends():
+            return  # nobody would end what begins now
+        if self._draining is None or self._draining.done():
+            self._draining = asyncio.create_task(self._drain(), context=Context())
+
+    def _probe_soon(self) -> None:
+        if not self._closed and (self._probing is None or self._probing.done()):
+            self._probing = asyncio.create_task(self._probe(), context=Context())
+
+    async def _probe(self) -> None:
+        """Until the store answers again: ask it for next to nothing."""
+        wait = RETRY_SECONDS
+        while self._unread:
+            await asyncio.sleep(wait)
+            found = await attempted(asyncio.wait_for(self._ping(), self.open_seconds))
+            if not isinstance(found, Failure):
+                self._unread = ""
+                self._store_works()
+            wait = min(2 * wait, RETRY_MOST_SECONDS)
+
+    async def _ping(self) -> object:
+        """Ask the store for next to nothing."""
+        return await self._on_store(lambda store: store.session(PROBE))
+
+    async def _drain(self) -> None:
+        """Until nothing waits: hand it to the store in order, or from memory to the spool."""
+        wait, self._took = RETRY_SECONDS, False
+        while True:
+            failed = await self._hand_over()
+            async with self._spool_lock:  # no append between looking and letting go
+                waiting = 0 if self._spool is None else await attempted(self._spool.waiting())
+                if waiting == 0 and failed is None and not self._held:
+                    self._spooling, self._drain_said = False, ""
+                    self._nowhere_since = None
+                    self._spool_part.back(how="nothing waits for it any more")
+                    if self._took:  # a spool that stayed empty says nothing of the store
+                        self._store_works()
+                    self._note_tried()
+                    return
+            self._note_tried()
+            if failed is None and isinstance(waiting, Failure):
+                failed = waiting
+            if failed is not None:
+                self._drain_said = failed.said
+                self._store_fails(failed.said)
+                self._again.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._again.wait()
+                wait = min(2 * wait, RETRY_MOST_SECONDS)
+
+    def _note_tried(self) -> None:
+        self._try_hangs = False
+        self._tried.set()
+
+    async def _hand_over(self) -> Failure | None:
+        """One try: the spool into the store, then what is in memory behind it."""
+        spool = self._spool
+        failed: Failure | None = None
+        if spool is not None:
+            drained = await attempted(spool.drain(self._take))
+            failed = drained if isinstance(drained, Failure) else None
+            self._spool_hangs = False
+        while self._held:
+            record = self._held[0].record
+            kept: Kept | Failure | None = failed
+            if kept is None:
+                kept = await attempted(self._take_held(record))
+            if isinstance(kept, Failure):
+                failed = kept  # what follows goes the same way, or it would overtake this one
+                if spool is None:
+                    return failed
+                appended = await attempted(self._append(spool, record))
+                if isinstance(appended, Failure):
+                    self._spool_part.away(appended.said)
+                    return failed
+                kept, self._spooling = Kept(where="spool", said=failed.said), True
+                self._spool_part.back()
+            done = self._held.popleft()
+            self._held_bytes -= len(done.record)
+            done.later(kept)
+        if self._nowhere_since is not None and self._spooling:
+            self._nowhere_since = None
+        return failed
+
+    async def _take_held(self, record: bytes) -> Kept:
+        return Kept(where="store", written=await self._take(record))
+
+    async def _take(self, record: bytes) -> WriteResult | None:
+        """One batch that waited into the store.
+
+        What can never be written is set aside, since it must not keep everything behind it out
+        for ever: what is no batch, what the store refuses for itself, and what it fails on again
+        and again for no reason it can name. Everything else is a matter of waiting.
+        """
+        written = await attempted(self._on_store(lambda store: _write(store, record)))
+        if not isinstance(written, Failure):
+            self._unread, self._took = "", True
+            self._note_jobs(written)
+            return written
+        if issubclass(written.error, BatchRefused | FormatError) or self._is_stuck(record, written):
+            if self._spool is not None:
+                await self._spool.set_aside(record, reason=written.error.__name__)
+            self.set_aside += 1
+            return None
+        raise StoreUnavailable(written.said)
+
+    def _is_stuck(self, record: bytes, failure: Failure) -> bool:
+        if issubclass(failure.error, StoreError | OSError):
+            return False
+        raw, since = self._stuck
+        if raw != record:
+            self._stuck = (record, time.monotonic())
+            return False
+        return time.monotonic() - since > BUG_SECONDS
+
+
+def _add_use(use: ModelUse, day: str) -> Callable[[Store], Awaitable[None]]:
+    return lambda store: store.add_model_use(use, day=day)
+
+
+async def _write(store: Store, record: bytes) -> WriteResult:
+    return await store.write(read_batch(record))

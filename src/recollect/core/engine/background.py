@@ -1,0 +1,297 @@
+"""What runs beside the turns: the jobs of this version, and what they tell of themselves.
+
+Owns which handler stands behind which kind of job, that every call of a model counts (also one
+that failed, for it was sent), and what waits for the next report. Always holds: the code that
+reads sessions for facts is imported with the first such job, in a thread, so that no turn waits
+for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from recollect.core.boundary import Failure, Part, SystemClock, attempted
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.ports import Clock, Embedder, Model, Store
+from recollect.core.rules.tokens import model_use
+from recollect.core.upkeep.chores import embed, evict, expire
+from recollect.core.upkeep.jobs import BackgroundJobs, Handler, JobRunner, day_of
+from recollect.core.values.batch import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Batch, Lease
+from recollect.core.values.model import Answer, ModelUse, Prompt, Purpose
+from recollect.core.values.reason import Cause, Reason
+from recollect.errors import StoreError
+from recollect.system.config import Settings
+
+if TYPE_CHECKING:
+    from recollect.core.engine.facts.extraction import Notify
+
+Used: TypeAlias = Callable[[ModelUse], None]
+Record: TypeAlias = Callable[[ModelUse, str], Awaitable[object]]
+"""Keeps a count under its day; raises where it was not written."""
+
+
+METER: Final[ContextVar[Used | None]] = ContextVar("recollect_meter", default=None)
+"""Hears of every call of a model that is made on behalf of whoever set it, also of one that was cut
+off or goes on beside the turns: for who pays for it."""
+
+
+class MeteredModel:
+    """A model whose calls are counted."""
+
+    def __init__(
+        self, model: Model, clock: Clock, record: Record, *, used: Used = lambda _: None
+    ) -> None:
+        """`used` hears of each call, for the report of the next turn."""
+        self._model = model
+        self._clock = clock
+        self._record = record
+        self._used = used
+        self._waiting: list[tuple[ModelUse, str]] = []
+
+    @property
+    def name(self) -> str:
+        """As the model's."""
+        return self._model.name
+
+    @property
+    def window_tokens(self) -> int | None:
+        """As the model's."""
+        return self._model.window_tokens
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The model's answer; what it took is counted, also where it fails."""
+        answer: Answer | None = None
+        try:
+            answer = await self._model.ask(prompt)
+            return answer
+        finally:
+            use = model_use(prompt, answer)
+            self._used(use)
+            meter = METER.get()
+            if meter is not None:
+                meter(use)
+            self._waiting.append((use, day_of(self._clock.now())))
+            await self._write()
+
+    async def close(self) -> None:
+        """Close the model."""
+        await self._model.close()
+
+    async def _write(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for at, (use, day) in enumerate(waiting):
+            if isinstance(await attempted(self._record(use, day)), Failure):  # raised or given
+                self._waiting = [*waiting[at:], *self._waiting]
+                return
+
+
+def by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:
+    """The uses added up, one for each purpose."""
+    model_uses: dict[Purpose, ModelUse] = {}
+    for use in uses:
+        model_uses[use.purpose] = model_uses.get(use.purpose, ModelUse(purpose=use.purpose)) + use
+    return model_uses
+
+
+def use_reason(uses: Sequence[ModelUse]) -> Reason:
+    """What was asked since the last turn, for its report."""
+    model_uses = by_purpose(uses)
+    return Reason(
+        Cause.MODELS_ASKED,
+        calls=sum(use.calls for use in model_uses.values()),
+        input_tokens=sum(use.input_tokens for use in model_uses.values()),
+        output_tokens=sum(use.output_tokens for use in model_uses.values()),
+        purposes=", ".join(f"{name} {model_uses[name].calls}" for name in sorted(model_uses)),
+    )
+
+
+MOST_LINES: Final = 8
+
+
+class BackgroundNotes:
+    """What was done beside the turns since the last one, for the next report to tell.
+
+    A line is told once, without content; where nobody asks, the oldest go.
+    """
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._uses: list[ModelUse] = []
+
+    def add_line(self, line: str) -> None:
+        """Keep a line for the next report."""
+        self._lines.append(line)
+
+    def add_use(self, use: ModelUse) -> None:
+        """Keep a call of a model for the next report."""
+        self._uses = list(by_purpose([*self._uses, use]).values())
+
+    def take(self) -> tuple[tuple[str, ...], tuple[ModelUse, ...]]:
+        """The lines, and what was asked of models by purpose; they wait no longer."""
+        lines, uses = tuple(self._lines), tuple(self._uses)
+        self._lines.clear()
+        self._uses = []
+        return lines, uses
+
+    def put_back(self, lines: Sequence[str], uses: Sequence[ModelUse]) -> None:
+        """What was to be told in a report that nobody got."""
+        self._lines.extendleft(reversed(lines))
+        self._uses = list(by_purpose([*uses, *self._uses]).values())
+
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class PacksItsIndex(Protocol):
+    """A store whose index is put in order in the background, by jobs of the kind "pack"."""
+
+    async def pack(self) -> int:
+        """Put it in order; returns how many passages were moved."""
+        ...
+
+
+def handlers_of(
+    store: Store,
+    settings: Settings,
+    clock: Clock,
+    embedders: Sequence[Embedder] = (),
+    *,
+    model: Model | None = None,
+    notify: Notify = lambda _: None,
+) -> Mapping[str, Handler]:
+    """What to do for each kind of job of this space; `model` reads sessions for facts."""
+    names = tuple(embedder.name for embedder in embedders)
+
+    handlers: dict[str, Handler] = {
+        "evict": partial(
+            evict,
+            store=store,
+            clock=clock,
+            max_segments=settings.index.max_segments,
+            eviction_days=settings.index.eviction_days,
+        ),
+        "expire": partial(
+            expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
+        ),
+        DIGEST_JOB: partial(_drop, clock=clock),  # of an earlier version
+    }
+    if model is not None:  # without one they wait for a worker that has it
+        reader = model
+
+        def extraction() -> Handler:
+            from recollect.core.engine.facts.extraction import Extraction
+
+            return Extraction(
+                store=store,
+                settings=settings,
+                clock=clock,
+                model=reader,
+                embedders=names,
+                told=notify,
+            ).extract
+
+        handlers[EXTRACT_JOB] = _made_when_needed(extraction)
+    elif settings.models.extraction is None:  # of an earlier version, or before a model was removed
+        handlers[EXTRACT_JOB] = partial(_drop, clock=clock)
+    if embedders:
+        handlers[EMBED_JOB] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)
+    if isinstance(store, PacksItsIndex):
+        handlers["pack"] = partial(_pack, store=store, clock=clock)
+    return handlers
+
+
+def _made_when_needed(make: Callable[[], Handler]) -> Handler:
+    """A handler that is made with its first job, in a thread: no turn waits for its imports."""
+    made: list[Handler] = []
+
+    async def handle(lease: Lease) -> Batch:
+        if not made:
+            made.append(await asyncio.to_thread(make))
+        return await made[0](lease)
+
+    return handle
+
+
+def metered(model: Model, store: Store, clock: Clock, used: Used = lambda _: None) -> MeteredModel:
+    """The model, with its calls counted in this store."""
+
+    async def record(use: ModelUse, day: str) -> None:
+        await store.add_model_use(use, day=day)
+
+    return MeteredModel(model, clock, record, used=used)
+
+
+def runner_of(
+    store: Store,
+    settings: Settings,
+    clock: Clock | None = None,
+    embedders: Sequence[Embedder] = (),
+    *,
+    model: Model | None = None,
+    notify: Notify = lambda _: None,
+    used: Used = lambda _: None,
+    heard: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
+) -> JobRunner:
+    """A worker for this space; `heard` is told of every job that was done or failed, `used` of
+    every call of the model."""
+    clock = clock or SystemClock()
+    if model is not None:
+        model = metered(model, store, clock, used)
+    return JobRunner(
+        store,
+        handlers_of(store, settings, clock, embedders, model=model, notify=notify),
+        clock,
+        day_tokens=settings.jobs.day_tokens,
+        heard=heard,
+    )
+
+
+def in_process_jobs(
+    archive: DurableArchive,
+    settings: Settings,
+    clock: Clock | None,
+    embedders: Sequence[Embedder] = (),
+    *,
+    model: Model | None = None,
+    notify: Notify = lambda _: None,
+    used: Used = lambda _: None,
+) -> BackgroundJobs | None:
+    """Jobs beside the engine; None where a worker runs them.
+
+    `notify` hears what facts were found, `used` what that took of the model.
+    """
+    if not settings.jobs.in_process:
+        return None
+
+    part = Part("jobs")
+
+    def heard(kind: str, failure: Failure | None) -> None:
+        if failure is None:
+            part.back(whose=kind)
+        elif not issubclass(failure.error, StoreError):
+            part.away(f"{kind}: {failure.said}", whose=kind)  # the store's trouble is its own
+
+    async def open_runner() -> JobRunner:
+        store = await archive.store()
+        return runner_of(
+            store, settings, clock, embedders, model=model, notify=notify, used=used, heard=heard
+        )
+
+    return BackgroundJobs(open_runner, heard=heard, trouble=part.trouble)
+
+
+async def _drop(lease: Lease, *, clock: Clock) -> Batch:
+    del lease
+    return Batch(at=clock.now())
+
+
+async def _pack(lease: Lease, *, store: PacksItsIndex, clock: Clock) -> Batch:
+    del lease
+    await store.pack()
+    return Batch(at=clock.now())

@@ -1,0 +1,353 @@
+"""What only a batch moment may do to a view: blocks go, results are pruned, messages trimmed.
+
+Also says when none of that is enough and a compaction has to come first. Nothing leaves a view
+before it is durable, unless nothing could be made durable for so long that the view would grow
+without bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from recollect.core.boundary import Boundary
+from recollect.core.engine.archive import Kept
+from recollect.core.engine.keeper import ArchiveState, SessionKeeper
+from recollect.core.rules.budget import WORTHWHILE_SHARE
+from recollect.core.rules.price import price_edit
+from recollect.core.turn.apply import Applied
+from recollect.core.turn.draft import Draft, is_block, without_blocks
+from recollect.core.turn.prune import PruneResult, prune
+from recollect.core.turn.query import LEAST_QUERY_CHARS, QueryResult, last_exchange
+from recollect.core.turn.trim import TrimResult, trim
+from recollect.core.values.edit import Edit, Shorten
+from recollect.core.values.history import Composed, Row, requests_of
+from recollect.core.values.message import EntryKey, ToolResult
+from recollect.core.values.reason import NOT_RUN, Cause, Reason
+from recollect.core.values.report import BatchMoment
+
+PRUNED_ENOUGH_RATIO: Final = 0.8
+"""Of the limit, what pruning alone has to come down to; else there is a compaction, or a trim."""
+VOLUNTARY_MOMENTS: Final = ("ratio", "uncached")
+"""Nothing has to be done: only what pays is."""
+FULL_MOMENTS: Final = ("over-limit", "room", "compaction")
+"""The view is full: what pruning leaves has to be well below its limit."""
+TRIM_ROUNDS: Final = 3
+"""Trims are repeated when the notes they leave took up what they freed."""
+
+FEW_MESSAGES = 100
+"""Freeing something among more of them is left to a thread, where a server runs the turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freed:
+    """What a batch moment did."""
+
+    draft: Draft
+    moment: BatchMoment | None = None
+    """None where there was none, or nothing was worth doing."""
+    not_durable: frozenset[EntryKey] = field(default=frozenset(), repr=False)
+    """Messages that had to stay in the view."""
+    compact_first: bool = False
+    """Only a compaction frees enough: the turn waits for it and begins anew."""
+    told_why_not_compact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durability:
+    """Asks the archive about the messages of one turn."""
+
+    keeper: SessionKeeper
+    keeping: ArchiveState
+
+    async def make_durable(self, draft: Draft) -> Kept:
+        """Write what is not durable yet, and wait for it."""
+        given = draft.given
+        return await self.keeper.make_durable(
+            given.session, draft.entries, self.keeping, now=given.now
+        )
+
+    async def not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
+        """The messages that may not leave the view; none where they could be kept nowhere for
+        too long."""
+        kept = await boundary.wait(
+            "ingest",
+            lambda: self.make_durable(draft),
+            unchanged=None,
+            reason=_durability_reason,
+            seconds=draft.given.settings.turn.deadline_seconds,
+        )
+        missing = self.keeper.not_durable(draft.entries, self.keeping)
+        if not missing:
+            return missing
+        gives_up = self.keeper.archive.gives_up()
+        cause = Cause.GIVEN_UP if gives_up else Cause.NOT_DURABLE
+        reasons = [Reason(cause, messages=len(missing))]
+        if kept is not None and kept.said:
+            reasons.append(Reason(Cause.NOT_KEPT, error=kept.said))
+        boundary.note("ingest", "failed", *reasons)
+        return frozenset() if gives_up else missing
+
+
+def _durability_reason(kept: Kept) -> Reason:
+    if kept.said:
+        return Reason(Cause.DURABLE_BUT, where=kept.where, detail=kept.said)
+    return Reason(Cause.DURABLE, where=kept.where)
+
+
+async def change(draft: Draft, edits: tuple[Edit, ...], boundary: Boundary) -> Draft:
+    """The draft under these edits; as it was where they cannot be applied."""
+    applied: Applied | None = await boundary.run(
+        "pair", lambda: draft.applied(edits), unchanged=None, reason=lambda applied: applied.reasons
+    )
+    return draft if applied is None else replace(draft, edits=edits, view=applied.view)
+
+
+async def free(
+    draft: Draft,
+    moment: BatchMoment,
+    asked: QueryResult,
+    boundary: Boundary,
+    durability: Durability | None,
+    *,
+    wanted_tokens: int = 0,
+) -> Freed:
+    """Free what a moment asks for; `wanted_tokens` is the recalled block that needs room."""
+    if len(draft.entries) > FEW_MESSAGES:
+        boundary.expect_work()
+    not_durable: frozenset[EntryKey] = frozenset()
+    if moment.kind in VOLUNTARY_MOMENTS:
+        look = _Moment(
+            moment=moment,
+            asked=asked,
+            boundary=boundary,
+            not_durable=not_durable,
+            wanted_tokens=wanted_tokens,
+        )
+        if await look.prune(draft) is None:
+            return Freed(draft=draft)  # nothing to wait for the archive for
+    if durability is not None:
+        not_durable = await durability.not_durable(draft, boundary)
+        if len(not_durable) == len(draft.entries):
+            return Freed(draft=draft, not_durable=not_durable)
+    work = _Moment(
+        moment=moment,
+        asked=asked,
+        boundary=boundary,
+        not_durable=not_durable,
+        wanted_tokens=wanted_tokens,
+    )
+    return replace(await work.free(draft), not_durable=not_durable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """One batch moment: what is asked of it, and its steps, from draft to draft."""
+
+    moment: BatchMoment
+    asked: QueryResult
+    boundary: Boundary
+    not_durable: frozenset[EntryKey]
+    wanted_tokens: int
+
+    async def free(self, draft: Draft) -> Freed:
+        """Blocks go first, then prune, then compact or trim.
+
+        A result that alone fills the window is shortened before anything else is cut for it. A
+        ratio is a moment only if pruning is worth it; then what it frees comes first.
+        """
+        moment, given, limits = self.moment, draft.given, draft.given.limits
+        if moment.kind in VOLUNTARY_MOMENTS:
+            pruned = await self.prune(draft)
+            if pruned is None:
+                return Freed(draft=draft)
+            draft = pruned
+        if any(map(is_block, draft.edits)):
+            draft = await change(draft, self._without_old_blocks(draft), self.boundary)
+        if moment.kind == "room" and draft.has_room(self.wanted_tokens):
+            return Freed(draft=draft, moment=moment)
+        compacts = given.may_compact and moment.kind in FULL_MOMENTS
+        if moment.kind not in VOLUNTARY_MOMENTS and not compacts:
+            # Where the past can become a summary, its results are worth more whole: measured,
+            # pruning first costs as much and keeps less (docs/figures_cost.md).
+            draft = await self.prune(draft) or draft
+        if draft.used_tokens() > limits.limit_tokens and _holds_oversized_result(draft):
+            draft = await self.prune(draft, everything=True) or draft
+        trims_first = given.settings.turn.trim_first
+        if not trims_first and self._stays_full(draft):
+            return Freed(draft=draft, moment=moment, compact_first=True)
+        why_not = None
+        if draft.used_tokens() > self._enough_tokens(draft):
+            why_not = given.why_not_compact
+            if why_not is not None:
+                self.boundary.note("compact", "skipped", Reason(Cause.NO_COMPACTION, why=why_not))
+            draft = await self._trim(draft)
+        if trims_first and draft.fills_up():
+            return Freed(draft=draft, moment=moment, compact_first=True)
+        draft = await self._prune_at_last(draft)
+        return Freed(draft=draft, moment=moment, told_why_not_compact=why_not is not None)
+
+    async def _prune_at_last(self, draft: Draft) -> Draft:
+        limits = draft.given.limits
+        if draft.used_tokens() > limits.limit_tokens:
+            draft = await self.prune(draft) or draft  # what counts as recent has changed
+        if draft.used_tokens() > limits.available_tokens:
+            draft = await self.prune(draft, everything=True) or draft
+        return draft
+
+    def _without_old_blocks(self, draft: Draft) -> tuple[Edit, ...]:
+        """The edits without recalled blocks; after a pause the newest exchange keeps its own,
+        which the next question may lean on."""
+        if self.moment.kind != "cache-expired":
+            return without_blocks(draft.edits)
+        recent = last_exchange(draft.entries)
+        return tuple(edit for edit in draft.edits if not is_block(edit) or edit.anchor in recent)
+
+    def _enough_tokens(self, draft: Draft) -> int:
+        """What pruning has to come down to, or messages are trimmed too.
+
+        A view that was over its limit and stays just below it is over it again in a turn or two,
+        and each time the provider's cache is broken for a few results more.
+        """
+        limit = draft.given.limits.limit_tokens
+        if self.moment.kind == "room":
+            return limit - self.wanted_tokens
+        if self.moment.kind != "over-limit" or draft.given.settings.turn.trim_first:
+            return limit
+        return int(PRUNED_ENOUGH_RATIO * limit)
+
+    def _low_tokens(self, draft: Draft) -> int:
+        """What a trim goes down to: for a block's sake no further than it takes, and a little."""
+        limits = draft.given.limits
+        if self.moment.kind != "room":
+            return limits.low_water_tokens
+        enough = limits.limit_tokens - self.wanted_tokens - limits.window_tokens // 20
+        return max(limits.low_water_tokens, enough)
+
+    def _stays_full(self, draft: Draft) -> bool:
+        """Whether pruning was not enough: a view that is full again in a few turns would break
+        the provider's cache each time."""
+        if self.moment.kind not in FULL_MOMENTS:
+            return draft.fills_up()
+        enough = PRUNED_ENOUGH_RATIO * draft.given.limits.compact_tokens
+        return draft.given.may_compact and draft.used_tokens() > enough
+
+    async def prune(self, draft: Draft, *, everything: bool = False) -> Draft | None:
+        """The draft with results pruned; None where nothing was."""
+        given, limits, used = draft.given, draft.given.limits, draft.used_tokens()
+        target = limits.limit_tokens if everything else limits.low_water_tokens
+        hidden = {
+            (repair.anchor, repair.part)
+            for repair in draft.view.repairs
+            if repair.kind == "left-out"
+        }
+        made = await self.boundary.run(
+            "prune",
+            lambda: prune(
+                draft.visible(),
+                draft.edits,
+                given.settings.pruning,
+                given.weigher,
+                moment=self.moment,
+                used_tokens=given.estimated(used),
+                window_tokens=given.estimated(limits.window_tokens),
+                target_tokens=given.estimated(target),
+                turn=given.version,
+                everything=everything,
+                hidden=hidden,
+                mask=given.mask.text,
+            ),
+            unchanged=PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN),
+            reason=lambda result: result.reason,
+            in_thread=True,  # long results are masked whole, and read for their telling lines
+        )
+        edits = tuple(edit for edit in made.edits if edit.anchor not in self.not_durable)
+        if not edits:
+            return None
+        voluntary = self.moment.kind in VOLUNTARY_MOMENTS and not given.settings.turn.trim_first
+        if voluntary and not self._pays(draft, edits, made.freed_tokens):
+            return None
+        replaced = {(edit.anchor, edit.part) for edit in edits}
+        kept = tuple(
+            edit
+            for edit in draft.edits
+            if not (isinstance(edit, Shorten) and (edit.anchor, edit.part) in replaced)
+        )
+        return await change(draft, kept + edits, self.boundary)
+
+    def _pays(self, draft: Draft, edits: Sequence[Shorten], freed_tokens: int) -> bool:
+        """Whether shortening these results is worth it; the report says why, either way."""
+        given, limits = draft.given, draft.given.limits
+        if freed_tokens < given.estimated(limits.window_tokens // WORTHWHILE_SHARE):
+            self.boundary.note("prune", "skipped", Reason(Cause.FREES_TOO_LITTLE))
+            return False
+        anchors = {edit.anchor for edit in edits}
+        rows = draft.view.rows
+        first = next(at for at, row in enumerate(rows) if not anchors.isdisjoint(_keys(row)))
+        before = given.fixed_tokens + sum(row.tokens for row in rows[:first])
+        price = price_edit(
+            given.request.format,
+            given.state.cache,
+            freed_tokens=int(freed_tokens * given.state.calibration.ratio),
+            before_tokens=given.calibrated(before),
+            used_tokens=draft.used_tokens(),
+            history_tokens=given.calibrated(draft.incoming_tokens),
+            limit_tokens=limits.limit_tokens,
+            requests=requests_of(given.state),
+        )
+        told = {"saves": int(price.saves), "breaks": int(price.breaks), "requests": price.requests}
+        if price.pays:
+            self.boundary.note("prune", "done", Reason(Cause.PAYS, **told))
+        else:
+            self.boundary.note("prune", "skipped", Reason(Cause.PAYS_TOO_LITTLE, **told))
+        return price.pays
+
+    async def _trim(self, draft: Draft) -> Draft:
+        given, settings = draft.given, draft.given.settings
+        if settings.turn.trim_first and len(self.asked.text) < LEAST_QUERY_CHARS:
+            self.boundary.note("trim", "skipped", Reason(Cause.QUERY_TOO_SHORT_TO_TRIM))
+            return draft
+        low_tokens = self._low_tokens(draft)
+        for _ in range(TRIM_ROUNDS):
+            made = await self._trimmed(draft, low_tokens)
+            if not made.edits:
+                return draft
+            draft = await change(draft, draft.edits + made.edits, self.boundary)
+            if draft.used_tokens() <= max(low_tokens, given.limits.limit_tokens):
+                return draft
+        return draft
+
+    async def _trimmed(self, draft: Draft, low_tokens: int) -> TrimResult:
+        given = draft.given
+        excess_tokens = given.estimated(draft.used_tokens() - low_tokens)
+        return await self.boundary.run(
+            "trim",
+            lambda: trim(
+                draft.not_left_out(),
+                draft.edits,
+                given.codec.rules,
+                given.settings.trim,
+                given.weigher,
+                query=self.asked.text,
+                excess_tokens=excess_tokens,
+                turn=given.version,
+                by_exchange=not given.settings.turn.trim_first,
+                hidden=draft.hidden(),
+                pinned=self.not_durable,
+            ),
+            unchanged=TrimResult(edits=(), freed_tokens=0, reason=NOT_RUN),
+            reason=lambda result: result.reason,
+        )
+
+
+def _keys(row: Row) -> tuple[EntryKey, ...]:
+    """The messages that a row shows."""
+    return row.sources if isinstance(row, Composed) else (row.key,)
+
+
+def _holds_oversized_result(draft: Draft) -> bool:
+    """Whether one tool result takes half of what a request may hold."""
+    most = draft.given.estimated(draft.given.limits.available_tokens // 2)
+    rows = [row for row in draft.view.rows if row.tokens > most]
+    return any(isinstance(part, ToolResult) for row in rows for part in row.parts)

@@ -1,0 +1,531 @@
+"""What people do with facts: list them, add, correct, pin and forget them, and ask why.
+
+The one door to these operations over a store, for the commands and for programs. Always holds:
+what is written was redacted; ids may be given by a beginning that only one fact has; what was
+replaced is kept as history, and only forgetting removes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar, get_args
+
+from recollect.core.facts.history import as_of, closed_by, name_property, same_words, versions
+from recollect.core.facts.reconcile import Reconciled, other_value, settle
+from recollect.core.facts.results import (
+    TRUSTS,
+    FactFilter,
+    FactHistory,
+    FactPinned,
+    FactSource,
+    FactVersion,
+    FactWhy,
+    FactWritten,
+)
+from recollect.core.facts.written import (
+    WrittenStatement,
+    draft_of,
+    stored_words,
+    with_own_id,
+)
+from recollect.core.ports import Archive, Clock, Spool, Store
+from recollect.core.rules.trust import lowest
+from recollect.core.search.tokenize import tokenize
+from recollect.core.upkeep.forget import Cascade
+from recollect.core.upkeep.forget import forget as forget_all
+from recollect.core.values.batch import EMBED_JOB, Batch, NewJob
+from recollect.core.values.fact import (
+    EvidenceSpan,
+    Fact,
+    FactDraft,
+    FactId,
+    FactType,
+    MadeBy,
+    fact_identity,
+    type_named,
+)
+from recollect.core.values.recall import FactQuery
+from recollect.core.values.segment import Segment, SegmentId, Trust
+from recollect.core.values.upkeep import Certificate, ForgetOrder
+from recollect.errors import RecollectError, StaleFacts, StoreError
+from recollect.system.config import Settings
+
+_MOST_NAMED: Final = 5
+_TYPES: Final[Mapping[str, FactType]] = {arg: arg for arg in get_args(FactType)}
+_MAKERS: Final[Mapping[str, MadeBy]] = {arg: arg for arg in get_args(MadeBy)}
+
+Named = TypeVar("Named")
+
+
+async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
+    """The facts that are asked for: pinned ones first, then by time."""
+    asked = replace(
+        asked,
+        types=_meant("types", [type_named(one) for one in asked.types], _TYPES),
+        trusts=_meant("trusts", asked.trusts, TRUSTS),
+        made_by=_meant("made_by", asked.made_by, _MAKERS),
+    )
+    facts = await store.facts(superseded=asked.superseded or asked.as_of is not None)
+    if asked.as_of is not None:
+        moment = asked.as_of
+        facts = (
+            tuple(fact for fact in facts if fact.at <= moment)
+            if asked.superseded
+            else tuple(as_of(facts, moment))
+        )
+    words = frozenset(tokenize(asked.search))
+    found_facts = [fact for fact in facts if _asked_for(fact, asked, words)]
+    return tuple(sorted(found_facts, key=lambda fact: (not fact.pinned, fact.at, fact.id)))
+
+
+async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
+    """The fact with this id, or the only one whose id begins so; in any case of letters."""
+    if not id:
+        raise RecollectError("an id is missing; `recollect facts list` shows them")
+    exact = await store.facts([FactId(id)], superseded=True)
+    if exact:
+        return exact[0]
+    facts = _beginning(id, await store.facts(superseded=True))
+    if len(facts) == 1:
+        return facts[0]
+    if facts:
+        raise RecollectError(
+            f"{len(facts)} facts have ids that begin with {id!r}; give more of it: "
+            + ", ".join(spelled(fact.id) for fact in facts[:_MOST_NAMED])
+        )
+    forms = dict.fromkeys((id, id.lower()))
+    if await store.tombstoned([fact_identity(FactId(form)) for form in forms]):
+        raise RecollectError("that fact was forgotten; nothing is kept of it")
+    raise RecollectError(
+        f"no fact's id begins with {id!r}; `recollect facts list --all` shows them"
+    )
+
+
+def spelled(id: str) -> str:  # noqa: A002
+    """An id for a message: what a terminal would act upon is escaped."""
+    return id if id.isprintable() else repr(id)[1:-1]
+
+
+async def sources_of(store: Archive, fact: Fact) -> tuple[FactSource, ...]:
+    """The messages that a fact names, as far as they are there, and the spans of them."""
+    segments = {segment.segment.id: segment for segment in await store.segments(fact.sources)}
+    sources: list[FactSource] = []
+    for id_ in fact.sources:
+        stored = segments.get(id_)
+        spans = [span for span in fact.evidence if span.segment == id_]
+        size = 0 if stored is None else len(stored.segment.text)
+        within = [span for span in spans if 0 <= span.start < span.end <= size]
+        sources.append(
+            FactSource(
+                id=id_,
+                stored=stored,
+                spans=tuple(sorted(within, key=lambda span: (span.start, span.end))),
+                lost_spans=0 if stored is None else len(spans) - len(within),
+            )
+        )
+    return tuple(sources)
+
+
+def _beginning(id: str, facts: Sequence[Fact]) -> list[Fact]:  # noqa: A002
+    """Those whose id begins so; where none does as it is spelled, in any case."""
+    exact = [fact for fact in facts if fact.id.startswith(id)]
+    folded = id.casefold()
+    return exact or [fact for fact in facts if fact.id.casefold().startswith(folded)]
+
+
+def _meant(what: str, names: Sequence[str], known: Mapping[str, Named]) -> tuple[Named, ...]:
+    """What names mean; one that means nothing would hide everything without a word."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise RecollectError(
+            f"{what}: {unknown[0]!r} is none of them; there are {', '.join(known)}"
+        )
+    return tuple(known[name] for name in names)
+
+
+def _asked_for(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:
+    return (
+        (not asked.types or fact.type in asked.types)
+        and (not asked.trusts or fact.trust in asked.trusts)
+        and (not asked.made_by or fact.made_by in asked.made_by)
+        and (asked.session is None or fact.session == asked.session)
+        and (not asked.search or _says(fact, asked.search, words))
+    )
+
+
+def _says(fact: Fact, search: str, words: frozenset[str]) -> bool:
+    """The text as it stands, or all of its words that count."""
+    if search.casefold() in fact.content.casefold():
+        return True
+    return bool(words) and words <= {*tokenize(f"{fact.content} {fact.subject}")}
+
+
+def shown_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
+    """A fact's versions among `facts`, which hold the replaced ones too."""
+    every = facts if any(other.id == fact.id for other in facts) else (*facts, fact)
+    found_versions = versions(every, fact.id)
+    replaced = {version.fact.superseded_by for version in found_versions}
+    shown: list[FactVersion] = []
+    for version in found_versions:
+        one = version.fact
+        after_gap = bool(shown) and shown[-1].fact is None
+        if one.change is not None and one.id not in replaced and not after_gap:
+            shown.append(FactVersion(fact=None))
+        shown.append(FactVersion(fact=one, until=version.until))
+        if version.followed_by_gap:
+            shown.append(FactVersion(fact=None, id=one.superseded_by))
+    return FactHistory(asked=fact, versions=tuple(shown))
+
+
+def before(history: FactHistory) -> tuple[Fact, ...]:
+    """The versions before the one that was asked for, newest first."""
+    earlier = [fact for fact in history.facts if fact.id != history.asked.id]
+    return tuple(reversed([fact for fact in earlier if fact.at <= history.asked.at]))
+
+
+WRITER_CANDIDATES: Final = 50
+"""Facts that a person's statement is held against; extraction takes fewer."""
+_ATTEMPTS: Final = 5
+
+Done = TypeVar("Done")
+
+
+async def decided(decide: Callable[[], Awaitable[Done]]) -> Done:
+    """Decide and write; again where somebody else wrote facts in between."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await decide()
+        except StaleFacts:
+            continue
+    return await decide()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactWriter:
+    """Writes facts for people; each method decides and writes once."""
+
+    store: Archive
+    clock: Clock
+    embedders: tuple[str, ...] = ()
+    session: str | None = None
+    """Who speaks in a session reaches its facts and those of no session; None: all of them."""
+
+    async def add(self, draft: FactDraft) -> FactWritten:
+        """Hold a statement against what is known, and write what follows from it."""
+        revision = await self.store.facts_revision()
+        known = await self._candidates(draft)
+        for fact in known:
+            if same_words(fact.content, draft.content):
+                if draft.made_by == "user" and fact.trust != "high":  # theirs from now on
+                    return await self.edit(fact.id, draft.content, None)
+                return FactWritten(outcome="known", fact=fact, reason="it is known already")
+        pinned: set[FactId] = set()
+        if draft.made_by == "user":  # only extraction must leave alone what is pinned
+            pinned = {fact.id for fact in known if fact.pinned}
+            known = [replace(fact, pinned=False) for fact in known]
+        if draft.subject:  # closed versions too: what is said late belongs to the past
+            chain = await self.store.facts(superseded=True, subjects={draft.subject})
+            known = [*(fact for fact in chain if not fact.current and self._reaches(fact)), *known]
+        done = settle(draft, known, now=self.clock.now())
+        if done.operation == "none":
+            same = (fact for fact in known if fact.current and _name(fact) == _name(draft))
+            return FactWritten(outcome="known", fact=next(same, None), reason=done.reason)
+        return await self._taken(done, {fact.id for fact in known}, pinned, revision)
+
+    async def edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
+        """Write a version in a person's words, and close the one before.
+
+        The same words make it theirs, where somebody less trusted said it. Another value is a
+        correction, the same in other words is not.
+        """
+        revision = await self.store.facts_revision()
+        old = await self._current(id)
+        if old.content == content and type in (None, old.type) and old.trust == "high":
+            return FactWritten(outcome="known", fact=old, reason="it says so already")
+        new = self._version(old, content, type or old.type)
+        closed = replace(closed_by(old, new), pinned=False)
+        await self._write([new, closed], revision)
+        return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
+
+    async def retype(self, id: FactId, type: FactType) -> FactWritten:  # noqa: A002
+        """Write a version of another type; who said it, where, and its trust stay."""
+        revision = await self.store.facts_revision()
+        old = await self._current(id)
+        if old.type == type:
+            return FactWritten(outcome="known", fact=old, reason="it is of that type already")
+        now = self.clock.now()
+        changed = replace(
+            old, type=type, at=max(now, old.at), recorded_at=now, foreign=None, change="update"
+        )
+        new = with_own_id(changed)
+        closed = replace(closed_by(old, new), pinned=False)
+        await self._write([new, closed], revision)
+        return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
+
+    async def pin(self, id: str, *, pinned: bool) -> FactPinned:  # noqa: A002
+        """Pin a fact, or let it go."""
+        revision = await self.store.facts_revision()
+        fact = await self._current(id)
+        if fact.pinned == pinned:
+            return FactPinned(fact=fact, changed=False)
+        changed = replace(fact, pinned=pinned)
+        await self._write([changed], revision)
+        return FactPinned(fact=changed, changed=True)
+
+    async def _candidates(self, draft: FactDraft) -> list[Fact]:
+        """Current facts that share words with it."""
+        words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
+        query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self.session)
+        found = [candidate.fact for candidate in (await self.store.fact_candidates(query)).facts]
+        return [fact for fact in found if self._reaches(fact) and fact.type != "digest"]
+
+    def _reaches(self, fact: Fact) -> bool:
+        return self.session is None or fact.session in (None, self.session)
+
+    async def _taken(
+        self, done: Reconciled, known: set[FactId], pinned: set[FactId], revision: int
+    ) -> FactWritten:
+        """Write what was decided, the new fact under an id of its own; it inherits a pin."""
+        fresh = next((fact for fact in done.written if fact.id not in known), None)
+        if fresh is None or done.operation == "refused":
+            return FactWritten(outcome="refused", reason=done.reason)
+        closes_pinned = any(fact.id in pinned for fact in done.written if fact.id != fresh.id)
+        own = replace(with_own_id(fresh), pinned=closes_pinned and fresh.current)
+        changed = [
+            replace(fact, superseded_by=own.id) if fact.superseded_by == fresh.id else fact
+            for fact in done.written
+            if fact.id != fresh.id
+        ]
+        await self._write([own, *changed], revision)
+        replaced = tuple(fact for fact in changed if fact.superseded_by == own.id)
+        return FactWritten(
+            outcome="replaced" if replaced else "added",
+            fact=own,
+            replaced=replaced,
+            reason=done.reason,
+        )
+
+    def _version(self, old: Fact, content: str, type: FactType) -> Fact:  # noqa: A002
+        """What a person makes of a fact: their own words, which rest on no message."""
+        now = self.clock.now()
+        named = old if old.subject else name_property(content)
+        return with_own_id(
+            replace(
+                old,
+                type=type,
+                content=content,
+                context="",
+                at=max(now, old.at),  # never before what it replaces, whatever other clocks say
+                recorded_at=now,
+                words=tuple(tokenize(content)),
+                subject=named.subject,
+                attribute=named.attribute,
+                sources=(),
+                evidence=(),
+                joint=False,
+                foreign=None,
+                trust="high",
+                made_by="user",
+                change="supersede" if other_value(old.content, content) else "update",
+            )
+        )
+
+    async def _current(self, id: str) -> Fact:  # noqa: A002
+        """The fact as it stands now; an earlier version names the one to take instead."""
+        fact = await find_fact(self.store, id)
+        if fact.current:
+            return fact
+        versions = shown_history(fact, await self.store.facts(superseded=True)).facts
+        newest = next((other for other in reversed(versions) if other.current), None)
+        instead = "" if newest is None else f"; what holds now is {spelled(newest.id)}"
+        raise RecollectError(
+            f"{spelled(fact.id)} is an earlier version, which stays as it is{instead}"
+        )
+
+    async def _write(self, facts: Sequence[Fact], revision: int) -> None:
+        now = self.clock.now()
+        jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders)
+        await self.store.write(
+            Batch(at=now, facts=tuple(facts), jobs=jobs, facts_revision=revision)
+        )
+
+
+def _name(statement: Fact | FactDraft) -> tuple[str, str]:
+    return statement.subject, statement.attribute
+
+
+class FactBook:
+    """The facts of one space, for people."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        clock: Clock,
+        *,
+        embedders: Sequence[str] = (),
+        spools: Sequence[Spool] = (),
+        cascades: Sequence[Cascade] = (),
+        forgotten: Callable[[], None] = lambda: None,
+        session: str | None = None,
+        read_only: bool = False,
+    ) -> None:
+        """`embedders` are whose vectors new facts are to get. `spools` and `cascades` are what
+        forgetting reaches beside the store; `forgotten` is called when it did. For who speaks in a
+        `session` there are its facts and those of no session; without one all of the space's.
+        `read_only`: whatever would change a fact raises StoreError."""
+        self._read_only = read_only
+        self._session = None if settings.recall.scope == "space" else session
+        self._spools = tuple(spools)
+        self._cascades = tuple(cascades)
+        self._forgotten = forgotten
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._writer = FactWriter(
+            store=store, clock=clock, embedders=tuple(embedders), session=self._session
+        )
+
+    async def list(self, asked: FactFilter | None = None) -> tuple[Fact, ...]:
+        """The facts that are asked for: pinned ones first, then by time."""
+        facts = await list_facts(self._store, asked or FactFilter())
+        return tuple(fact for fact in facts if self._reaches(fact))
+
+    async def find(self, id: str) -> Fact:  # noqa: A002
+        """The fact with this id, or the only one whose id begins so."""
+        fact = await find_fact(self._store, id)
+        if not self._reaches(fact):
+            raise RecollectError("that fact belongs to another session; `recollect facts` shows it")
+        return fact
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise StoreError("this memory only reads: set ingest.enabled = true to change facts")
+
+    def _reaches(self, fact: Fact) -> bool:
+        return self._session is None or fact.session in (None, self._session)
+
+    async def add(
+        self,
+        text: str,
+        *,
+        type: FactType | None = None,  # noqa: A002
+        subject: str = "",
+        at: float | None = None,
+        made_by: MadeBy = "user",
+        trust: Trust = "high",
+        source: SegmentId | None = None,
+    ) -> FactWritten:
+        """Take in a statement; what it corrects is replaced, what is known stays as it is.
+
+        `at` is since when it holds; never later than now, which it is without. `source` is the
+        message that says it: the fact goes with it, and is trusted no more than it is.
+        """
+        self._check_writable()
+        content, masked = self._stored(text)
+        about = self._stored(subject)[0] if subject.strip() else ""
+        now = self._clock.now()
+        evidence: tuple[EvidenceSpan, ...] = ()
+        if source is not None:
+            said = await self._said(source)
+            evidence = (EvidenceSpan(segment=said.id, start=0, end=len(said.text)),)
+            trust = lowest([trust, said.trust])
+        statement = WrittenStatement(
+            content=content,
+            type=type,
+            subject=" ".join(about.casefold().split()),
+            at=now if at is None else min(at, now),
+            made_by=made_by,
+            trust=trust,
+        )
+        draft = replace(draft_of(statement), session=self._session, evidence=evidence)
+        written = await decided(lambda: self._writer.add(draft))
+        return replace(written, masked=masked)
+
+    async def _said(self, id: SegmentId) -> Segment:  # noqa: A002
+        """A message that a fact may rest on; of another session there is none."""
+        stored = await self._store.segments([id])
+        if not stored or self._session not in (None, stored[0].segment.session):
+            raise RecollectError("there is no such message to rest it on; search for its id")
+        return stored[0].segment
+
+    async def edit(
+        self,
+        id: str,  # noqa: A002
+        text: str,
+        *,
+        type: FactType | None = None,  # noqa: A002
+    ) -> FactWritten:
+        """A new version of a fact, in a person's words; the one before is kept as history.
+
+        Its own words with another `type` stay the word of whoever said them.
+        """
+        self._check_writable()
+        fact = await self.find(id)
+        if type is not None and type != fact.type and text == fact.content:
+            return await decided(lambda: self._writer.retype(fact.id, type))
+        content, masked = self._stored(text)
+        written = await decided(lambda: self._writer.edit(fact.id, content, type))
+        return replace(written, masked=masked)
+
+    async def pin(self, id: str) -> FactPinned:  # noqa: A002
+        """Offer a fact first from now on, and let no extraction replace it."""
+        self._check_writable()
+        return await decided(lambda: self._writer.pin(id, pinned=True))
+
+    async def unpin(self, id: str) -> FactPinned:  # noqa: A002
+        """Undo `pin`."""
+        self._check_writable()
+        return await decided(lambda: self._writer.pin(id, pinned=False))
+
+    async def history(self, id: str) -> FactHistory:  # noqa: A002
+        """A fact's versions, oldest first, with gaps where one was forgotten."""
+        return shown_history(await self.find(id), await self._store.facts(superseded=True))
+
+    async def why(self, id: str) -> FactWhy:  # noqa: A002
+        """The messages that a fact rests on, and what of them says so."""
+        fact = await self.find(id)
+        rests_on = None
+        if not fact.sources:
+            earlier = before(await self.history(fact.id))
+            rests_on = next((other for other in earlier if other.sources), None)
+        sources = await sources_of(self._store, rests_on or fact)
+        return FactWhy(fact=fact, sources=sources, rests_on=rests_on)
+
+    async def order_to_forget(
+        self, ids: Sequence[str], *, sources: bool = False, versions: bool = False
+    ) -> ForgetOrder:
+        """What forgetting these facts means; nothing is changed.
+
+        Digests that may say the same go along (`memory.forget`). With `sources` the messages go
+        too, with `versions` every other version.
+        """
+        facts = {fact.id: fact for fact in [await self.find(other) for other in ids]}
+        every = await self._store.facts(superseded=True)
+        if versions:
+            for fact in tuple(facts.values()):
+                facts.update((other.id, other) for other in shown_history(fact, every).facts)
+        whys = [await self.why(id_) for id_ in facts] if sources else []
+        segments = [source.id for why in whys for source in why.sources]
+        return ForgetOrder(
+            at=self._clock.now(), facts=tuple(facts), segments=tuple(dict.fromkeys(segments))
+        )
+
+    async def forget(
+        self, order: ForgetOrder, *, spools: Sequence[Spool] = (), cascades: Sequence[Cascade] = ()
+    ) -> Certificate:
+        """Forget what `order_to_forget` named, for good; further spools and cascades are named."""
+        self._check_writable()
+        certificate = await forget_all(
+            self._store,
+            (*self._spools, *spools),
+            order,
+            now=self._clock.now(),
+            cascades=(*self._cascades, *cascades),
+        )
+        self._forgotten()
+        return certificate
+
+    def _stored(self, text: str) -> tuple[str, int]:
+        return stored_words(text, self._settings.redaction)

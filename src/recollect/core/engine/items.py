@@ -1,0 +1,382 @@
+"""Values under keys, in namespaces: what frameworks call a store, kept in the archive.
+
+An item is one segment of the session that its namespace names: its text is what it is found by,
+its JSON stands beside that, whole. Always holds: a value that was put is durable when `put`
+returns, and an older one goes only after that; a value that names the version it replaces never
+replaces another; no namespace sees another's items; no fact is made of them, since those reach
+every session of a space.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from recollect.core.engine.recaller import MemoryRecaller
+from recollect.core.rules.identity import identify, segment_id
+from recollect.core.rules.message_redaction import TextMask
+from recollect.core.rules.text import clean_text
+from recollect.core.search.question import read_question
+from recollect.core.search.rank import Weighing, rank
+from recollect.core.turn.ingest import index
+from recollect.core.values.batch import EMBED_JOB, Batch, NewJob
+from recollect.core.values.message import EntryKey, Message, MessageId, Text
+from recollect.core.values.recall import CandidateQuery, Candidates, Surroundings
+from recollect.core.values.segment import NewSegment, Segment, SegmentId, StoredSegment
+from recollect.errors import StoreError
+
+if TYPE_CHECKING:
+    from recollect.core.engine.engine import Engine
+    from recollect.core.ports import Store
+
+Namespace: TypeAlias = tuple[str, ...]
+ItemPlace: TypeAlias = tuple[Namespace, str]
+"""A namespace, and a key in it."""
+
+NO_ITEM: Final = ""
+"""The version of a place that holds nothing."""
+_FIRST_VERSION: Final = "1"
+"""That of items which earlier releases wrote."""
+_PLACES: Final = 8
+"""Ids that an item may have: a new value is written under another than the old one, so that one
+of them is there whatever happens, and a place whose session was forgotten is not used again."""
+_MOST_RACES: Final = 8
+_KNOWN_VERSIONS: Final = 8
+"""That an item names before its own: a writer finds itself among them if others were faster to
+replace its value than it was to look at it."""
+_PAGE: Final = 500
+_LEAST_FOUND: Final = 50
+_HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewItem:
+    """A value to be put."""
+
+    namespace: Namespace
+    key: str
+    value: Mapping[str, Any] = field(repr=False)
+    text: str | None = field(repr=False)
+    """What it is found by; None: it is not searched."""
+    replaces: str | None = None
+    """The version that must stand there, or `NO_ITEM`; None: whichever does."""
+
+    @property
+    def place(self) -> ItemPlace:
+        """Where it goes."""
+        return self.namespace, self.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredItem:
+    """A value as it is kept: secrets in it are masked."""
+
+    namespace: Namespace
+    key: str
+    value: dict[str, Any] = field(repr=False)
+    created_at: float
+    updated_at: float
+    segment: SegmentId
+    sequence: int
+    """The greater, the newer."""
+    version: str
+    replaces: str | None
+    after: tuple[str, ...]
+    """The versions before it, the newest first."""
+
+    @property
+    def place(self) -> ItemPlace:
+        """Where it stands."""
+        return self.namespace, self.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Put:
+    """What became of items, where they were not simply kept."""
+
+    raced: Sequence[ItemPlace]
+    """Another process was faster."""
+    forgotten: Sequence[ItemPlace] = ()
+    changed: bool = False
+    """A place does not hold the version that was to be replaced."""
+
+
+class ItemStore:
+    """The items of an engine's space, as far as their sessions begin with `prefix`."""
+
+    def __init__(self, engine: Engine, prefix: str) -> None:
+        """Labels of namespaces hold no full stop: it stands between them in a session's name."""
+        self._engine = engine
+        self._prefix = prefix
+        self._changing = asyncio.Lock()
+
+    async def get(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, StoredItem]:
+        """These items, as far as they are there."""
+        wanted = {id_: place for place in places for id_ in self._ids(place)}
+        stored = await self._engine._look_up(lambda store: store.segments(list(wanted)))
+        return _newest(self._items(stored))
+
+    async def put(
+        self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str | None] | None = None
+    ) -> bool:
+        """Keep these values in the place of what stood there, and remove what stands at the places
+        of `gone`; a version there is the one to remove, as `NewItem.replaces`.
+
+        All of them durable when this returns True. False if a place does not hold the version that
+        was to be replaced or removed: read again, and decide again. StoreError if the values cannot
+        be kept, also for a value that was forgotten: it stays so. TypeError or ValueError for a
+        value that is no JSON.
+        """
+        if self._engine._keeper is None:
+            raise StoreError("this memory only reads: set ingest.enabled = true to keep anything")
+        async with self._changing:
+            waiting = {item.place: (item, _written(item.value)) for item in items}
+            forgotten: list[ItemPlace] = []
+            for _ in range(_MOST_RACES):
+                put = await self._engine._look_up(
+                    partial(self._put, items=tuple(waiting.values()), gone=gone or {})
+                )
+                if put.changed:
+                    return False
+                forgotten += put.forgotten
+                waiting = {place: waiting[place] for place in put.raced}
+                if not waiting:
+                    break
+        self._engine._wake_jobs()
+        if waiting:
+            raise StoreError("another process keeps changing the same items: try again")
+        if forgotten:
+            raise StoreError(
+                f"{len(forgotten)} of {len(items)} values were forgotten before, and stay so: put "
+                "another value, or use another key"
+            )
+        return True
+
+    async def namespaces(self) -> tuple[Namespace, ...]:
+        """Those that hold items, in order."""
+        sessions = await self._engine._look_up(lambda store: store.sessions())
+        names = [one.session for one in sessions if one.session.startswith(self._prefix)]
+        return tuple(sorted(tuple(name.removeprefix(self._prefix).split(".")) for name in names))
+
+    async def under(self, prefix: Namespace) -> list[StoredItem]:
+        """All items of the namespaces that begin so, the newest first."""
+        found: dict[ItemPlace, StoredItem] = {}
+        for namespace in await self._beginning(prefix):
+            found |= _newest(self._items(await self._read(self._session(namespace))))
+        return sorted(found.values(), key=lambda item: -item.sequence)
+
+    async def scores(
+        self, query: str, prefix: Namespace, *, limit: int
+    ) -> Mapping[SegmentId, float]:
+        """How well the best items of these namespaces answer; those that do not are missing."""
+        question = read_question(query, asked_at=self._engine._clock.now())
+        recaller = self._engine._recaller
+        vectors = await recaller.asked(query) if isinstance(recaller, MemoryRecaller) else ()
+        most = max(_LEAST_FOUND, limit)
+        asked = CandidateQuery(
+            words=question.words,
+            vectors=vectors,
+            lexical_limit=most,
+            vector_limit=most,
+            cold=True,
+        )
+        found = Candidates()
+        for namespace in await self._beginning(prefix):
+            more = await self._candidates(replace(asked, session=self._session(namespace)))
+            # the statistics are those of the space, whichever session is asked
+            found = replace(more, passages=(*found.passages, *more.passages))
+        weighing = Weighing(kinds=tuple(vector.kind for vector in vectors))
+        ranking = rank(question, found, Surroundings(), weighing)
+        scores: dict[SegmentId, float] = {}
+        for passage, score in zip(ranking.passages, ranking.scores, strict=True):
+            scores.setdefault(passage.segment, score)
+        return scores
+
+    async def _candidates(self, asked: CandidateQuery) -> Candidates:
+        return await self._engine._look_up(lambda store: store.candidates(asked))
+
+    async def _put(
+        self,
+        store: Store,
+        *,
+        items: Sequence[tuple[NewItem, str]],
+        gone: Mapping[ItemPlace, str | None],
+    ) -> _Put:
+        """Write items with their JSON, then remove all but the current one of each place.
+
+        Others may write to the same places meanwhile: whoever looks last sees all of them, and
+        nothing goes that was written since the look.
+        """
+        now = self._engine._clock.now()
+        places = [*(item.place for item, _ in items), *gone]
+        ids = [id_ for place in places for id_ in self._ids(place)]
+        before = self._items(await store.segments(ids))
+        known = _newest(before)
+        expected = {**gone, **{item.place: item.replaces for item, _ in items}}
+        if any(not _holds(known.get(place), version) for place, version in expected.items()):
+            return _Put(raced=(), changed=True)
+        closed: set[str] = {item.segment for item in before}
+        closed |= await store.tombstoned([MessageId(id_) for id_ in ids])
+        version = token_hex(8)
+        made = {
+            item.place: self._made(item, written, version, known.get(item.place), closed, now)
+            for item, written in items
+        }
+        written = await store.write(
+            Batch(at=now, segments=tuple(made.values()), jobs=self._jobs(made.values(), now))
+        )
+        kept = {place for place, new in made.items() if new.segment.id in written.stored}
+        marks = written.forgotten
+        forgotten = [place for place, new in made.items() if new.segment.id in marks]
+        raced = [place for place in made if place not in kept and place not in forgotten]
+        stand = self._items(await store.segments(ids)) if kept else before
+        newest = _newest(stand)
+        held = {place for place, item in newest.items() if version in (item.version, *item.after)}
+        changed = not kept <= held
+        older = [item for item in stand if item.place in kept and item is not newest[item.place]]
+        removed = [item for item in before if item.place in gone and not (raced or changed)]
+        for some in (older, removed):
+            if some:
+                seen = max(item.sequence for item in some)
+                await store.withdraw([item.segment for item in some], at=now, up_to=seen)
+        return _Put(raced=raced, forgotten=forgotten, changed=changed)
+
+    def _jobs(self, made: Iterable[NewSegment], now: float) -> tuple[NewJob, ...]:
+        if not any(passage.embedded for new in made for passage in new.passages):
+            return ()
+        names = self._engine._embedders
+        return tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in names)
+
+    def _made(
+        self,
+        item: NewItem,
+        written: str,
+        version: str,
+        known: StoredItem | None,
+        closed: set[str],
+        now: float,
+    ) -> NewSegment:
+        """The item as a segment, at a place that is free; where all are forgotten ones, at one
+        that the store will refuse."""
+        engine = self._engine
+        session = self._session(item.namespace)
+        keys = _entry_keys(item.key)
+        key = next((key for key in keys if segment_id(session, key) not in closed), keys[-1])
+        mask = TextMask(engine.settings.redaction)
+        value = mask.json(written)
+        text = mask.text(clean_text(item.text or ""))
+        if mask.secrets:  # what one of them gives away is masked in both
+            value = mask.json(value)
+        record = {
+            "key": item.key,
+            "created_at": now if known is None else known.created_at,
+            "value": json.loads(value),
+            "version": version,
+            "replaces": item.replaces,
+            "after": [] if known is None else [known.version, *known.after][:_KNOWN_VERSIONS],
+        }
+        said = Text(text=_written({"namespace": item.namespace, "key": item.key}) + written)
+        noise = "not indexed" if item.text is None else None if text.strip() else "empty"
+        segment = Segment(
+            id=segment_id(session, key),
+            session=session,
+            key=key,
+            message_id=identify(Message(role="assistant", parts=(said,), raw=b""), engine._secret),
+            role="assistant",
+            text=text,
+            tokens=engine._weigher.text(text),
+            said_at=now,
+            source="note",
+            trust="medium",
+            noise=noise,
+            foreign=_written(record),
+        )
+        return NewSegment(segment=segment, passages=index(segment))
+
+    async def _beginning(self, prefix: Namespace) -> list[Namespace]:
+        return [one for one in await self.namespaces() if one[: len(prefix)] == prefix]
+
+    async def _read(self, session: str) -> list[StoredSegment]:
+        read: list[StoredSegment] = []
+        while page := await self._page(session, after=read[-1].sequence if read else 0):
+            read += page
+        return read
+
+    async def _page(self, session: str, *, after: int) -> tuple[StoredSegment, ...]:
+        return await self._engine._look_up(
+            lambda store: store.page(after=after, limit=_PAGE, session=session)
+        )
+
+    def _session(self, namespace: Namespace) -> str:
+        return self._prefix + ".".join(namespace)
+
+    def _ids(self, place: ItemPlace) -> list[SegmentId]:
+        namespace, key = place
+        return [segment_id(self._session(namespace), each) for each in _entry_keys(key)]
+
+    def _items(self, stored: Iterable[StoredSegment]) -> list[StoredItem]:
+        """The items among these segments."""
+        return [item for one in stored if (item := self._item(one)) is not None]
+
+    def _item(self, stored: StoredSegment) -> StoredItem | None:
+        """None where it is none: a session of the same name may hold messages, and somebody may
+        have masked what an item is read by."""
+        segment = stored.segment
+        if segment.source != "note" or segment.foreign is None:
+            return None
+        try:
+            record = json.loads(segment.foreign)
+            key, value, created_at = record["key"], record["value"], record["created_at"]
+        except (ValueError, KeyError):
+            return None
+        return StoredItem(
+            namespace=tuple(segment.session.removeprefix(self._prefix).split(".")),
+            key=key,
+            value=value,
+            created_at=created_at,
+            updated_at=segment.said_at,
+            segment=segment.id,
+            sequence=stored.sequence,
+            version=str(record.get("version", _FIRST_VERSION)),
+            replaces=record.get("replaces"),
+            after=tuple(record.get("after", ())),
+        )
+
+
+def _newest(items: Iterable[StoredItem]) -> dict[ItemPlace, StoredItem]:
+    """The value that counts at each place, if more than one is there: the newer one.
+
+    A process may have ended between writing a value and removing the one before. Two processes may
+    have read one version and written their own: the first counts, since what the other was to
+    replace is no longer there.
+    """
+    newest: dict[ItemPlace, StoredItem] = {}
+    for item in sorted(items, key=lambda item: item.sequence):
+        before = newest.get(item.place)
+        if before is None or item.replaces in (None, before.version):
+            newest[item.place] = item
+    return newest
+
+
+def _holds(known: StoredItem | None, version: str | None) -> bool:
+    """Whether a place holds this version; None stands for any, and for none."""
+    return version is None or version == (NO_ITEM if known is None else known.version)
+
+
+def _entry_keys(key: str) -> list[EntryKey]:
+    named = key.encode("utf-8", "surrogatepass")
+    hashed = blake2b(named, digest_size=16, person=b"recollect-item").hexdigest()
+    return [EntryKey(f"{hashed}-{place}") for place in range(_PLACES)]
+
+
+def _written(value: Mapping[str, Any]) -> str:
+    """The value as JSON that every store can hold; TypeError or ValueError for what is none."""
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _HALF_CHARACTER.sub(lambda half: f"\\u{ord(half[0]):04x}", written)

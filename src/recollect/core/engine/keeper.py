@@ -1,0 +1,820 @@
+"""Keeps what is said: loads what is known of a session, writes each turn beside the request.
+
+Owns when a message counts as durable. A turn waits for it only at a batch moment, before
+anything may leave the view; otherwise the write runs while the model answers, and what went
+wrong is told in the next report. Always holds: the writes of one session follow each other, so
+a reply never overtakes the question it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from recollect.core.boundary import Boundary, Failure, attempted
+from recollect.core.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept, Where
+from recollect.core.engine.ledger import (
+    LastRecord,
+    RecordedTurn,
+    kept_rows,
+    record_turn,
+    session_write,
+)
+from recollect.core.engine.outcomes import OutcomeChain, read_chain
+from recollect.core.formats.stored_records import StateWriter, join_state
+from recollect.core.ports import Embedder, Store
+from recollect.core.rules.identity import ROOT, chain, identify, segment_id
+from recollect.core.rules.message_redaction import TextMask
+from recollect.core.rules.redaction import JudgedTexts
+from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.ingest import IngestResult, earlier_calls, ingest
+from recollect.core.values.batch import (
+    Batch,
+    LedgerPiece,
+    NewJob,
+    PieceHash,
+    SessionWrite,
+    StoredSession,
+    WriteResult,
+    extract_job,
+)
+from recollect.core.values.compaction import CompactionRecord
+from recollect.core.values.history import Entry, SessionState, requests_of
+from recollect.core.values.message import EntryKey, Message, MessageId, Role, Text
+from recollect.core.values.model import Request
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.report import Outcome, Report, StageLine
+from recollect.core.values.segment import (
+    NewSegment,
+    Segment,
+    Source,
+    Vector,
+    VectorSet,
+    rounded_vector,
+    vector_problem,
+)
+from recollect.errors import FormatError, StoreUnavailable
+from recollect.system.config import Settings
+from recollect.system.config.settings import Redaction as RedactionSettings
+from recollect.system.telemetry import empty_context, measured
+
+T = TypeVar("T")
+
+REQUEST_FIRST_SECONDS = 0.03
+"""A server that sends the request on does that first: what keeps it takes as much time again."""
+INLINE_BYTES = 8_000
+"""More than this is read and masked in a thread: it would hold up the event loop."""
+CHUNK_MESSAGES = 200
+"""A long history is written in pieces, so that what is durable already may leave the view."""
+DAY_SECONDS = 86_400.0
+FEW_EDITS: Final = 64
+"""The outcomes of a session with so few edits are recorded again sooner than looked up."""
+INLINE_KINDS: Final = ("hash", "static")
+"""Embedders that take less than a millisecond for a passage, and no other process."""
+INLINE_PASSAGES: Final = 64
+"""More than these at once are embedded by a job: it would hold up the event loop."""
+INLINE_SECONDS: Final = 0.5
+"""One that hangs must not keep a message from the store: a job embeds it later."""
+HandedOver: TypeAlias = Where | Literal["stale"]
+"""Where a session is that was handed over; stale: another process went on with it meanwhile, so its
+last turn was left out, and is to be sent again."""
+_RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
+
+
+@dataclass(slots=True)
+class ArchiveState:
+    """What is known about a session's place in the archive, in this process."""
+
+    loaded: bool = False
+    stale: bool = False
+    """Another process went on with it: what it left counts, not ours."""
+    overtaken: bool = False
+    """The store left out what was written of it last, since another process was first."""
+    durable: set[EntryKey] = field(default_factory=set, repr=False)
+    waiting: set[EntryKey] = field(default_factory=set, repr=False)
+    """Messages that could be kept nowhere, and wait in memory to be written."""
+    forgotten: set[MessageId] = field(default_factory=set, repr=False)
+    """Messages that the store refused because they were forgotten: nothing quotes them again."""
+    secrets: dict[str, None] = field(default_factory=dict, repr=False)
+    """What was masked in the session, for where it is repeated without its label. Never stored."""
+    judged: JudgedTexts = field(default_factory=JudgedTexts, repr=False)
+    path: tuple[EntryKey, ...] = field(default=(), repr=False)
+    """The path as it was last written."""
+    writer: StateWriter = field(default_factory=StateWriter, repr=False)
+    replaced: int = 0
+    """`DurableArchive.replaced` when this was learned."""
+    last_record: LastRecord = field(default_factory=LastRecord, repr=False)
+    outcomes: tuple[str, ...] = ()
+    """The names of the last record's outcomes, also of one that another process made."""
+    recorded_at: float = 0.0
+    """When the last record was made; after a day one that rests on nothing is made, since what
+    it would rest on may have expired."""
+    refusals: int = 0
+    """How many batches the store had refused when the last record was made: it may be in one."""
+    tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
+    where: Where = "nowhere"
+    """The worst place that anything of this turn went to."""
+    awaited: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    """Somebody waits for what is written: it goes before the request is sent on."""
+    trouble: list[StageLine] = field(default_factory=list)
+    """What went wrong beside the last turn; told in the next report."""
+    abandoned: bool = False
+    """Nobody waits for it any more, and who sent it sends it again: nothing of it is begun."""
+
+    def begin_anew(self, replaced: int) -> None:
+        """The store is another one now: what this session says is written to it from the start."""
+        self.replaced = replaced
+        self.durable.clear()
+        self.path, self.last_record, self.outcomes = (), LastRecord(), ()
+
+    def load_again(self) -> None:
+        """What the store has counts from now on, not what is in memory."""
+        self.loaded, self.stale = False, True
+        self.path, self.last_record = (), LastRecord()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestCounts:
+    """What became of messages that were ingested."""
+
+    read: int = 0
+    stored: int = 0
+    known: int = 0
+    """They were there already."""
+    forgotten: int = 0
+    """They stay out, because they were forgotten on purpose."""
+    redacted: int = 0
+    """How many secrets were masked."""
+    tokens: int = 0
+    """Of what was stored."""
+
+    def plus(self, written: WriteResult, made: IngestResult) -> IngestCounts:
+        """With one more batch."""
+        stored = frozenset(written.stored)
+        new = [one.segment for one in made.segments if one.segment.id in stored]
+        return replace(
+            self,
+            stored=self.stored + len(written.stored),
+            known=self.known + len(written.known),
+            forgotten=self.forgotten + len(written.forgotten),
+            redacted=self.redacted + (made.redacted if new else 0),
+            tokens=self.tokens + sum(segment.tokens for segment in new),
+        )
+
+
+class SessionKeeper:
+    """Loads and keeps the sessions of one space."""
+
+    def __init__(
+        self,
+        archive: DurableArchive,
+        settings: Settings,
+        *,
+        embedders: Sequence[Embedder] = (),
+        off_the_loop: bool = False,
+        reads_facts: bool = False,
+    ) -> None:
+        self.archive = archive
+        self._reads_facts = reads_facts
+        self._settings = settings
+        self._embedders = tuple(embedders)
+        self._late_embedders: set[str] = set()
+        self._off_the_loop = off_the_loop
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._chores_at = -DAY_SECONDS
+        self._closed = False
+
+    def note_trouble(self, boundary: Boundary) -> None:
+        """What is wrong with the store and its spool, unless a line has said so already."""
+        told = {reason.numbers.get("error") for line in boundary.lines for reason in line.reasons}
+        if trouble := self.archive.trouble(told=told):
+            boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
+
+    async def load(
+        self, session: str, state: SessionState, keeping: ArchiveState, boundary: Boundary
+    ) -> SessionState:
+        """The session as it was left, by this process or another one."""
+        boundary.add(keeping.trouble)
+        keeping.trouble.clear()
+        self.note_trouble(boundary)
+        if keeping.replaced != self.archive.replaced:
+            if keeping.loaded:
+                boundary.note("ingest", "failed", Reason(Cause.STORE_REPLACED))
+            keeping.begin_anew(self.archive.replaced)
+        if keeping.loaded:
+            return state
+        found = await self._known(session, keeping, boundary)
+        if isinstance(found, Failure):
+            boundary.note("load", "failed", Reason(Cause.SESSION_NOT_LOADED, error=found.said))
+            return state
+        if found is None:
+            return state
+        try:
+            stored = join_state(found.state, found.path, found.ids)
+        except FormatError as error:
+            boundary.note("load", "failed", Reason(Cause.ERROR, error=str(error)))
+            newest = max(state.turn, found.turn)
+            return replace(state, turn=newest, requests=max(state.requests, found.turn))
+        requests = requests_of(stored)
+        loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=requests)
+        boundary.note("load", "done", loaded)
+        keeping.path, keeping.outcomes = found.path, stored.outcomes
+        # A session that went on while the store was away keeps its own edits, if it has any.
+        ours = (state.edits or state.turn > found.turn) and not keeping.stale
+        keeping.stale = False
+        return replace(
+            state if ours else stored,
+            turn=max(state.turn, found.turn),
+            requests=max(state.requests, requests),
+        )
+
+    async def _known(
+        self, session: str, keeping: ArchiveState, boundary: Boundary
+    ) -> StoredSession | Failure | None:
+        """What the store knows of a session, and on top of it what still waits in the spool.
+
+        Awaited before a session's first turn is shaped, within `OPEN_SECONDS`; what else
+        the turn may wait for is not lessened by it.
+        """
+        begun, seconds = time.monotonic(), self.archive.open_seconds
+        # the spool first: what reaches the store in between is then in both, not in neither
+        waiting = await self.archive.waiting_for(session, seconds=seconds / 2)
+        left = seconds - (time.monotonic() - begun)
+        found = await self.archive.ask(lambda store: store.session(session), seconds=left)
+        boundary.allow(time.monotonic() - begun)
+        if isinstance(waiting, Failure):  # the next turn tries again
+            boundary.note("load", "late", Reason(Cause.SPOOL_NOT_READ, error=waiting.said))
+            return found
+        stored = newest_session(None if isinstance(found, Failure) else found, waiting)
+        keeping.loaded = stored is not None or not isinstance(found, Failure)
+        if keeping.loaded and not keeping.tasks:  # another process kept what there is
+            keeping.where = self.archive.where
+        return found if stored is None else stored
+
+    async def make_durable(
+        self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
+    ) -> Kept:
+        """Write these messages, and wait for it; nothing leaves a view before.
+
+        Who stops waiting stops nothing: the write goes on, and what it has done so far counts.
+        """
+        kept = Kept(where="store", said="all of it")
+
+        async def write() -> Kept:
+            nonlocal kept
+            kept = await self._write(session, entries, keeping, now=now, source="request")
+            return kept
+
+        if self.not_durable(entries, keeping):
+            await self.archive.try_again()
+            await asyncio.wait({self._beside(keeping, write)})
+        return kept
+
+    def not_durable(self, entries: Sequence[Entry], keeping: ArchiveState) -> frozenset[EntryKey]:
+        """Those of the messages that may not leave a view yet."""
+        return frozenset(entry.key for entry in entries if entry.key not in keeping.durable)
+
+    def keep_turn(
+        self,
+        request: Request,
+        report: Report,
+        state: SessionState,
+        keeping: ArchiveState,
+        *,
+        now: float,
+        as_it_came: bool,
+    ) -> None:
+        """Start writing a turn: its new messages, the session's state, the ledger."""
+        if self._closed:  # a turn that ends after `close`: nobody would take it
+            keeping.where = "nowhere"
+            return
+        keeping.where = "store"
+        self._beside(
+            keeping, lambda: self._keep_turn(request, report, state, keeping, now, as_it_came)
+        )
+
+    def keep_reply(
+        self,
+        session: str,
+        entries: Sequence[Entry],
+        keeping: ArchiveState,
+        *,
+        now: float,
+        pieces: tuple[LedgerPiece, ...] = (),
+    ) -> None:
+        """Start writing what the model answered, with the pieces by which it is found again."""
+        batch = Batch(at=now, pieces=pieces)
+        self._beside(
+            keeping,
+            lambda: self._write(session, entries, keeping, now=now, source="reply", batch=batch),
+        )
+
+    async def keep_state(
+        self,
+        session: str,
+        state: SessionState,
+        keeping: ArchiveState,
+        *,
+        now: float,
+        compactions: tuple[CompactionRecord, ...] = (),
+    ) -> Kept:
+        """Write a session's state apart from a turn, and wait for it; nothing is cut before.
+
+        With a compaction messages leave the view: they are read for facts.
+        """
+        kept = Kept(where="nowhere", said="it could not be written")
+
+        async def write() -> Kept:
+            nonlocal kept
+            batch = Batch(
+                at=now,
+                session=session_write(
+                    session,
+                    replace(state, outcomes=keeping.outcomes),
+                    keeping.path,
+                    self._settings.redaction,
+                    keeping.writer,
+                ),
+                compactions=compactions,
+                jobs=self._extraction(session, now, left=True) if compactions else (),
+            )
+            kept = self._learn_place(await self.archive.write(batch), state.path, keeping)
+            return kept
+
+        await asyncio.wait({self._beside(keeping, write)})
+        return kept
+
+    async def wait(self, keeping: ArchiveState, seconds: float) -> bool:
+        """Until what was started is done, but no longer than this; whether it is."""
+        running = [task for task in keeping.tasks if not task.done()]
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+        return all(task.done() for task in running)
+
+    def abandon(self, keeping: ArchiveState) -> None:
+        """Cut off what is being written of a session, where who sent it sends it again."""
+        keeping.abandoned = True
+        for task in keeping.tasks:
+            task.cancel()
+
+    async def wait_for_all(self, seconds: float) -> None:
+        """The same for every session, ended ones too."""
+        loop = asyncio.get_running_loop()
+        running = {task for task in self._tasks if task.get_loop() is loop}
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+
+    async def close(self) -> None:
+        """Wait for what is being written, as long as its deadlines allow, then close the store;
+        nothing that was begun runs on."""
+        await self.wait_for_all(self._settings.store.write_seconds + SPOOL_SECONDS)
+        await self.archive.settle(CLOSE_SECONDS)
+        await self.archive.close()
+        self._closed = True
+        await self.wait_for_all(CLOSE_SECONDS)  # what was late ends now: the archive is closed
+
+    async def hand_over(
+        self,
+        session: str,
+        state: SessionState,
+        keeping: ArchiveState,
+        *,
+        seconds: float,
+        now: float,
+        learned: bool,
+    ) -> HandedOver:
+        """Wait until all of a session is kept; with what replies taught, where they did."""
+        keeping.awaited.set()
+        if not await self.wait(keeping, seconds):
+            return "nowhere"
+        if keeping.where == "store" and learned and state.path:
+            await self.keep_state(session, replace(state, turn=state.turn + 1), keeping, now=now)
+        return "stale" if keeping.overtaken and keeping.where == "store" else keeping.where
+
+    async def ingest(
+        self,
+        session: str,
+        entries: Sequence[Entry],
+        *,
+        said_at: float,
+        now: float,
+    ) -> IngestCounts:
+        """Write messages that came outside of a turn, and wait for it; those that are known, or
+        were forgotten, are left out. StoreUnavailable where the store did not take them."""
+        keeping = ArchiveState()
+        counts = IngestCounts(read=len(entries))
+        for at in range(0, len(entries), CHUNK_MESSAGES):
+            chunk = entries[at : at + CHUNK_MESSAGES]
+            made = await self._ingested(
+                session, chunk, entries, keeping, now=now, source="import", said_at=said_at
+            )
+            batch = await self._with_new(Batch(at=now), made, session)
+            kept = await self.archive.write(batch)
+            if kept.where != "store" or kept.written is None:
+                raise StoreUnavailable(f"the messages are not in the store: {kept.said}")
+            counts = counts.plus(kept.written, made)
+        return counts
+
+    def _beside(
+        self, keeping: ArchiveState, work: Callable[[], Awaitable[Kept]]
+    ) -> asyncio.Task[None]:
+        before = [task for task in keeping.tasks if not task.done()]
+
+        async def run() -> None:
+            if before:
+                await asyncio.wait(before)
+            _note_where(keeping, await attempted(work()))
+
+        async def run_to_the_end() -> None:
+            try:
+                await run()
+            except asyncio.CancelledError:
+                if not keeping.abandoned:
+                    # The loop is closing, and waits for us: writing again changes nothing.
+                    await run()
+                raise
+
+        task = asyncio.create_task(run_to_the_end(), context=empty_context())
+        keeping.tasks = [*before, task]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _keep_turn(
+        self,
+        request: Request,
+        report: Report,
+        state: SessionState,
+        keeping: ArchiveState,
+        now: float,
+        as_it_came: bool,  # noqa: FBT001 - passed on
+    ) -> Kept:
+        if self._off_the_loop and not self._closed:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REQUEST_FIRST_SECONDS):
+                    await keeping.awaited.wait()
+        recorded = await self._recorded(request, report, keeping, now, as_it_came=as_it_came)
+        outcomes = keeping.outcomes if recorded is None else recorded.record.outcomes
+        chores = self._chores(now)
+        left = any(edit.stage == "trim" for edit in report.new_edits)
+        batch = Batch(
+            at=now,
+            session=session_write(
+                report.session,
+                replace(state, outcomes=outcomes),
+                keeping.path,
+                self._settings.redaction,
+                keeping.writer,
+            ),
+            pieces=() if recorded is None else recorded.pieces,
+            turns=() if recorded is None else (recorded.record,),
+            jobs=(*chores, *(self._extraction(report.session, now, left=True) if left else ())),
+        )
+        kept = await self._write(
+            report.session, report.entries, keeping, now=now, source="request", batch=batch
+        )
+        if kept.where == "nowhere":
+            return kept
+        if chores:
+            self._chores_at = now
+        keeping.outcomes = outcomes
+        self._learn_place(kept, state.path, keeping)
+        if keeping.path:
+            keeping.last_record = LastRecord() if recorded is None else recorded.last
+        return kept
+
+    def _learn_place(self, kept: Kept, path: tuple[EntryKey, ...], keeping: ArchiveState) -> Kept:
+        """What the next write may rest on, after the session's state went there."""
+        if kept.where == "nowhere":
+            return kept
+        written = kept.written
+        keeping.overtaken = written is not None and written.session_stale
+        if written is not None and (written.session_stale or written.session_cleaned):
+            keeping.load_again()
+        elif kept.where == "spool":
+            # What waits may turn out stale: another process's turn may wait before it. Nothing
+            # later rests on it.
+            keeping.path, keeping.last_record = (), LastRecord()
+        else:
+            keeping.path = path
+        return kept
+
+    async def _recorded(
+        self,
+        request: Request,
+        report: Report,
+        keeping: ArchiveState,
+        now: float,
+        *,
+        as_it_came: bool,
+    ) -> RecordedTurn | None:
+        """The turn for the ledger. A session that could not be loaded counts its turns anew; the
+        store leaves out those whose session it knows further on, and what is recorded stays."""
+        rows = report.view.rows
+        if not (self._settings.ledger.enabled and rows):
+            return None
+        if keeping.refusals != self.archive.set_aside or now - keeping.recorded_at > DAY_SECONDS:
+            keeping.refusals, keeping.last_record = self.archive.set_aside, LastRecord()
+            keeping.recorded_at = now
+        last = keeping.last_record
+        if not last.outcomes.links and len(report.edits) > FEW_EDITS:
+            last = replace(last, outcomes=await self._resumed(keeping.outcomes))
+        new = rows[kept_rows(rows, last) :]
+        return await self._off_loop(
+            sum(len(row.raw) for row in new),
+            lambda: record_turn(
+                request,
+                report,
+                last,
+                TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged),
+                at=now,
+                as_it_came=as_it_came,
+                forgotten=frozenset(keeping.forgotten),
+            ),
+        )
+
+    async def _resumed(self, names: tuple[str, ...]) -> OutcomeChain:
+        """The outcomes that are recorded of a session; none where they cannot be read."""
+        hashes = [PieceHash(name) for name in names]
+        if not hashes:
+            return OutcomeChain()
+        found = await self.archive.ask(lambda store: store.pieces(hashes))
+        if isinstance(found, Failure):
+            return OutcomeChain()
+        try:
+            return read_chain(hashes, {name: piece.body for name, piece in found.items()})
+        except FormatError:
+            return OutcomeChain()
+
+    async def _write(
+        self,
+        session: str,
+        entries: Sequence[Entry],
+        keeping: ArchiveState,
+        *,
+        now: float,
+        source: Source,
+        batch: Batch | None = None,
+    ) -> Kept:
+        """New messages first, a long history piece by piece; the rest with the last of them."""
+        fresh = [entry for entry in entries if entry.key not in keeping.durable]
+        if keeping.waiting:
+            fresh = [entry for entry in fresh if entry.key not in keeping.waiting]
+        unknown = await self._unknown(session, fresh)
+        known = {entry.key for entry in fresh}.difference(entry.key for entry in unknown)
+        keeping.durable.update(known)
+        await self._learn_secrets([entry for entry in fresh if entry.key in known], keeping)
+        chunks = [
+            unknown[at : at + CHUNK_MESSAGES] for at in range(0, len(unknown), CHUNK_MESSAGES)
+        ] or [[]]
+        kept = Kept(where=self.archive.where, said="nothing new")
+        for chunk in chunks:
+            whole = (batch or Batch(at=now)) if chunk is chunks[-1] else Batch(at=now)
+            made = await self._ingested(session, chunk, entries, keeping, now=now, source=source)
+            if chunk:
+                whole = await self._with_new(whole, made, session)
+            if whole.empty:
+                keeping.durable.update(entry.key for entry in chunk)
+                continue
+            learn = partial(_learn_kept, keeping, session, chunk)
+            kept = await self.archive.write(whole, learn)
+            if kept.waits:
+                keeping.waiting.update(entry.key for entry in chunk)
+            elif kept.where == "nowhere":
+                return kept
+            else:
+                learn(kept)
+        return kept
+
+    async def _with_new(self, batch: Batch, made: IngestResult, session: str) -> Batch:
+        """The batch with new messages, their vectors as far as they are made at once, and jobs."""
+        vectors = await embed_now(made.segments, self._embedders, self._late_embedders)
+        embedded = {some.embedder for some in vectors}
+        waiting = [job for job in made.jobs if job.key not in embedded]
+        jobs = (*batch.jobs, *waiting, *self._extraction(session, batch.at, left=False))
+        return replace(batch, segments=made.segments, vectors=vectors, jobs=jobs)
+
+    async def _learn_secrets(self, known: Sequence[Entry], keeping: ArchiveState) -> None:
+        """What these messages give away is masked in those that follow. They were written by
+        another process, so nothing else of this one reads them before it writes."""
+        mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
+
+        def read() -> None:
+            for entry in known:
+                mask.message(entry.message)
+
+        if known and self._settings.redaction.enabled:
+            await self._off_loop(sum(len(entry.raw) for entry in known), read)
+
+    async def _ingested(
+        self,
+        session: str,
+        chunk: Sequence[Entry],
+        entries: Sequence[Entry],
+        keeping: ArchiveState,
+        *,
+        now: float,
+        source: Source,
+        said_at: float | None = None,
+    ) -> IngestResult:
+        def work() -> IngestResult:
+            names, fetched = earlier_calls(chunk, entries)
+            return ingest(
+                chunk,
+                session=session,
+                source=source,
+                said_at=now if said_at is None else said_at,
+                redaction=self._settings.redaction,
+                now=now,
+                embedders=[embedder.name for embedder in self._embedders],
+                indexed="sessions" in self._settings.index.sources,
+                tool_names=names,
+                fetched=fetched,
+                secrets=keeping.secrets,
+                judged=keeping.judged,
+            )
+
+        return await self._off_loop(sum(len(entry.raw) for entry in chunk), work)
+
+    async def _unknown(self, session: str, entries: list[Entry]) -> list[Entry]:
+        """Those that the store does not have yet, where it can say so; the rest is written
+        again at worst, which changes nothing."""
+        if sum(len(entry.raw) for entry in entries) <= INLINE_BYTES:
+            return entries
+        ids = {segment_id(session, entry.key): entry for entry in entries}
+        known = await self.archive.ask(lambda store: store.known(list(ids)))
+        if isinstance(known, Failure):
+            return entries
+        return [entry for id_, entry in ids.items() if id_ not in known]
+
+    async def _off_loop(self, size_bytes: int, work: Callable[[], T]) -> T:
+        inline = size_bytes <= INLINE_BYTES and not self._off_the_loop
+        return work() if inline else await asyncio.to_thread(work)
+
+    def _extraction(self, session: str, now: float, *, left: bool) -> tuple[NewJob, ...]:
+        """The job that reads a session for facts: now, or once it is idle; none without a model."""
+        if not self._reads_facts:
+            return ()
+        run_at = now if left else now + self._settings.facts.idle_seconds
+        return (extract_job(session, run_at=run_at, left=left),)
+
+    def _chores(self, now: float) -> tuple[NewJob, ...]:
+        """What has to be looked after once a day: the size of the index, the ledger's age."""
+        if now - self._chores_at < DAY_SECONDS:
+            return ()
+        jobs = [NewJob(kind="evict", key="daily", run_at=now)]
+        if self._settings.ledger.retention_days is not None:
+            jobs.append(NewJob(kind="expire", key="daily", run_at=now))
+        return tuple(jobs)
+
+
+def _note_where(keeping: ArchiveState, kept: Kept | Failure) -> None:
+    where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
+    keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
+    if where != "store":
+        outcome: Outcome = "failed" if where == "nowhere" else "late"
+        reason = Reason(Cause.SPOOLED if where == "spool" else Cause.NOT_KEPT, error=kept.said)
+        keeping.trouble.append(
+            StageLine(stage="ingest", outcome=outcome, reasons=(reason,), seconds=0.0)
+        )
+
+
+def newest_session(
+    stored: StoredSession | None, waiting: Sequence[SessionWrite]
+) -> StoredSession | None:
+    """A session as it will be once what waits has been written, oldest first."""
+    for write in waiting:
+        path, ids = ((), ()) if stored is None else (stored.path, stored.ids)
+        if write.path_from > len(path) or (stored is not None and write.turn <= stored.turn):
+            continue  # the store will call it stale
+        stored = StoredSession(
+            session=write.session,
+            turn=write.turn,
+            state=write.state,
+            path=path[: write.path_from] + write.path,
+            ids=ids[: write.path_from] + write.ids,
+        )
+    return stored
+
+
+def _learn_kept(keeping: ArchiveState, session: str, chunk: Sequence[Entry], kept: Kept) -> None:
+    """These messages are durable now."""
+    keys = {entry.key for entry in chunk}
+    keeping.waiting -= keys
+    keeping.durable |= keys
+    written = kept.written
+    if written is not None and written.forgotten:
+        gone = frozenset(written.forgotten)
+        keeping.forgotten.update(
+            entry.id for entry in chunk if segment_id(session, entry.key) in gone
+        )
+
+
+async def embed_now(
+    segments: Sequence[NewSegment], embedders: Sequence[Embedder], late: set[str]
+) -> tuple[VectorSet, ...]:
+    """The vectors of a few new passages, by embedders that make them at once in this process.
+
+    They go with the batch: a job for them would cost the store four writes more. Of an embedder
+    that is left out here, since it is slow, not loaded or fails, a job makes them; one that failed
+    is among the `late` ones from then on, and no message waits for it again.
+    """
+    passages = [
+        (new.segment, ordinal, passage)
+        for new in segments
+        for ordinal, passage in enumerate(new.passages)
+        if passage.embedded
+    ]
+    if not 0 < len(passages) <= INLINE_PASSAGES:
+        return ()
+    texts = [segment.text[passage.start : passage.end] for segment, _, passage in passages]
+    made: list[VectorSet] = []
+    for embedder in embedders:
+        if embedder.kind not in INLINE_KINDS or not embedder.ready or embedder.name in late:
+            continue
+        with measured("embedder", embedder.name) as heard:
+            heard.note(texts=len(texts))
+            values = await attempted(asyncio.wait_for(embedder.embed(texts), INLINE_SECONDS))
+            if isinstance(values, Failure):
+                heard.ended("failed", values.error.__name__)
+        dimensions = embedder.dimensions
+        if isinstance(values, Failure) or vector_problem(
+            values, wanted=len(texts), dimensions=dimensions
+        ):
+            late.add(embedder.name)
+            continue
+        vectors = tuple(
+            Vector(
+                segment=segment.id,
+                ordinal=ordinal,
+                values=rounded_vector(value),
+                span=(passage.start, passage.end),
+            )
+            for (segment, ordinal, passage), value in zip(passages, values, strict=True)
+        )
+        made.append(VectorSet(embedder=embedder.name, dimensions=dimensions, vectors=vectors))
+    return tuple(made)
+
+
+NoteOutcome: TypeAlias = Literal["stored", "known", "forgotten", "nothing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteResult:
+    """What became of a note."""
+
+    outcome: NoteOutcome
+    """"nothing" where it is but a recalled block, of which nothing is kept."""
+    segment: Segment | None = None
+
+
+async def keep_note(
+    store: Store,
+    text: str,
+    *,
+    session: str,
+    secret: bytes,
+    weigher: Weigher,
+    redaction: RedactionSettings,
+    now: float,
+    role: Role = "user",
+    embedders: Sequence[str] = (),
+) -> NoteResult:
+    """Write a note to the archive as a message of `session`, in the words of `role`."""
+    made = ingest(
+        [_entry(text, secret, weigher, role)],
+        session=session,
+        source="note",
+        said_at=now,
+        redaction=redaction,
+        now=now,
+        embedders=embedders,
+    )
+    if not made.segments:
+        return NoteResult(outcome="nothing")
+    written = await store.write(Batch(at=now, segments=made.segments, jobs=made.jobs))
+    segment = made.segments[0].segment
+    if segment.id in written.forgotten:
+        return NoteResult(outcome="forgotten", segment=segment)
+    return NoteResult(
+        outcome="stored" if segment.id in written.stored else "known", segment=segment
+    )
+
+
+def _entry(text: str, secret: bytes, weigher: Weigher, role: Role) -> Entry:
+    """The note as the first message of a history: it has no place in any other."""
+    message = Message(role=role, parts=(Text(text=text),), raw=b"")
+    identity = identify(message, secret)
+    return Entry(
+        key=chain(ROOT, identity),
+        id=identity,
+        message=message,
+        tokens=weigher.message(message.parts),
+        role=role,
+        raw=b"",
+    )

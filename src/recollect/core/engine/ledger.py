@@ -1,0 +1,445 @@
+"""What is written of a session: its state, and each turn as a ledger record; and back again.
+
+A record names pieces that are stored once; what is remembered of the last turn lets one that only
+grew name only what it added. Always holds: nothing is written that redaction would mask; pieces
+are redacted before they are hashed.
+
+A rebuilt request is byte for byte what was sent. For a caller who hands over an HTTP body, that is
+the body that `prepare` gave back; for one who hands over a mapping, which a client library writes
+as bytes that we never see, the mapping as compact JSON. What was redacted stands masked, what was
+forgotten or has expired stands as a mark, and `exact` says whether there is any of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TypeVar, cast
+
+from recollect.core.engine.outcomes import OutcomeChain
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.json_text import encode
+from recollect.core.formats.request import fill_frame, frame_of
+from recollect.core.formats.stored_records import StateWriter
+from recollect.core.formats.turn_records import (
+    read_outcomes,
+    read_report,
+    standing_outcomes,
+    write_outcomes,
+    write_report,
+)
+from recollect.core.ports import Ledger
+from recollect.core.rules.message_redaction import TextMask
+from recollect.core.rules.redaction import redact
+from recollect.core.turn.query import spoken_text
+from recollect.core.values.batch import (
+    LedgerPiece,
+    PieceHash,
+    PieceKind,
+    RebuiltTurn,
+    SessionWrite,
+    TurnRecord,
+)
+from recollect.core.values.edit import Carried, Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.core.values.history import Composed, Entry, Row, SessionId, SessionState, newest_cut
+from recollect.core.values.message import EntryKey, MessageId, Text, ToolResult
+from recollect.core.values.model import FormatName, Request
+from recollect.core.values.reason import Reason
+from recollect.core.values.report import Report
+from recollect.errors import FormatError
+from recollect.system.config.settings import Redaction as RedactionSettings
+
+_DIGEST_BYTES = 16
+_BLOCKS = frozenset({"inject", "stand"})
+_E = TypeVar("_E", bound=Edit)
+
+
+def session_write(
+    session: str,
+    state: SessionState,
+    written_path: tuple[EntryKey, ...],
+    redaction: RedactionSettings,
+    writer: StateWriter,
+) -> SessionWrite:
+    """What to remember of a session; of its path only what was not written yet."""
+    shared = 0
+    if state.path[: len(written_path)] == written_path:  # the same names: compared at once
+        shared = len(written_path)
+    else:
+        for before, now in zip(written_path, state.path, strict=False):
+            if before != now:
+                break
+            shared += 1
+
+    def masked(edit: Edit) -> Edit:
+        return _masked(edit, redaction) if redaction.enabled else edit
+
+    telling = [edit for edit in state.edits if not isinstance(edit, LeaveOut)]
+    return SessionWrite(
+        session=session,
+        turn=state.turn,
+        state=writer.split(state, masked),
+        about=quoted_by([*telling, *(edit for edit, _ in state.dormant)]),
+        path_from=shared,
+        path=state.path[shared:],
+        ids=state.ids[shared:],
+    )
+
+
+def _masked(edit: _E, redaction: RedactionSettings) -> _E:
+    """The edit as it may be stored; in another process its text shows the mask."""
+    if isinstance(edit, Shorten | Insert):
+        text = _masked_text(edit.text, redaction.pii)
+        return edit if text == edit.text else replace(edit, text=text)
+    if isinstance(edit, Cut):
+        summary = _masked_text(edit.summary, redaction.pii)
+        ended = tuple(_masked(block, redaction) for block in edit.ended)
+        carried = edit.carried and masked_carried(
+            edit.carried, lambda text: _masked_text(text, redaction.pii)
+        )
+        if (summary, ended, carried) == (edit.summary, edit.ended, edit.carried):
+            return edit
+        return replace(edit, summary=summary, ended=ended, carried=carried)
+    return edit
+
+
+def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
+    """What code carries, as it may be stored."""
+
+    def masked(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(mask(text) for text in texts)
+
+    return Carried(
+        read_files=masked(carried.read_files),
+        modified_files=masked(carried.modified_files),
+        failures=tuple(
+            replace(failure, tool=mask(failure.tool), said=mask(failure.said))
+            for failure in carried.failures
+        ),
+        identifiers=masked(carried.identifiers),
+        lines=tuple(replace(line, text=mask(line.text)) for line in carried.lines),
+    )
+
+
+@lru_cache(maxsize=512)  # edits stand for many turns, and are written with each
+def _masked_text(text: str, pii: bool) -> str:  # noqa: FBT001 - for the cache
+    return redact(text, pii=pii).text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRecord:
+    """The rows of a session's last record in this process, as sent and as named."""
+
+    raws: tuple[bytes, ...] = field(default=(), repr=False)
+    hashes: tuple[PieceHash, ...] = field(default=(), repr=False)
+    known: frozenset[PieceHash] = field(default=frozenset(), repr=False)
+    """Pieces other than rows that were written already."""
+    outcomes: OutcomeChain = field(default_factory=OutcomeChain, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTurn:
+    """A turn's record, the pieces that were not written yet, and what the next one rests on."""
+
+    record: TurnRecord
+    pieces: tuple[LedgerPiece, ...]
+    last: LastRecord
+
+
+def record_turn(
+    request: Request,
+    report: Report,
+    last: LastRecord,
+    mask: TextMask,
+    *,
+    at: float,
+    as_it_came: bool,
+    forgotten: AbstractSet[MessageId] = frozenset(),
+) -> RecordedTurn:
+    """The record of a turn. Pieces that quote a forgotten message are named, but not kept."""
+    made: dict[PieceHash, LedgerPiece] = {}
+
+    frame = frame_of(request, as_it_came=as_it_came)
+
+    def add(piece: LedgerPiece) -> PieceHash:
+        if piece.hash not in last.known and forgotten.isdisjoint(piece.about):
+            made[piece.hash] = piece
+        return piece.hash
+
+    def named(
+        kind: PieceKind, body: bytes, about: tuple[MessageId, ...] = (), *, exact: bool = True
+    ) -> PieceHash:
+        masked, unchanged = mask.body(body)
+        return add(_piece(kind, masked, about, exact=exact and unchanged))
+
+    def masked_reason(reason: Reason) -> Reason:
+        return reason.masked(lambda text: _masked_word(text, mask))
+
+    rows = report.view.rows
+    kept = kept_rows(rows, last)
+    about = _whose(report)
+    added = tuple([named("row", row.raw, about(row)) for row in rows[kept:]])
+    outcomes = last.outcomes.record(
+        report, lambda made: add(_piece("outcomes", write_outcomes(made, masked_reason)))
+    )
+    record = TurnRecord(
+        session=report.session,
+        number=report.turn,
+        at=at,
+        format=report.format,
+        model=report.model,
+        system=None if request.system is None else named("system", request.system),
+        tools=None if request.tools is None else named("tools", request.tools),
+        rest=named("rest", frame, exact=_gives_it_back(frame, request, as_it_came=as_it_came)),
+        report=add(_piece("report", write_report(report, masked_reason))),
+        outcomes=outcomes.names,
+        kept_rows=kept,
+        rows=added,
+    )
+    return RecordedTurn(
+        record=record,
+        pieces=tuple(made.values()),
+        last=LastRecord(
+            raws=tuple([row.raw for row in rows]),
+            hashes=last.hashes[:kept] + added,
+            known=frozenset(n for n in (record.system, record.tools, record.rest) if n),
+            outcomes=outcomes,
+        ),
+    )
+
+
+def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
+    """Whether a body that was sent as it came is the frame filled again. It is not where keys are
+    escaped or repeated: replay must not call that exact."""
+    if not as_it_came or request.body is None:
+        return True
+    filled = fill_frame(frame, request.messages, system=request.system, tools=request.tools)
+    return filled == request.body
+
+
+def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
+    """How many rows from the start are those of the last record."""
+    kept = 0
+    for row, raw in zip(rows, last.raws, strict=False):
+        if row.raw is not raw and row.raw != raw:
+            break
+        kept += 1
+    return kept
+
+
+def _masked_word(text: str, mask: TextMask) -> str:
+    """A text that a reason carries, as it may be stored; a lone word in small letters is a code
+    of ours, unless it is a known secret."""
+    is_code = text.isalpha() and text.islower() and text not in mask.secrets
+    return text if is_code else mask.text(text)
+
+
+def _piece(
+    kind: PieceKind, body: bytes, about: tuple[MessageId, ...] = (), *, exact: bool = True
+) -> LedgerPiece:
+    digest = blake2b(body, digest_size=_DIGEST_BYTES, person=kind.encode()).hexdigest()
+    return LedgerPiece(hash=PieceHash(digest), kind=kind, body=body, about=about, exact=exact)
+
+
+def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
+    """Whose content a row quotes: a message's own, or of a row of ours that of the edits whose
+    text is in it."""
+    composed = [row for row in report.view.rows if isinstance(row, Composed)]
+    sources = {key for row in composed for key in row.sources}
+    ids = {entry.key: entry.id for entry in report.entries if entry.key in sources}
+    quoting = [edit for edit in report.edits if isinstance(edit, Insert | Shorten) and edit.quotes]
+    cut = newest_cut(report.edits)
+    summarized = () if cut is None else cut.covers
+
+    def about(row: Row) -> tuple[MessageId, ...]:
+        if isinstance(row, Entry):
+            return (row.id, *_recalled_by(row))
+        own = [ids[key] for key in row.sources if key in ids]
+        texts = [part.text for part in row.parts if isinstance(part, Text | ToolResult)]
+        held = [edit for edit in quoting if any(edit.text in text for text in texts)]
+        if not held and not _BLOCKS.isdisjoint(row.notes):
+            held = quoting  # a block that reads otherwise: it may be any of them
+        covered = summarized if "summary" in row.notes else ()
+        return tuple(dict.fromkeys([*own, *quoted_by(held), *covered]))
+
+    return about
+
+
+def _recalled_by(entry: Entry) -> tuple[MessageId, ...]:
+    """The messages that memory tools quote in it: forgetting one of them takes it along."""
+    results = [part for part in entry.parts if isinstance(part, ToolResult)]
+    return tuple(dict.fromkeys([id_ for part in results for id_ in part.recalls or ()]))
+
+
+def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
+    """The messages whose words stand in edits: summaries, shortened results, recalled blocks.
+
+    What summaries stand for comes first: a store keeps the list in chunks, and writes what changed.
+    """
+    cuts = [edit for edit in edits if isinstance(edit, Cut)]
+    covered = [id_ for cut in cuts for id_ in cut.covers]
+    blocks = [block for cut in cuts for block in cut.ended]
+    quoting = [edit for edit in (*blocks, *edits) if isinstance(edit, Insert | Shorten)]
+    return tuple(dict.fromkeys([*covered, *(id_ for edit in quoting for id_ in edit.quotes)]))
+
+
+GONE = encode({"recollect": "this message is no longer kept: it was forgotten or has expired"})
+"""Stands where a message was."""
+GONE_PART = encode("\0recollect: no longer kept")
+"""Stands where the system prompt or the tools were."""
+_ROWS_AT_ONCE = 8
+_OWN_KEY = {"openai-responses": "input"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """A request as it was sent, as far as it is still kept."""
+
+    body: bytes = field(repr=False)
+    exact: bool
+    """Nothing in it was redacted, forgotten or has expired: it is what was sent."""
+    missing: tuple[str, ...] = ()
+    """What is no longer kept: "message 3 of 12", "system prompt", "tools", "parameters",
+    "outcomes" (of the report)."""
+    redacted: tuple[str, ...] = ()
+    """What stands in it with its secrets masked, named alike."""
+    record: TurnRecord
+    report: bytes | None = field(default=None, repr=False)
+    """What was done in the turn and why, as JSON, with what became of every message that was not
+    sent as it came; None where it is no longer kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRebuilt:
+    """The ledger does not know this turn, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptTurn:
+    """A turn of the ledger, and by what the user knows it."""
+
+    turn: int
+    at: float
+    said: str = field(repr=False)
+    """The user's newest words in it, as they are kept: masked; empty where they are gone."""
+    asked_by: PieceHash | None = None
+    """The row with these words: turns that share it answer the same message."""
+
+
+async def kept_turns(store: Ledger, session: SessionId) -> tuple[KeptTurn, ...]:
+    """The turns of a session that are kept, in their order."""
+    known: dict[PieceHash, str] = {}
+    turns = [await _kept(store, session, number, known) for number in await store.turns(session)]
+    return tuple(turn for turn in turns if turn is not None)
+
+
+async def _kept(
+    store: Ledger, session: SessionId, number: int, known: dict[PieceHash, str]
+) -> KeptTurn | None:
+    turn = await store.turn(session, number)
+    if turn is None:
+        return None
+    codec = CODECS[cast(FormatName, turn.record.format)]
+    for end in range(len(turn.rows), 0, -_ROWS_AT_ONCE):
+        names = turn.rows[max(0, end - _ROWS_AT_ONCE) : end]
+        pieces = await store.pieces([name for name in names if name not in known])
+        for name, piece in dict(pieces).items():
+            message = codec.read(piece.body)
+            known[name] = spoken_text(message) if message.role == "user" else ""
+        for name in reversed(names):
+            if text := known.get(name):
+                return KeptTurn(turn=number, at=turn.record.at, said=text, asked_by=name)
+    return KeptTurn(turn=number, at=turn.record.at, said="")
+
+
+async def rebuild_request(store: Ledger, session: SessionId, number: int) -> Rebuilt | NotRebuilt:
+    """The request of turn `number` of a session."""
+    turn = await store.turn(session, number)
+    if turn is None:
+        return NotRebuilt(reason=await _why_not(store, session, number))
+    record = turn.record
+    names = [*turn.rows, record.rest, record.system, record.tools, record.report, *record.outcomes]
+    pieces = await store.pieces(list(dict.fromkeys(name for name in names if name)))
+    return _joined(turn, dict(pieces))
+
+
+async def _why_not(store: Ledger, session: SessionId, number: int) -> str:
+    kept = await store.turns(session)
+    if not kept:
+        return "no turn of this session is in the ledger"
+    if number in kept:
+        return f"turn {number} is in the ledger, but what it rests on is not"
+    return f"turn {number} is not in the ledger; it holds {len(kept)}: {kept[0]} to {kept[-1]}"
+
+
+def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
+    missing: list[str] = []
+    redacted: list[str] = []
+
+    def body(name: PieceHash, called: str, stand_in: bytes) -> bytes:
+        piece = pieces.get(name)
+        if piece is None:
+            missing.append(called)
+            return stand_in
+        if not piece.exact:
+            redacted.append(called)
+        return piece.body
+
+    record, count = turn.record, len(turn.rows)
+    system = None if record.system is None else body(record.system, "system prompt", GONE_PART)
+    tools = None if record.tools is None else body(record.tools, "tools", GONE_PART)
+    rows = [
+        body(name, f"message {at} of {count}", GONE) for at, name in enumerate(turn.rows, start=1)
+    ]
+    frame = b"" if record.rest is None else body(record.rest, "parameters", b"")
+    try:
+        filled = fill_frame(frame, rows, system=system, tools=tools)
+    except FormatError:  # the frame itself is gone: what is left of the request is shown
+        if "parameters" not in missing:
+            missing.append("parameters")
+        filled = _without_frame(record, rows, system, tools)
+    exact = not missing and not redacted  # outcomes are no part of what was sent
+    if _lacks_outcomes(record, pieces):
+        missing.append("outcomes")
+    return Rebuilt(
+        body=filled,
+        exact=exact,
+        missing=tuple(missing),
+        redacted=tuple(redacted),
+        record=record,
+        report=_report_of(record, pieces),
+    )
+
+
+def _report_of(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bytes | None:
+    """The report of a turn as JSON; None where it is no longer kept, or cannot be read. Of
+    outcomes it has all or none: what is left of them without the others would be wrong."""
+    piece = pieces.get(record.report or PieceHash(""))
+    if piece is None:
+        return None
+    try:
+        kept = [] if _lacks_outcomes(record, pieces) else record.outcomes
+        outcomes = standing_outcomes([read_outcomes(pieces[name].body) for name in kept])
+        return encode(read_report(piece.body, outcomes))
+    except FormatError:
+        return None
+
+
+def _lacks_outcomes(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bool:
+    return any(name not in pieces for name in record.outcomes)
+
+
+def _without_frame(
+    record: TurnRecord, rows: list[bytes], system: bytes | None, tools: bytes | None
+) -> bytes:
+    fields = [encode(_OWN_KEY.get(record.format, "messages")) + b":[" + b",".join(rows) + b"]"]
+    if system is not None:
+        fields.append(b'"system":' + system)
+    if tools is not None:
+        fields.append(b'"tools":' + tools)
+    return b"{" + b",".join(fields) + b"}"

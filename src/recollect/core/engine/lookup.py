@@ -1,0 +1,222 @@
+"""What is asked of memory on purpose, outside a turn: search, look up, note down, forget.
+
+The door that memory tools go through (`recollect.tools`). Always holds: it reaches one space, and
+of it only what its session may see; everything is read and written within the store's deadlines;
+what was told through it is known again when it comes back in a request, so that memory never takes
+its own words for something new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from recollect.core.engine.keeper import NoteResult, keep_note
+from recollect.core.values.message import MessageId
+from recollect.core.values.recall import FILE_SESSIONS, Recalled
+from recollect.core.values.segment import SegmentId, StoredSegment
+from recollect.errors import StoreError
+
+if TYPE_CHECKING:
+    from recollect.core.engine.engine import Engine
+    from recollect.core.engine.facts.book import FactBook
+    from recollect.core.ports import Store
+    from recollect.core.values.history import SessionId
+
+NOTES_SESSION: Final = "notes"
+"""Where notes go that belong to no conversation."""
+_MOST_SECTIONS: Final = 5_000
+_EXCHANGE_REACH: Final = 3
+"""Messages each way: from a question over the call to its result, and to what was said of it."""
+
+_MOST_LOOKED_AT: Final = 4_000
+"""Messages that are looked through for the beginning of an id."""
+
+
+class MemoryLookup:
+    """The memory of an engine's space, as far as a session may see it."""
+
+    def __init__(self, engine: Engine, session: SessionId | None = None) -> None:
+        """With a `session`: its messages, memory files, and facts of it or of no session, unless
+        `recall.scope` makes all sessions one memory. Without one: the whole space."""
+        self._engine = engine
+        self._own_session = session
+        self._session = None if engine.settings.recall.scope == "space" else session
+
+    @property
+    def space(self) -> str:
+        """Whose memory it is."""
+        return self._engine.space
+
+    @property
+    def own_session(self) -> SessionId | None:
+        """The conversation that asks; None where it is none."""
+        return self._own_session
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether there is a memory to look into at all."""
+        return self._engine._stored is not None
+
+    def now(self) -> float:
+        """The engine's time."""
+        return self._engine._clock.now()
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text, as budgets count them."""
+        return self._engine._weigher.text(text)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        budget_tokens: int,
+        said_after: float | None = None,
+        said_before: float | None = None,
+    ) -> Recalled:
+        """As `Engine.search`, of what may be seen."""
+        return await self._engine.search(
+            query,
+            session=self._session,
+            budget_tokens=budget_tokens,
+            said_after=said_after,
+            said_before=said_before,
+        )
+
+    async def messages(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
+        """These messages, as far as they are there and may be seen."""
+        stored = await self._engine._look_up(lambda store: store.segments(ids))
+        return tuple(one for one in stored if self._reaches(one))
+
+    async def message_at(self, sequence: int) -> StoredSegment | None:
+        """The message at this place of the archive, where it is there and may be seen."""
+        page = await self._engine._look_up(lambda store: store.page(after=sequence - 1, limit=1))
+        return next((one for one in page if one.sequence == sequence and self._reaches(one)), None)
+
+    async def messages_beginning(self, start: str, most: int) -> tuple[StoredSegment, ...]:
+        """Of the newest messages, those whose whole ids begin so, a few of them."""
+
+        async def look(store: Store) -> list[StoredSegment]:
+            found: list[StoredSegment] = []
+            below = looked = 0
+            while looked < _MOST_LOOKED_AT and len(found) < most:
+                page = await store.page(after=below, limit=500, descending=True)
+                if not page:
+                    break
+                below, looked = page[-1].sequence, looked + len(page)
+                found += [one for one in page if one.segment.id.startswith(start)]
+            return found[:most]
+
+        return tuple(one for one in await self._engine._look_up(look) if self._reaches(one))
+
+    async def around(
+        self, stored: StoredSegment, *, before: int, after: int
+    ) -> tuple[tuple[StoredSegment, ...], tuple[StoredSegment, ...]]:
+        """What was said in its session just before and just behind a message."""
+        session, place = stored.segment.session, stored.sequence
+
+        async def read(store: Store) -> tuple[tuple[StoredSegment, ...], ...]:
+            earlier: tuple[StoredSegment, ...] = ()
+            later: tuple[StoredSegment, ...] = ()
+            if before:
+                earlier = await store.page(
+                    after=place, limit=before, session=session, descending=True
+                )
+            if after:
+                later = await store.page(after=place, limit=after, session=session)
+            return tuple(reversed(earlier)), later
+
+        earlier, later = await self._engine._look_up(read)
+        return earlier, later
+
+    async def exchanges(
+        self, hits: Sequence[StoredSegment]
+    ) -> dict[SegmentId, tuple[StoredSegment, ...]]:
+        """What stands right around each of these messages in its exchange: from the user's message
+        to the next one, a few messages each way."""
+
+        async def read(store: Store) -> dict[SegmentId, tuple[StoredSegment, ...]]:
+            found: dict[SegmentId, tuple[StoredSegment, ...]] = {}
+            for hit in hits:
+                place, session = hit.sequence, hit.segment.session
+                near = [hit]
+                if not _by_user(hit):
+                    earlier = await store.page(
+                        after=place, limit=_EXCHANGE_REACH, session=session, descending=True
+                    )
+                    for one in earlier:
+                        near.insert(0, one)
+                        if _by_user(one):
+                            break
+                for one in await store.page(after=place, limit=_EXCHANGE_REACH, session=session):
+                    if _by_user(one):
+                        break
+                    near.append(one)
+                found[hit.segment.id] = tuple(near)
+            return found
+
+        return await self._engine._look_up(read)
+
+    async def files(self) -> tuple[str, ...]:
+        """The memory files that are followed, by their paths."""
+        sessions = await self._engine._look_up(lambda store: store.sessions())
+        names = [one.session for one in sessions if one.session.startswith(FILE_SESSIONS)]
+        return tuple(sorted(name.removeprefix(FILE_SESSIONS) for name in names))
+
+    async def file(self, path: str) -> tuple[StoredSegment, ...]:
+        """What is kept of a memory file, section by section; nothing is read from the disk, so
+        that no path leads anywhere and what is masked or forgotten stays so."""
+        name = f"{FILE_SESSIONS}{path}"
+        return await self._engine._look_up(
+            lambda store: store.page(session=name, limit=_MOST_SECTIONS)
+        )
+
+    async def note(self, text: str) -> NoteResult:
+        """Keep a note in the model's words, in the session it is told in."""
+        self._check_writable()
+        engine = self._engine
+        session = self._own_session or NOTES_SESSION
+        done = await self._engine._look_up(
+            lambda store: keep_note(
+                store,
+                text,
+                session=session,
+                secret=engine._secret,
+                weigher=engine._weigher,
+                redaction=engine.settings.redaction,
+                now=self.now(),
+                role="assistant",
+                embedders=engine._embedders,
+            )
+        )
+        engine._wake_jobs()
+        return done
+
+    async def facts(self) -> FactBook:
+        """The facts that may be seen."""
+        return await self._engine.facts(self._session)
+
+    async def settled(self) -> bool:
+        """Whether all that was said is in the store: else it could hold what is to be forgotten."""
+        return not await self._engine.settle()
+
+    def tell(self, text: str, quotes: Sequence[MessageId]) -> str:
+        """This is told to the model as a tool's answer, and quotes these messages; the text to
+        give, by which it is known when it comes back."""
+        return self._engine._tell(text, quotes)
+
+    async def keep_told(self) -> None:
+        """Whom answers quote is known to whichever process sees them come back."""
+        await self._engine._keep_told()
+
+    def _reaches(self, stored: StoredSegment) -> bool:
+        session = stored.segment.session
+        return self._session in (None, session) or session.startswith(FILE_SESSIONS)
+
+    def _check_writable(self) -> None:
+        if self._engine._keeper is None:
+            raise StoreError("this memory only reads: set ingest.enabled = true to keep anything")
+
+
+def _by_user(stored: StoredSegment) -> bool:
+    return stored.segment.role == "user" and stored.segment.tool is None

@@ -1,0 +1,378 @@
+"""What a reply teaches: its usage, an overflow, and the messages it adds to the history.
+
+Owns what is learned of it, kept of it, and due after it. Nothing in a reply is trusted to be
+there, or to be what a provider documents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from recollect.core.boundary import Boundary
+from recollect.core.compaction.trigger import TriggerResult, breaker_is_open, trigger
+from recollect.core.engine.archive import Where
+from recollect.core.engine.compact import Compactor
+from recollect.core.engine.heard_replies import HeardReply, MarkReply, heard_pieces
+from recollect.core.engine.keeper import SessionKeeper
+from recollect.core.engine.schedule import Compactions
+from recollect.core.engine.session import Observation, Session, holds_reply, load
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.replies import (
+    StreamedReply,
+    read_cleared_tokens,
+    read_error,
+    read_reply,
+    read_usage,
+)
+from recollect.core.ports import Clock, RecogniseOverflow
+from recollect.core.rules.budget import OUTPUT_SHARE
+from recollect.core.rules.identity import ROOT, chain, identify
+from recollect.core.rules.tokens import Weigher
+from recollect.core.rules.well_formed import call_ids, result_ids
+from recollect.core.upkeep.jobs import BackgroundJobs
+from recollect.core.values.history import Entry, SessionState, newest_cut, requests_of
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.model import LimitDoubt, Overflow, Usage
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.report import StageLine
+from recollect.system.config import FALLBACK_WINDOW_TOKENS, Settings
+
+SHRINK_RATIO = 0.9
+"""What a window is taken to be, of what was sent, when a provider refuses without a number."""
+LEAST_WINDOW_TOKENS = 1_024
+"""No smaller window is learned. Servers are started with 2,048 and more; half of the smallest
+still holds a question and its answer, and below it every message of a turn would be left out."""
+_COUNT_RATIO = 2.0
+"""Our count of what was sent and the provider's differ by less than this (`values.calibration`)."""
+
+
+class Observer:
+    """Learns from the replies to one engine's requests."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        secret: bytes,
+        weigher: Weigher,
+        clock: Clock,
+        reader: SessionKeeper | None,
+        keeper: SessionKeeper | None,
+        compactor: Compactor,
+        compactions: Compactions,
+        in_background: bool,
+        jobs: BackgroundJobs | None,
+        recognise_overflow: RecogniseOverflow | None,
+    ) -> None:
+        """`reader` reads what is stored, `keeper` is None where nothing new may be kept."""
+        self._settings = settings
+        self._secret = secret
+        self._weigher = weigher
+        self._clock = clock
+        self._reader = reader
+        self._keeper = keeper
+        self._compactor = compactor
+        self._compactions = compactions
+        self._in_background = in_background
+        self._jobs = jobs
+        self._recognise_overflow = recognise_overflow
+
+    async def observe(
+        self,
+        session: Session,
+        reply: Any,
+        boundary: Boundary,
+        *,
+        wait: bool = True,
+        mark: MarkReply | None = None,
+    ) -> Observation:
+        """Learn from a reply and keep it; the caller holds the session's lock."""
+        given = reply
+        if isinstance(reply, list | tuple):
+            events, none = reply, StreamedReply()
+            reply = await boundary.run(
+                "read",
+                lambda: StreamedReply(events),
+                unchanged=none,
+                reason=lambda _: Reason(Cause.USAGE_READ),
+            )
+        state = session.state
+        if state.sent_at is None:  # another process prepared what this is the reply to
+            state = await load(session, self._reader, boundary)
+        if not state.turn:
+            boundary.note("read", "failed", Reason(Cause.NEVER_PREPARED))
+        nothing: tuple[Usage | None, Overflow | None] = (None, None)
+        usage, overflow = await boundary.run(
+            "read",
+            lambda: learned_from(reply, self._recognise_overflow),
+            unchanged=nothing,
+            reason=lambda _: Reason(Cause.USAGE_READ),
+        )
+        if overflow is None and not holds_reply(given):
+            kind = type(given).__name__
+            boundary.note("read", "failed", Reason(Cause.NOT_A_REPLY, kind=kind))
+        doubt = None
+        if overflow is not None:
+            sent = () if session.last_draft is None else session.last_draft.given.request.messages
+            doubt = doubt_limit(state, overflow, sent)
+            state = state if doubt is not None else after_overflow(state, overflow)
+        if usage and state.sent_estimate_tokens and self._settings.tokens.calibrate:
+            whole = reply.reply() if isinstance(reply, StreamedReply) else reply
+            learned = state.calibration.learn(
+                estimated_tokens=state.sent_estimate_tokens,
+                reported_tokens=usage.input_tokens + read_cleared_tokens(whole),
+            )
+            state = replace(state, calibration=learned)
+        if usage is not None:
+            ttl = self._settings.pruning.ttl.total_seconds()
+            pause = state.pause_seconds
+            went_on = pause is not None and pause < ttl
+            state = replace(
+                state, cache=state.cache.learn(usage, pause_seconds=pause, went_on=went_on)
+            )
+        session.state = state
+        entries, archived = await self._keep_reply(session, reply, boundary, wait=wait, mark=mark)
+        due = self._due(session, usage, sum(entry.tokens for entry in entries))
+        self._note_beside(session, boundary)
+        return Observation(
+            usage=usage,
+            calibration_ratio=state.calibration.ratio,
+            learned_window_tokens=state.learned_window_tokens,
+            doubted_limit=doubt,
+            failures=boundary.failures,
+            due=due.due,
+            due_reason=due.reason,
+            flush_first=due.flush_first,
+            archived=None if _has_no_reply(boundary.failures) else archived,
+            being_stored=bool(entries) and self._keeper is not None and not wait,
+            broken_off=isinstance(reply, StreamedReply) and reply.broken_off,
+        )
+
+    async def _keep_reply(
+        self,
+        session: Session,
+        reply: Any,
+        boundary: Boundary,
+        *,
+        wait: bool,
+        mark: MarkReply | None,
+    ) -> tuple[tuple[Entry, ...], Where | None]:
+        """Archive what the model answered, behind the history it answered to."""
+        none: tuple[Entry, ...] = ()
+
+        def read() -> tuple[Entry, ...]:
+            state, sent = session.state, session.sent_messages
+            if session.last_draft is None:  # another process prepared it, and may have the reply
+                again = replied(reply, state.sent_format, (), self._secret, self._weigher)
+                sent -= repeated(state.ids[:sent], again)
+                session.sent_messages = sent
+            path = state.path[:sent]
+            return replied(reply, state.sent_format, path, self._secret, self._weigher)
+
+        entries = await boundary.run(
+            "read",
+            read,
+            unchanged=none,
+            reason=lambda found_entries: Reason(Cause.REPLY_READ, messages=len(found_entries)),
+        )
+        marks: Sequence[str] = ()
+        broken_off = isinstance(reply, StreamedReply) and reply.broken_off
+        if mark is not None and entries and not broken_off:
+            marks = mark([entry.message for entry in entries])
+        if self._keeper is None:
+            return entries, None
+        if entries:
+            heard = HeardReply(session=session.id, turn=requests_of(session.state))
+            session.state = followed_by(session.state, entries, session.sent_messages)
+            self._keeper.keep_reply(
+                session.id,
+                entries,
+                session.keeping,
+                now=self._clock.now(),
+                pieces=heard_pieces(marks, heard),
+            )
+        if not wait:
+            await asyncio.sleep(0)  # let the write begin
+            return entries, None
+        seconds = self._settings.turn.deadline_seconds
+        done = await self._keeper.wait(session.keeping, seconds)
+        boundary.add(session.keeping.trouble)
+        if not done:
+            boundary.note("ingest", "late", Reason(Cause.WRITE_GOES_ON, seconds=seconds))
+        return entries, session.keeping.where if done else "nowhere"
+
+    def _due(self, session: Session, usage: Usage | None, reply_tokens: int) -> TriggerResult:
+        """What the window asks for after a reply; in the background, unless the host does it."""
+        draft, state = session.last_draft, session.state
+        if draft is None:
+            return TriggerResult(due="nothing", reason=Reason(Cause.NOTHING_PREPARED))
+        nobody = self._compactor.nobody
+        if nobody is not None:
+            return TriggerResult(due="nothing", reason=nobody)
+        used = None
+        if newest_cut(state.edits) != newest_cut(draft.edits):
+            pass  # the counts are those of a request from before the cut
+        elif usage is not None:
+            used = usage.input_tokens + usage.output_tokens
+        elif state.sent_estimate_tokens:
+            used = draft.given.calibrated(state.sent_estimate_tokens + reply_tokens)
+        settings = self._settings.compaction
+        due = trigger(
+            used_tokens=used,
+            limits=draft.given.limits,
+            settings=settings,
+            compactions=state.compactions,
+            flushed_in=state.flushed_in,
+            paused=state.compaction_paused,
+            breaker_open=breaker_is_open(state.breaker, now=self._clock.now()),
+        )
+        if self._in_background and due.due != "nothing":
+            self._compactions.ahead_of_need(session, draft, due)
+        return due
+
+    def _note_beside(self, session: Session, boundary: Boundary) -> None:
+        """What goes wrong beside the turns and bears on this session."""
+        if self._keeper is not None:
+            self._keeper.note_trouble(boundary)
+        failed, session.compaction_failure = session.compaction_failure, None
+        if failed is not None:
+            boundary.note("compact", "failed", failed)
+        if self._jobs is not None and (text := self._jobs.trouble()):
+            boundary.note("jobs", "failed", Reason(Cause.ERROR, error=text))
+
+
+def _has_no_reply(failures: Iterable[StageLine]) -> bool:
+    """Whether there was no reply to a request of the session, so that nothing was stored."""
+    return any(line.cause in (Cause.NOT_A_REPLY, Cause.NEVER_PREPARED) for line in failures)
+
+
+def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] = ()) -> Observation:
+    """What a reply says whose request is not the session's last: its usage, no more."""
+    read = StreamedReply(reply).reply() if isinstance(reply, list | tuple) else reply
+    return Observation(
+        usage=read_usage(read),
+        calibration_ratio=state.calibration.ratio,
+        learned_window_tokens=state.learned_window_tokens,
+        failures=failures,
+    )
+
+
+def learned_from(
+    reply: Any, recognise_overflow: RecogniseOverflow | None
+) -> tuple[Usage | None, Overflow | None]:
+    """What a reply says of usage, or an error of its size."""
+    if isinstance(reply, Overflow):
+        return None, reply
+    streamed = isinstance(reply, StreamedReply)
+    usage = read_usage(reply.reply() if streamed else reply)
+    if usage is not None or recognise_overflow is None:
+        return usage, None
+    reply_error = read_error(reply.error if streamed else reply)
+    if reply_error is None:
+        return None, None
+    return None, recognise_overflow(
+        status=reply_error.status, message=reply_error.message, body=reply_error.body
+    )
+
+
+def replied(
+    reply: Any, format_name: str | None, path: tuple[EntryKey, ...], secret: bytes, weigher: Weigher
+) -> tuple[Entry, ...]:
+    """The messages of a reply, with the keys they will have when the client resends them.
+
+    One that broke off is marked so, and is kept as far as it came.
+    """
+    sent = next((name for name in CODECS if name == format_name), None)
+    if sent is None:
+        return ()  # nothing was asked yet
+    parent = path[-1] if path else ROOT
+    codec = CODECS[sent]
+    entries: list[Entry] = []
+    broken_off = isinstance(reply, StreamedReply) and reply.broken_off
+    messages = read_reply(sent, reply.reply() if isinstance(reply, StreamedReply) else reply)
+    for at, raw in enumerate(messages, start=1):
+        message = codec.read(raw)
+        if broken_off and at == len(messages):
+            message = replace(message, ending="aborted")
+        identity = identify(message, secret)
+        parent = chain(parent, identity)
+        entries.append(
+            Entry(
+                key=parent,
+                id=identity,
+                message=message,
+                tokens=weigher.message(message.parts),
+                role=message.role,
+                raw=raw,
+                calls=call_ids(message),
+                results=result_ids(message),
+            )
+        )
+    return tuple(entries)
+
+
+def repeated(ids: Sequence[MessageId], reply: Sequence[Entry]) -> int:
+    """How many messages at the end of a path are this reply, which came before: a client that
+    heard no answer sends it again, and it must not follow itself."""
+    count = len(reply)
+    same = count and tuple(ids[-count:]) == tuple(entry.id for entry in reply)
+    return count if same else 0
+
+
+def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> SessionState:
+    """The session with a reply behind what was sent: a client that compacts right after it, and
+    keeps it, is then recognised by it. A second reply to one request takes the first's place."""
+    return replace(
+        state,
+        path=state.path[:sent] + tuple(entry.key for entry in reply),
+        ids=state.ids[:sent] + tuple(entry.id for entry in reply),
+    )
+
+
+def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
+    """The session after a provider refused a request for its size; the limit was not doubted.
+
+    Where it names no limit, the window must be smaller than what was sent. A provider that holds
+    a ceiling for the reply against the window leaves the rest of it to the request.
+    """
+    limit = overflow.limit_tokens
+    if limit is None:
+        limit = int(_sent_tokens(state) * SHRINK_RATIO)
+    elif (overflow.output_tokens or 0) > limit // OUTPUT_SHARE:
+        limit -= overflow.output_tokens or 0
+    if limit < LEAST_WINDOW_TOKENS:
+        return state
+    return replace(state, learned_window_tokens=limit, learned_for_model=state.sent_model)
+
+
+def doubt_limit(
+    state: SessionState, overflow: Overflow, sent: Iterable[bytes]
+) -> LimitDoubt | None:
+    """Why the limit that an overflow names cannot be the model's window; None where it can.
+
+    `sent` are the messages that were refused. An error may quote them, and what they say about
+    some limit is not the provider's word; unless it also names the size of what we sent.
+    """
+    limit = overflow.limit_tokens
+    if limit is None:
+        return None
+    if limit < LEAST_WINDOW_TOKENS:
+        return LimitDoubt.BELOW_FLOOR
+    counted = _sent_tokens(state)
+    largest = max(counted * _COUNT_RATIO, overflow.requested_tokens or 0)
+    if limit > max(largest, FALLBACK_WINDOW_TOKENS):
+        return LimitDoubt.WIDER
+    requested = overflow.requested_tokens or 0
+    of_ours = counted / _COUNT_RATIO <= requested <= counted * _COUNT_RATIO
+    words = overflow.limit_words.lower().encode()
+    if words and not of_ours and any(words in raw.lower() for raw in sent):
+        return LimitDoubt.ECHOED
+    return None
+
+
+def _sent_tokens(state: SessionState) -> int:
+    """What the last request counted, calibrated; 0 where nothing was sent."""
+    return state.calibration.apply(state.sent_estimate_tokens) if state.sent_estimate_tokens else 0

@@ -1,0 +1,610 @@
+"""The path of every turn, from a request that was read to the one that goes out.
+
+Owns the order of the stages: read and align, apply what stands; at a batch moment free what the
+window needs; the standing block, recall, inject, send. Each stage takes a draft and returns what
+it did, and `context_of` puts the results together. The boundary sees to it that a stage that
+fails changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from recollect.core.boundary import Boundary
+from recollect.core.engine.batch_moment import Durability, Freed, change, free
+from recollect.core.engine.session import Context
+from recollect.core.formats.request import is_kept_an_hour, join_request
+from recollect.core.ports import Recaller, StandingRecaller
+from recollect.core.rules.budget import batch_moment
+from recollect.core.rules.identity import ROOT, block_mark, continued_root
+from recollect.core.rules.tokens import MESSAGE_TOKENS
+from recollect.core.search.identifiers import identifiers_in
+from recollect.core.turn.align import Alignment, ReadResult, align, enter, read
+from recollect.core.turn.apply import Applied, extend
+from recollect.core.turn.draft import Draft, RecallResult, TurnInput, without_blocks
+from recollect.core.turn.inject import InjectResult, inject
+from recollect.core.turn.query import (
+    LEAST_QUERY_CHARS,
+    QueryResult,
+    ask,
+    last_turn,
+    newest_exchange,
+    query,
+    spoken_text,
+    uses_tools,
+)
+from recollect.core.turn.standing_block import StandResult, stand
+from recollect.core.values.compaction import CompactionResult
+from recollect.core.values.edit import Edit, Insert, edits_only_in
+from recollect.core.values.history import SessionState, View, newest_cut
+from recollect.core.values.message import Text, ToolResult
+from recollect.core.values.reason import NOT_RUN, Cause, Reason
+from recollect.core.values.recall import Recalled, RecalledFact, RecallReads, passage_name
+from recollect.core.values.report import BatchMoment, Report
+
+DORMANT_TURNS: Final = 50
+"""How long edits of a branch not taken wait for the client to come back to it."""
+CHARS_A_TOKEN: Final = 4
+"""A rough size for what could not be read."""
+MOST_BLOCKS: Final = 512
+"""So many recalled blocks of a session are recognised when they come back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResult:
+    """What the stages of a turn did."""
+
+    draft: Draft | None = None
+    """As it goes out; None where the request goes out as it came."""
+    outgoing: Any = field(default=None, repr=False)
+    """The request of the draft; None where there is none."""
+    moment: BatchMoment | None = None
+    query: str = field(default="", repr=False)
+    recalled: Recalled | None = field(default=None, repr=False)
+    """What memory found, whether or not it was put back; None where it was not asked."""
+    not_durable: bool = False
+    """Messages had to stay in the view because nothing could keep them."""
+    compact_first: bool = False
+    """The turn waits for a compaction, and begins anew."""
+    told_why_not_compact: bool = False
+
+
+async def prepare_turn(
+    given: TurnInput,
+    boundary: Boundary,
+    *,
+    recaller: Recaller | None,
+    durability: Durability | None,
+) -> TurnResult:
+    """Walk the path of a turn."""
+    draft = await begin(given, boundary)
+    if draft is None:
+        return TurnResult()
+    if not draft.view.rows:
+        boundary.note("check", "skipped", Reason(Cause.SAYS_NOTHING))
+        return TurnResult()
+    asked = await boundary.run(
+        "query",
+        lambda: query(draft.entries, with_noise=given.settings.recall.method == "openclaw"),
+        unchanged=QueryResult(text="", sources=(), reason=NOT_RUN),
+        reason=lambda result: result.reason,
+    )
+    freed = await _free_when_due(draft, asked, boundary, durability)
+    if freed.compact_first:
+        return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
+    standing = freed.draft
+    if freed.moment is not None or not given.state.requests or standing.outdates_standing_block():
+        standing = await _with_standing_block(standing, recaller, boundary)
+        freed = replace(freed, draft=standing)
+    reads = RecallReads()
+    recall = await _recall(standing, asked, freed.moment, recaller, boundary, reads)
+    if recall is not None and not recall.found.empty:
+        trimmed, quoted = standing.trims(), standing.quoted()
+        freed = await _make_room(freed, asked, recall, boundary, durability)
+        if freed.compact_first:
+            return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
+        final = freed.draft
+        if not quoted <= final.quoted():  # what blocks quoted that went may be what is asked
+            if without_blocks(final.edits) != without_blocks(standing.edits):
+                reads = RecallReads()  # what left with them is to be found: it was stored just now
+            again = await _recall(final, asked, freed.moment, recaller, boundary, reads)
+            if again is not None:
+                recall = replace(again, found=recall.found) if again.found.empty else again
+        if final.trims() != trimmed:
+            final = await _with_standing_block(final, recaller, boundary)
+        freed = replace(freed, draft=await _inject(final, recall, boundary))
+    _check(given, freed.draft.view.tokens, boundary, not_durable=bool(freed.not_durable))
+    outgoing = await _send(freed.draft, boundary)
+    return TurnResult(
+        draft=None if outgoing is None else freed.draft,
+        outgoing=outgoing,
+        moment=freed.moment,
+        query=asked.text,
+        recalled=None if recall is None else recall.found,
+        not_durable=bool(freed.not_durable),
+        told_why_not_compact=freed.told_why_not_compact,
+    )
+
+
+async def _send(draft: Draft, boundary: Boundary) -> Any:
+    return await boundary.run(
+        "send",
+        lambda: join_request(draft.given.request, draft.entries, draft.view.rows),
+        unchanged=None,
+        reason=lambda _: Reason(Cause.SENT, messages=len(draft.view.rows)),
+    )
+
+
+# The history under what stands.
+
+
+async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
+    """The history as it stands, without deciding anything new; None when it cannot be read."""
+    if not given.readable:
+        return None
+    done = await boundary.run(
+        "read",
+        lambda: read(
+            given.request.messages,
+            given.codec,
+            given.secret,
+            given.weigher,
+            given.remembered,
+            given.state.blocks,
+            given.told,
+            given.seal,
+        ),
+        unchanged=None,
+        reason=lambda result: result.reason,
+    )
+    if done is None:
+        return None
+    alignment = await boundary.run(
+        "align",
+        lambda: _aligned(given, done),
+        unchanged=None,
+        reason=lambda alignment: alignment.reason,
+    )
+    if alignment is None:
+        return None
+    fresh = zip(done.fresh, alignment.keys[len(done.settled) :], strict=True)
+    entries = done.settled + tuple([enter(reading, key) for reading, key in fresh])
+    draft = Draft(
+        given=given,
+        read=done,
+        alignment=alignment,
+        entries=entries,
+        incoming_tokens=given.fixed_tokens + sum([entry.tokens for entry in entries]),
+    )
+    return await _apply_standing(draft, boundary)
+
+
+def _aligned(given: TurnInput, done: ReadResult) -> Alignment:
+    settled = len(done.settled)
+    ids = given.state.ids[:settled] + tuple([reading.id for reading in done.fresh])
+    weights = [reading.tokens for reading in done.fresh]
+    request = given.request
+    root = continued_root(request.continues_from) if request.continues else ROOT
+    return align(given.state, ids, weights, settled=settled, root=root)
+
+
+async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
+    """The standing edits: dormant ones that fit again wake, blocks that must not stay go."""
+    state, recall = draft.given.state, draft.given.settings.recall
+    edits = state.edits
+    if state.dormant:
+        keys = set(draft.alignment.keys)
+        edits += tuple(edit for edit, _ in state.dormant if edit.anchor in keys)
+    if not recall.sticky:
+        edits = without_blocks(edits)
+    if not recall.standing_tokens:
+        edits = tuple(edit for edit in edits if edit.stage != "stand")
+    elif draft.changed_course():  # what another branch said does not stand in this one
+        elsewhere = set(state.ids) - {entry.id for entry in draft.entries}
+        edits = tuple(
+            edit
+            for edit in edits
+            if not isinstance(edit, Insert)
+            or edit.stage != "stand"
+            or elsewhere.isdisjoint(edit.quotes)
+        )
+    lifted: tuple[Edit, ...] = ()
+    if _went_back(draft, edits):
+        lifted = tuple(edit for edit in edits if edit.stage == "trim")
+        edits = tuple(edit for edit in edits if edit.stage != "trim")
+        boundary.note("align", "done", Reason(Cause.TRIMS_LIFTED))
+    applied = await boundary.run(
+        "pair",
+        lambda: _extended(draft, edits),
+        unchanged=None,
+        reason=lambda applied: applied.reasons,
+    )
+    if applied is None:
+        return None
+    dormant: tuple[tuple[Edit, int], ...] = ()
+    if applied.gone or lifted or state.dormant:
+        gone = set(applied.gone)
+        edits = tuple([edit for edit in edits if edit not in gone])
+        rest = [edit for edit in (*applied.gone, *lifted) if edit.stage != "stand"]
+        version = draft.given.version
+        resting = [*state.dormant, *((edit, version) for edit in rest)]
+        dormant = _still_waiting(resting, set(edits), version)
+    return replace(draft, edits=edits, dormant=dormant, view=applied.view)
+
+
+def _went_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
+    """Whether the client went back to where messages were trimmed since, as chats do when
+    an earlier question is asked anew: what is recent now, or has room, is not left out.
+
+    The trims rest meanwhile: they are wanted again when the client comes back.
+    """
+    given = draft.given
+    if given.calibrated(draft.incoming_tokens) <= given.limits.low_water_tokens:
+        return any(edit.stage == "trim" for edit in edits)
+    if not draft.changed_course():
+        return False
+    spoken = [
+        entry.key
+        for entry in draft.entries
+        if entry.role == "assistant" or (entry.role == "user" and spoken_text(entry))
+    ]
+    recent = set(spoken[-given.settings.trim.protect_messages :])
+    return any(edit.stage == "trim" and edit.anchor in recent for edit in edits)
+
+
+def _extended(draft: Draft, edits: tuple[Edit, ...]) -> Applied:
+    """From the last view where it only grew, else from the start."""
+    given = draft.given
+    extended = None
+    if not given.request.continues:
+        extended = extend(
+            given.remembered.last_view,
+            draft.entries,
+            edits,
+            given.codec,
+            given.weigher.message,
+            thinking=given.request.thinking,
+            composed=given.remembered.composed,
+        )
+    return extended or draft.applied(edits)
+
+
+def _still_waiting(
+    resting: Sequence[tuple[Edit, int]], awake: set[Edit], turn: int
+) -> tuple[tuple[Edit, int], ...]:
+    """Edits that rest, each since when it first did, and not for too long."""
+    since: dict[Edit, int] = {}
+    for edit, first in resting:
+        if edit not in awake and turn - first <= DORMANT_TURNS:
+            since.setdefault(edit, first)
+    return tuple(since.items())
+
+
+# Batch moments.
+
+
+async def _free_when_due(
+    draft: Draft, asked: QueryResult, boundary: Boundary, durability: Durability | None
+) -> Freed:
+    given = draft.given
+    moment = batch_moment(
+        given.settings,
+        given.limits,
+        used_tokens=draft.used_tokens(),
+        now=given.now,
+        state=given.state,
+        kept_an_hour=is_kept_an_hour(given.request),
+    )
+    if moment is None and draft.fills_up():
+        due = Reason(Cause.COMPACTION_DUE, limit=given.limits.compact_tokens)
+        moment = BatchMoment(kind="compaction", reason=due)
+    if moment is None:
+        return Freed(draft=draft)
+    return await free(draft, moment, asked, boundary, durability)
+
+
+async def _make_room(
+    freed: Freed,
+    asked: QueryResult,
+    recall: RecallResult,
+    boundary: Boundary,
+    durability: Durability | None,
+) -> Freed:
+    """A block that is wanted and does not fit, or makes the blocks of the view too many, is
+    a batch moment: older blocks go, and what else a full view can do without."""
+    draft = freed.draft
+    if draft.given.settings.recall.method == "openclaw":
+        return freed
+    if not recall.asks and freed.moment is None:  # the provider's cache is worth more
+        return freed
+    wanted = draft.wanted_tokens(recall)
+    if draft.has_room(wanted):
+        return freed
+    reason = Reason(Cause.ROOM_WANTED, tokens=wanted, room=max(0, draft.room_tokens()))
+    moment = BatchMoment(kind="room", reason=reason)
+    made = await free(draft, moment, asked, boundary, durability, wanted_tokens=wanted)
+    return replace(
+        made,
+        moment=made.moment or freed.moment,
+        not_durable=made.not_durable | freed.not_durable,
+        told_why_not_compact=freed.told_why_not_compact or made.told_why_not_compact,
+    )
+
+
+# Memory: the standing block, recall, inject.
+
+
+async def _with_standing_block(
+    draft: Draft, recaller: Recaller | None, boundary: Boundary
+) -> Draft:
+    """Make the standing block anew, of what is left out of the view as it is now."""
+    given = draft.given
+    tokens = given.limits.standing_tokens
+    if not tokens:
+        return draft
+    rest = tuple(e for e in draft.edits if not (isinstance(e, Insert) and e.stage == "stand"))
+    if len(rest) < len(draft.edits):
+        draft = await change(draft, rest, boundary)
+    bare = draft
+    tokens = min(tokens, given.limits.limit_tokens - bare.used_tokens() - MESSAGE_TOKENS)
+    if tokens <= 0:
+        return bare
+    shown = {entry.key for entry in bare.visible()}
+    left = [e for e in bare.entries if e.key not in shown and e.id not in given.forgotten]
+    cut = newest_cut(bare.edits)
+    facts: tuple[RecalledFact, ...] = ()
+    if isinstance(recaller, StandingRecaller):
+        seen = {entry.id for entry in bare.entries if entry.key in shown}
+        found = await boundary.wait(
+            "stand",
+            lambda: recaller.standing(given.session),
+            unchanged=(),
+            reason=lambda facts: Reason(Cause.STANDING_FOUND, facts=len(facts)),
+            seconds=given.settings.recall.deadline_seconds,
+        )
+        facts = tuple(fact for fact in found if seen.isdisjoint(fact.message_ids))
+    made = await boundary.run(
+        "stand",
+        lambda: stand(
+            left,
+            facts,
+            given.weigher,
+            anchor=bare.entries[0].key,
+            budget_tokens=given.estimated_within(tokens),
+            turn=given.version,
+            among_tools=uses_tools(bare.entries),
+            summary="" if cut is None else cut.summary,
+            mask=given.mask.text,
+            known=given.remembered.statements,
+        ),
+        unchanged=StandResult(edit=None, reason=NOT_RUN),
+        reason=lambda result: result.reason,
+        in_thread=given.settings.redaction.enabled,
+    )
+    return bare if made.edit is None else await change(bare, (*rest, made.edit), boundary)
+
+
+async def _recall(
+    draft: Draft,
+    asked: QueryResult,
+    moment: BatchMoment | None,
+    recaller: Recaller | None,
+    boundary: Boundary,
+    reads: RecallReads,
+) -> RecallResult | None:
+    """What memory has for this turn; None where it is not asked."""
+    given, settings = draft.given, draft.given.settings
+    if not settings.recall.enabled:
+        boundary.note("recall", "skipped", Reason(Cause.RECALL_OFF))
+        return None
+    cause = None
+    if recaller is None:
+        cause = Cause.NO_RECALLER
+    elif len(asked.text) < LEAST_QUERY_CHARS:
+        cause = Cause.QUERY_TOO_SHORT
+    elif _has_its_block(draft):
+        cause = Cause.HAS_BLOCK
+    elif moment is None and _was_asked(draft):
+        cause = Cause.ASKED_BEFORE
+    if recaller is None or cause is not None:
+        boundary.note("recall", "nothing", Reason(cause or Cause.NO_RECALLER))
+        return None
+    request = ask(
+        draft.visible(),
+        asked,
+        settings.recall,
+        edits=draft.edits,
+        among_tools=uses_tools(draft.entries),
+        space=given.space,
+        session=given.session,
+        now=given.now,
+        budget_tokens=given.block_tokens,
+        count_tokens=given.weigher.text,
+        reads=reads,
+    )
+    recalled = await boundary.wait(
+        "recall",
+        lambda: recaller.recall(request),
+        unchanged=Recalled(),
+        reason=_recall_reasons,
+        seconds=settings.recall.deadline_seconds,
+    )
+    return RecallResult(
+        found=recalled, budget_tokens=request.budget_tokens, asks=request.asks != "other"
+    )
+
+
+def _recall_reasons(recalled: Recalled) -> tuple[Reason, ...]:
+    """What memory found, or why it was not asked further; and what was not as it should be."""
+    gate, facts, passages = recalled.gate, len(recalled.facts), len(recalled.passages)
+    if gate is None:
+        reason = Reason(Cause.FOUND, facts=facts, passages=passages)
+    elif gate.open:
+        reason = Reason(Cause.FOUND_BY, facts=facts, passages=passages, gate=gate.reason)
+    else:
+        reason = Reason(Cause.NOT_RECALLED, gate=gate.reason)
+    return (reason, *recalled.notes)
+
+
+def _has_its_block(draft: Draft) -> bool:
+    """Whether a block stands that was recalled since the newest user message."""
+    recent = newest_exchange(draft.entries)
+    return any(block.anchor in recent for block in draft.blocks())
+
+
+def _was_asked(draft: Draft) -> bool:
+    """In the middle of a turn only what the model names itself can be new."""
+    last, recall = last_turn(draft.entries), draft.given.settings.recall
+    if recall.every_turn or not recall.sticky:  # then a block has to be found every time
+        return False
+    if last.role == "user" and spoken_text(last):
+        return False
+    reply = next((entry for entry in reversed(draft.entries) if entry.role == "assistant"), None)
+    return reply is None or not any(
+        identifiers_in(part.text) for part in reply.parts if isinstance(part, Text)
+    )
+
+
+async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Draft:
+    given = draft.given
+    made = await boundary.run(
+        "inject",
+        lambda: inject(
+            draft.entries,
+            recall.found,
+            given.weigher,
+            placement=given.settings.recall.placement,
+            budget_tokens=draft.block_budget(recall),
+            turn=given.version,
+            method=given.settings.recall.method,
+        ),
+        unchanged=InjectResult(edit=None, fill="none", tokens=0, reason=NOT_RUN),
+        reason=lambda result: result.reason,
+    )
+    if made.edit is None:
+        return draft
+    kept = draft.edits
+    if made.edit.placement == "head":  # one block at the head, and it is the newest
+        kept = without_blocks(kept)
+    return await change(draft, (*kept, made.edit), boundary)
+
+
+# What the turn came to.
+
+
+def _check(given: TurnInput, view_tokens: int, boundary: Boundary, *, not_durable: bool) -> None:
+    """Say so when the request is over its limit although everything was done."""
+    over = given.calibrated(given.fixed_tokens + view_tokens) - given.limits.available_tokens
+    if over > 0:
+        cause = Cause.STILL_OVER_NOT_DURABLE if not_durable else Cause.STILL_OVER
+        boundary.note("check", "failed", Reason(cause, tokens=over))
+
+
+def context_of(
+    given: TurnInput,
+    done: TurnResult,
+    boundary: Boundary,
+    *,
+    as_it_came: Any,
+    compaction: CompactionResult | None,
+) -> Context:
+    """What the stages did, as what the caller gets; `as_it_came` is sent where nothing could
+    be shaped."""
+    draft = done.draft
+    if draft is None:
+        size_chars = len(as_it_came) if isinstance(as_it_came, bytes) else None
+        if size_chars is None:
+            size_chars = sum(len(raw) for raw in given.request.messages)
+        view = View(rows=(), tokens=size_chars // CHARS_A_TOKEN)
+        _check(given, view.tokens, boundary, not_durable=done.not_durable)
+        state = replace(given.state, turn=given.version, requests=given.number)
+        edits, incoming = given.state.edits, given.fixed_tokens + view.tokens
+    else:
+        view, state = draft.view, _next_state(draft)
+        edits, incoming = draft.edits, draft.incoming_tokens
+    shown = frozenset(name for edit in edits if isinstance(edit, Insert) for name in edit.recalled)
+    report = Report(
+        session=given.session,
+        turn=given.number,
+        format=given.request.format,
+        model=given.request.model,
+        window_tokens=given.limits.window_tokens,
+        window_source=given.window_source,
+        reserve_tokens=given.limits.reserve_tokens,
+        limit_tokens=given.limits.available_tokens,
+        fixed_tokens=given.fixed_tokens,
+        tokens_before=given.calibrated(incoming),
+        tokens_after=given.calibrated(given.fixed_tokens + view.tokens),
+        calibration_ratio=given.state.calibration.ratio,
+        moment=None if draft is None else done.moment,
+        query=done.query,
+        lines=tuple(boundary.lines),
+        new_edits=edits_only_in(edits, given.state.edits),
+        ended_edits=edits_only_in(given.state.edits, edits),
+        entries=() if draft is None else draft.entries,
+        view=view,
+        edits=edits,
+        recalled=tuple(
+            (passage.segment, passage.score)
+            for passage in (() if done.recalled is None else done.recalled.passages)
+            if passage.segment and passage.name in shown
+        ),
+    )
+    return Context(
+        request=as_it_came if draft is None else done.outgoing,
+        report=report,
+        state=state,
+        recalled=done.recalled and _with_shown(done.recalled, shown),
+        compaction=compaction,
+    )
+
+
+def _with_shown(recalled: Recalled, shown: frozenset[str]) -> Recalled:
+    """The hits whose text was read, and which of them stand in a block of the request."""
+    hits = []
+    for hit in recalled.hits:
+        segment, ordinal = hit.passage.segment, hit.passage.ordinal
+        names = {passage_name(segment, ordinal), passage_name(segment, None)}
+        if hit.text:
+            hits.append(replace(hit, shown=not shown.isdisjoint(names)))
+    return replace(recalled, hits=tuple(hits)) if recalled.hits else recalled
+
+
+def _next_state(draft: Draft) -> SessionState:
+    """The session after this turn."""
+    given = draft.given
+    return replace(
+        draft.aligned_state(given.state),
+        turn=given.version,
+        requests=given.number,
+        edits=draft.edits,
+        sent_at=given.now,
+        pause_seconds=_pause_seconds(draft),
+        sent_estimate_tokens=given.fixed_tokens + draft.view.tokens,
+        sent_model=given.request.model,
+        sent_format=given.request.format,
+        blocks=_marked_blocks(draft),
+    )
+
+
+def _pause_seconds(draft: Draft) -> float | None:
+    """Since the last request; None where nothing of it can be in the provider's cache."""
+    given = draft.given
+    before, edits = given.state.sent_at, draft.edits
+    same = all(isinstance(e, Insert) for e in edits_only_in(edits, given.state.edits))
+    gone = edits_only_in(given.state.edits, edits)
+    return given.now - before if before is not None and same and not gone else None
+
+
+def _marked_blocks(draft: Draft) -> tuple[str, ...]:
+    """The marks of the blocks in this session, with those of this turn and of what memory tools
+    answered in it."""
+    known, before = draft.given.state.blocks, draft.given.state.edits
+    new = [e.text for e in edits_only_in(draft.edits, before) if isinstance(e, Insert)]
+    parts = [part for reading in draft.read.fresh for part in reading.message.parts]
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    new += [part.text for part in results if part.recalls is not None]
+    marks = (block_mark(text, draft.given.secret) for text in new)
+    return (*known, *(mark for mark in marks if mark not in known))[-MOST_BLOCKS:]

@@ -1,0 +1,412 @@
+"""Asks memory for a turn: the question's vectors first, then the stage, through the archive.
+
+Owns the degradation of recall (without vectors it goes by words, and the notes say so), what
+happens while an embedder loads, hangs, throws or answers nonsense (it is left alone for a while),
+and how long a look into the store may take. Must never write, never wait longer than its
+deadlines, never wait for an embedder inside of a look, and never send what is masked to a remote
+one. What always holds: a vector that is handed on is finite and of its embedder's dimensions; a
+store that refuses one is asked again by words alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from recollect.core.boundary import Failure, Part, attempted
+from recollect.core.engine.archive import DurableArchive
+from recollect.core.ports import Archive, Embedder, Store
+from recollect.core.rules.redaction import redact
+from recollect.core.search.calibrate import probe_texts, scale_of
+from recollect.core.search.openclaw import WarmIndex
+from recollect.core.search.question import question_text
+from recollect.core.turn.query import phrase
+from recollect.core.turn.recall import recall
+from recollect.core.turn.recall_facts import recall_standing
+from recollect.core.turn.recall_openclaw import recall_openclaw, warm_message
+from recollect.core.upkeep.chores import VectorUpkeep
+from recollect.core.values.history import SessionId
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import (
+    AskedVector,
+    EmbedderKind,
+    Recalled,
+    RecalledFact,
+    RecallRequest,
+    Scale,
+)
+from recollect.core.values.segment import StoredSegment, vector_problem
+from recollect.errors import EmbedderError, StoreError, StoreUnavailable
+from recollect.system.config import Settings
+from recollect.system.telemetry import measured
+
+Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[Reason, ...]]
+"""The vectors of a question, and a note on every embedder that gave none."""
+
+REST_SECONDS: Final = 30.0
+"""How long an embedder that failed is left alone: one that hangs would cost every turn."""
+LOAD_SECONDS: Final = 0.5
+_LOADS_QUICKLY: Final = ("static",)
+"""Its first question waits so long for it: a host with a process for each turn would never have
+vectors otherwise."""
+_QUESTIONS_KEPT: Final = 64
+_SCALES: Final[dict[str, Scale | None]] = {}
+"""By embedder's name, which says all that changes its vectors: measured once in a process."""
+
+
+@runtime_checkable
+class EmbedsQuestions(Protocol):
+    """An embedder whose vectors of questions are others than those of passages."""
+
+    async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
+        """As `Embedder.embed`, for what is asked."""
+        ...
+
+
+class QuestionVectors:
+    """The vectors of questions, by the embedders of one engine."""
+
+    def __init__(
+        self,
+        embedders: Sequence[Embedder],
+        *,
+        seconds: float,
+        pii: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.embedders = tuple(embedders)
+        self._seconds = seconds
+        self._pii = pii
+        self._monotonic = monotonic
+        self._rests: dict[str, tuple[float, str]] = {}
+        self._known: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._asking: set[asyncio.Task[Asked]] = set()
+        self._part = Part("embedder")
+
+    async def of(
+        self, request: RecallRequest, archive: Archive, *, among: Sequence[Embedder] | None = None
+    ) -> Asked:
+        """The vectors of a request's question: phrased, then embedded."""
+        return await self.embedded(await self.phrased(request, archive, among=among), among=among)
+
+    async def phrased(
+        self, request: RecallRequest, archive: Archive, *, among: Sequence[Embedder] | None = None
+    ) -> Mapping[EmbedderKind, str]:
+        """What each kind of embedder is to be asked with; asks the archive, and no embedder.
+
+        Models are asked by what it means without the names of who speaks (`turn.phrase`); hashed
+        trigrams mean nothing, and are better off with them.
+        """
+        kinds = {embedder.kind for embedder in (self.embedders if among is None else among)}
+        texts = dict.fromkeys(kinds, question_text(request))
+        if "remote" in texts:
+            # before a name is taken out of it: "Password: …" is masked by its first word
+            texts["remote"] = redact(texts["remote"], pii=self._pii).text
+        meant = {text for kind, text in texts.items() if kind != "hash"}
+        without_names = {text: await phrase(text, archive) for text in meant}
+        return {
+            kind: text if kind == "hash" else without_names[text] for kind, text in texts.items()
+        }
+
+    async def embedded(
+        self, texts: Mapping[EmbedderKind, str], *, among: Sequence[Embedder] | None = None
+    ) -> Asked:
+        """The vectors of a question that was phrased for the same embedders."""
+        asked = self.embedders if among is None else tuple(among)
+        asking = asyncio.get_running_loop().create_task(self._all(texts, asked))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        # a turn that ends sooner must still learn who hangs, or every turn would wait for it
+        return await asyncio.shield(asking)
+
+    async def _all(self, texts: Mapping[EmbedderKind, str], asked: Sequence[Embedder]) -> Asked:
+        answers = await asyncio.gather(
+            *(self._vector(embedder, texts[embedder.kind]) for embedder in asked)
+        )
+        vectors = tuple(answer for answer in answers if isinstance(answer, AskedVector))
+        notes = tuple(answer for answer in answers if isinstance(answer, Reason))
+        return vectors, notes
+
+    async def _vector(self, embedder: Embedder, text: str) -> AskedVector | Reason:
+        known = self._known.get((embedder.name, text))
+        if known is not None:
+            self._known.move_to_end((embedder.name, text))
+            return self._asked(embedder, known)
+        until, why = self._rests.get(embedder.name, (0.0, ""))
+        if self._monotonic() < until:
+            return Reason(Cause.VECTORS_LEFT_OUT, kind=embedder.kind, error=why)
+        if not embedder.ready:
+            self._load(embedder)
+            if embedder.kind in _LOADS_QUICKLY:
+                await asyncio.wait({self._loading[embedder.name]}, timeout=LOAD_SECONDS)
+            if not embedder.ready:
+                return Reason(Cause.VECTORS_LOADING, kind=embedder.kind)
+        if embedder.name not in _SCALES and embedder.kind != "hash":
+            self._load(embedder)  # it ranks already; its scale is there for the next turn
+        answer = await attempted(asyncio.wait_for(_embedded(embedder, text), self._seconds))
+        if isinstance(answer, Failure):
+            late = answer.error is TimeoutError
+            said = f"no answer within {self._seconds:.3g} s" if late else answer.said
+            self._rest(embedder, said)
+            return Reason(Cause.VECTORS_LEFT_OUT, kind=embedder.kind, error=said)
+        self._part.back(whose=embedder.name)
+        self._keep((embedder.name, text), answer)
+        return self._asked(embedder, answer)
+
+    def _asked(self, embedder: Embedder, values: bytes) -> AskedVector:
+        return AskedVector(
+            embedder=embedder.name,
+            values=values,
+            kind=embedder.kind,
+            scale=_SCALES.get(embedder.name),
+        )
+
+    def _keep(self, key: tuple[str, str], values: bytes) -> None:
+        self._known[key] = values
+        if len(self._known) > _QUESTIONS_KEPT:
+            self._known.popitem(last=False)
+
+    def _load(self, embedder: Embedder) -> None:
+        """Begin to load, once; the next turns find it ready, or hear why it is not."""
+        task = self._loading.get(embedder.name)
+        if task is not None and not (task.done() or task.get_loop().is_closed()):
+            return
+        self._loading[embedder.name] = asyncio.get_running_loop().create_task(
+            self._loaded(embedder)
+        )
+
+    async def _loaded(self, embedder: Embedder) -> None:
+        outcome = await attempted(self._load_and_scale(embedder))
+        if isinstance(outcome, Failure):
+            self._rest(embedder, outcome.said)
+        else:
+            self._part.back(whose=embedder.name)
+
+    def _rest(self, embedder: Embedder, text: str) -> None:
+        self._rests[embedder.name] = self._monotonic() + REST_SECONDS, text
+        self._part.away(f"{embedder.kind} vectors are left out: {text}", whose=embedder.name)
+
+    async def _load_and_scale(self, embedder: Embedder) -> None:
+        await embedder.load()
+        if embedder.name not in _SCALES and embedder.kind != "hash":
+            made = await _embed_probes(embedder)
+            wrong = vector_problem(made, wanted=len(made), dimensions=embedder.dimensions)
+            _SCALES[embedder.name] = None if wrong else scale_of(made)
+
+    async def load(self) -> None:
+        """Load every embedder now, and learn its scale; one that fails is told by `of`."""
+        for embedder in self.embedders:
+            await self._loaded(embedder)
+
+    async def close(self) -> None:
+        """Stop waiting for what loads; what was asked ends within its time."""
+        loop = asyncio.get_running_loop()
+        asking = {task for task in self._asking if task.get_loop() is loop}
+        if asking:
+            await asyncio.wait(asking, timeout=self._seconds)
+        for task in self._loading.values():
+            if task.get_loop() is loop and not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=1.0)
+
+
+async def _embedded(embedder: Embedder, text: str) -> bytes:
+    """The vector of a question; EmbedderError where the answer is none."""
+    embed = embedder.embed_questions if isinstance(embedder, EmbedsQuestions) else embedder.embed
+    with measured("embedder", embedder.name) as heard:
+        heard.note(texts=1)
+        answer = await embed([text])
+    if wrong := vector_problem(answer, wanted=1, dimensions=embedder.dimensions):
+        raise EmbedderError(wrong)
+    return answer[0]
+
+
+async def _embed_probes(embedder: Embedder) -> Sequence[bytes]:
+    """Our probes as the embedder sees them: questions as questions where it asks apart."""
+    texts = probe_texts()
+    if not isinstance(embedder, EmbedsQuestions):
+        return await embedder.embed(texts)
+    half = len(texts) // 2
+    return [*await embedder.embed_questions(texts[:half]), *await embedder.embed(texts[half:])]
+
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class ReadsOneMoment(Protocol):
+    """A store on a server: what belongs together is read in one transaction."""
+
+    def moment(self) -> AbstractAsyncContextManager[Store]:
+        """The store as it is now; what is asked of it beside each other is sent at once."""
+        ...
+
+
+async def _standing(store: Store, scope: SessionId | None) -> tuple[RecalledFact, ...]:
+    async with _moment(store) as seen:
+        return await recall_standing(seen, scope)
+
+
+def _moment(store: Store) -> AbstractAsyncContextManager[Store]:
+    """The store for the reads of one recall; a file costs nothing to ask again."""
+    return store.moment() if isinstance(store, ReadsOneMoment) else nullcontext(store)
+
+
+WARM_PAGE: Final = 200
+_WARM_SHARE: Final = 0.4
+"""Of what recall may take, how long messages are read into OpenClaw's index before it is asked."""
+_WARM_SCOPES: Final = 8
+"""Sessions whose index is kept in memory."""
+
+
+class MemoryRecaller:
+    """Recall from the memory of one engine's space; a `Recaller`."""
+
+    def __init__(
+        self,
+        archive: DurableArchive,
+        settings: Settings,
+        vectors: QuestionVectors,
+        upkeep: VectorUpkeep | None = None,
+        *,
+        lacking: str = "",
+    ) -> None:
+        self._archive = archive
+        self._settings = settings
+        self._vectors = vectors
+        self._upkeep = upkeep
+        self._lacking = (Reason(Cause.WORDS_ALONE, error=lacking),) if lacking else ()
+        if lacking and vectors.embedders:
+            self._lacking = (Reason(Cause.VECTORS_LEFT_OUT, kind="onnx", error=lacking),)
+        self._warm: OrderedDict[SessionId | None, WarmIndex] = OrderedDict()
+        self._warming = asyncio.Lock()
+
+    async def recall(self, request: RecallRequest) -> Recalled:
+        """What bears on the request; StoreUnavailable where memory cannot be asked."""
+        if self._upkeep is not None and self._vectors.embedders:
+            self._upkeep.look_soon()
+        among = self._vectors.embedders
+        notes: tuple[Reason, ...] = ()
+        if self._upkeep is not None:
+            among, notes = (*among, *self._upkeep.meanwhile), self._upkeep.notes
+        phrased = {} if request.reads is None else request.reads.phrased
+        question = question_text(request)
+        texts = phrased.get(question, {})
+        if any(embedder.kind not in texts for embedder in among):
+            texts = phrased[question] = await self._looked(
+                lambda store: self._vectors.phrased(request, store, among=among)
+            )
+        vectors, missing = await self._vectors.embedded(texts, among=among)
+        if self._settings.recall.method == "openclaw":
+            recalled = await self._recalled_openclaw(request, vectors)
+        else:
+            recalled = await self._looked(lambda store: self._recalled(store, request, vectors))
+        if self._archive.spooling:
+            notes = (*notes, Reason(Cause.NOT_SEARCHED_YET))
+        return replace(recalled, notes=(*self._lacking, *notes, *missing, *recalled.notes))
+
+    async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
+        """Pinned facts, and what the user asked for once and for all."""
+        scope = None if self._settings.recall.scope == "space" else session
+        return await self._looked(lambda store: _standing(store, scope))
+
+    async def asked(self, text: str) -> tuple[AskedVector, ...]:
+        """The vectors of a text that is searched for as it stands; of an embedder that is not
+        ready none, as in a turn."""
+        texts = {embedder.kind: text for embedder in self._vectors.embedders}
+        if "remote" in texts:
+            texts["remote"] = redact(text, pii=self._settings.redaction.pii).text
+        vectors, _ = await self._vectors.embedded(texts)
+        return vectors
+
+    async def _recalled_openclaw(
+        self, request: RecallRequest, vectors: Sequence[AskedVector]
+    ) -> Recalled:
+        async with self._warming:
+            index, complete = await self._warmed(request)
+            recalled = await self._looked(
+                lambda store: recall_openclaw(
+                    request,
+                    archive=store,
+                    index=index,
+                    vectors=vectors,
+                    settings=self._settings.recall,
+                )
+            )
+        if complete:
+            return recalled
+        note = Reason(Cause.INDEX_READ, messages=len(index))
+        return replace(recalled, notes=(note, *recalled.notes))
+
+    async def _warmed(self, request: RecallRequest) -> tuple[WarmIndex, bool]:
+        """The index of the request's scope with what was said since, and whether that is all."""
+        scope = request.session if request.scope == "session" else None
+        kept = self._settings.index
+        index = self._warm.pop(scope, None) or WarmIndex(
+            max_segments=kept.max_segments, eviction_days=kept.eviction_days
+        )
+        self._warm[scope] = index
+        if len(self._warm) > _WARM_SCOPES:
+            self._warm.popitem(last=False)
+        until = time.monotonic() + _WARM_SHARE * _recall_seconds(self._settings)
+        while time.monotonic() < until:
+            page = await self._looked(
+                lambda store: store.page(after=index.reached, limit=WARM_PAGE, session=scope)
+            )
+            await warm(index, page, self._vectors.embedders)
+            if len(page) < WARM_PAGE:
+                return index, True
+        return index, False
+
+    async def _looked(self, question: Callable[[Store], Awaitable[T]]) -> T:
+        answer = await self._archive.ask(question, seconds=self._settings.recall.deadline_seconds)
+        if isinstance(answer, Failure):
+            raise StoreUnavailable(f"memory could not be asked: {answer.said}")
+        return answer
+
+    async def _recalled(
+        self, store: Store, request: RecallRequest, vectors: Sequence[AskedVector]
+    ) -> Recalled:
+        settings = self._settings.recall
+        try:
+            async with _moment(store) as seen:
+                return await recall(request, archive=seen, vectors=vectors, settings=settings)
+        except StoreUnavailable:
+            raise
+        except StoreError as error:  # a vector that it cannot compare with those it holds
+            if not vectors:
+                raise
+            note = Reason(Cause.WORDS_ALONE, error=str(error))
+        async with _moment(store) as seen:
+            recalled = await recall(request, archive=seen, vectors=(), settings=settings)
+        return replace(recalled, notes=(note, *recalled.notes))
+
+    async def close(self) -> None:
+        """Stop what runs beside the turns."""
+        if self._upkeep is not None:
+            await self._upkeep.close()
+        await self._vectors.close()
+
+
+async def warm(
+    index: WarmIndex, page: Sequence[StoredSegment], embedders: Sequence[Embedder]
+) -> None:
+    """Read a page of stored messages into OpenClaw's index."""
+    hashing = next((embedder for embedder in embedders if embedder.kind == "hash"), None)
+    messages = [warm_message(stored.segment) for stored in page if not stored.cold]
+    new = [message for message in messages if message is not None and not index.holds(message)]
+    vectors = () if hashing is None else await hashing.embed([message.text for message in new])
+    for at, message in enumerate(new):
+        index.add(message, vectors[at] if vectors else None)
+    if page:
+        index.reached = page[-1].sequence
+
+
+def _recall_seconds(settings: Settings) -> float:
+    return settings.recall.deadline_seconds or min(1.0, settings.turn.stage_deadline_seconds)

@@ -1,0 +1,301 @@
+"""Streams that are read through us: events go on as they are, at once; the reply is observed.
+
+Owns when a streamed reply is observed: at its end, when it fails, when whoever reads it closes it
+or leaves the loop, and at the latest before the next request of its session. Must never raise into
+who reads, delay an event, or keep a stream alive that nobody reads. Always holds: what goes on is
+the same object; what else a client's stream offers is there under its own name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import CancelledError as Abandoned
+from contextlib import suppress
+from contextvars import Context
+from typing import Any, Final, Self
+
+from recollect.core.boundary import Failure, attempted, guarded
+from recollect.core.formats.replies import StreamedReply
+
+END_SECONDS: Final = 10.0
+"""How long the end of a stream that is read in a thread waits until it is observed."""
+_END: Final = object()
+_TO_THE_END: Final = frozenset(
+    {"until_done", "get_final_message", "get_final_text"}
+    | {"get_final_completion", "get_final_response"}
+)
+"""Methods of clients' streams that read what is left."""
+_CLOSES: Final = frozenset({"close", "aclose"})
+
+
+class Watching:
+    """What has been heard of one stream, and whether it is observed."""
+
+    def __init__(
+        self, observe: Callable[[StreamedReply], Awaitable[object]], fail: Callable[[str], None]
+    ) -> None:
+        """`fail` is told of an event that cannot be read, or a reply that cannot be observed."""
+        self._reply = StreamedReply()
+        self._observe = observe
+        self._fail = fail
+        self._unreadable = False
+        self._observed = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def take(self, event: Any) -> None:
+        """Hear an event; after one that cannot be read no other: the reply would have a gap."""
+        if self._unreadable:
+            return
+        taken = guarded(lambda: self._reply.take(event))
+        if isinstance(taken, Failure):
+            self._unreadable = True
+            self._fail(taken.said)
+
+    def end(self, error: BaseException | None = None) -> asyncio.Task[None] | None:
+        """Begin to observe what came, unless it is; in the event loop of the memory only."""
+        if isinstance(error, Exception):
+            self._reply.error = error
+        events = self._reply.events + (self._reply.error is not None)
+        if events != self._observed:
+            self._observed = events
+            self._task = asyncio.get_running_loop().create_task(self._run(), context=Context())
+        return self._task
+
+    async def ended(self, error: BaseException | None = None) -> None:
+        """Observe what came, unless it is, and wait for that."""
+        task = self.end(error)
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({task})
+
+    async def _run(self) -> None:
+        done = await attempted(self._observe(self._reply))
+        if isinstance(done, Failure):
+            self._fail(done.said)
+
+
+def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | WatchedSync:
+    """The stream, to be read in place of the one given; TypeError for what is none.
+
+    `plain`: it is read by `for`. Some clients' streams are both.
+    """
+    kind = type(stream)
+    if inspect.isawaitable(stream):
+        if inspect.iscoroutine(stream):
+            stream.close()
+        raise TypeError(f"this stream has not begun ({kind.__name__}): `await` the client's call")
+    asynchronous = any(hasattr(kind, name) for name in ("__aiter__", "__anext__", "__aenter__"))
+    if asynchronous and plain and not hasattr(kind, "__iter__"):
+        raise TypeError("a stream that is read by `async for` is watched by `open_memory`'s")
+    if asynchronous and not plain:
+        return WatchedAsync(stream, watching)
+    whole = isinstance(stream, Mapping | list | tuple | str | bytes) or hasattr(kind, "model_dump")
+    if whole or not (hasattr(kind, "__iter__") or hasattr(kind, "__enter__")):
+        raise TypeError(f"this is no stream but a {kind.__name__}: give a reply to `observe`")
+    return WatchedSync(stream, watching)
+
+
+class WatchedAsync:
+    """An asynchronous stream, or a manager of one, that is read through us."""
+
+    def __init__(self, stream: Any, watching: Watching) -> None:
+        self._given = self._stream = stream
+        self._watching = watching
+        self._events: AsyncIterator[Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.__dict__["_stream"], name)
+        if name == "text_stream":
+            return self._texts()
+        if name in _TO_THE_END:
+            return self._reading(value)
+        return self._closing(value) if name in _CLOSES else value
+
+    async def __aenter__(self) -> Self:
+        if hasattr(type(self._given), "__aenter__"):
+            self._stream = await self._given.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> Any:
+        try:
+            if hasattr(type(self._given), "__aexit__"):
+                return await self._given.__aexit__(kind, error, trace)
+            if hasattr(self._given, "aclose"):
+                await self._given.aclose()
+        finally:  # an error of who reads is none of the reply's
+            await self._over(None if isinstance(error, Exception) else error)
+        return None
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        try:
+            while (event := await self._next()) is not _END:
+                yield event
+        finally:  # the loop may have been left
+            await self._watching.ended()
+
+    async def __anext__(self) -> Any:
+        event = await self._next()
+        if event is _END:
+            raise StopAsyncIteration
+        return event
+
+    async def _next(self) -> Any:
+        if self._events is None:
+            own = hasattr(type(self._stream), "__anext__")
+            self._events = self._stream if own else aiter(self._stream)
+        try:
+            event = await anext(self._events, _END)
+        except BaseException as error:  # it goes on to who reads
+            await self._over(error)
+            raise
+        if event is _END:
+            await self._over(None)
+        else:
+            self._watching.take(event)
+        return event
+
+    async def _over(self, error: BaseException | None) -> None:
+        """What came is observed; who was cancelled does not wait for that."""
+        if error is None or isinstance(error, Exception):
+            await self._watching.ended(error)
+        else:
+            self._watching.end()
+
+    async def _texts(self) -> AsyncIterator[str]:
+        async for event in self:
+            if (text := _text_of(event)) is not None:
+                yield text
+
+    def _reading(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def read(*args: Any, **more: Any) -> Any:
+            async for _ in self:
+                pass
+            return await method(*args, **more)
+
+        return read
+
+    def _closing(self, method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        async def close(*args: Any, **more: Any) -> Any:
+            try:
+                done = method(*args, **more)
+                return await done if inspect.isawaitable(done) else done
+            finally:
+                await self._watching.ended()
+
+        return close
+
+
+class WatchedSync:
+    """A stream that is read by `for`, or a manager of one, that is read through us."""
+
+    def __init__(self, stream: Any, watching: Watching) -> None:
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError as error:
+            raise RuntimeError(
+                "a stream is watched in the event loop that its memory runs in; code without one "
+                "uses `open_blocking_memory`"
+            ) from error
+        self._given = self._stream = stream
+        self._watching = watching
+        self._events: Iterator[Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.__dict__["_stream"], name)
+        if name == "text_stream":
+            return self._texts()
+        if name in _TO_THE_END:
+            return self._reading(value)
+        return self._closing(value) if name in _CLOSES else value
+
+    def __enter__(self) -> Self:
+        if hasattr(type(self._given), "__enter__"):
+            self._stream = self._given.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> Any:
+        try:
+            if hasattr(type(self._given), "__exit__"):
+                return self._given.__exit__(kind, error, trace)
+            if hasattr(self._given, "close"):
+                self._given.close()
+        finally:
+            self._over(None)
+        return None
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            while (event := self._next()) is not _END:
+                yield event
+        finally:  # the loop may have been left
+            self._over(None)
+
+    def __next__(self) -> Any:
+        event = self._next()
+        if event is _END:
+            raise StopIteration
+        return event
+
+    def _next(self) -> Any:
+        if self._events is None:
+            own = hasattr(type(self._stream), "__next__")
+            self._events = self._stream if own else iter(self._stream)
+        try:
+            event = next(self._events, _END)
+        except BaseException as error:  # it goes on to who reads
+            self._over(error)
+            raise
+        if event is _END:
+            self._over(None)
+        else:
+            self._watching.take(event)
+        return event
+
+    def _over(self, error: BaseException | None) -> None:
+        """What came is observed: soon where this is the memory's own thread, else now."""
+        if self._loop.is_closed():
+            return  # and with it the memory, which observed what had come
+        if _running_loop() is self._loop:
+            self._watching.end(error)
+            return
+        waited = asyncio.run_coroutine_threadsafe(self._watching.ended(error), self._loop)
+        with suppress(TimeoutError, Abandoned):
+            waited.result(END_SECONDS)
+
+    def _texts(self) -> Iterator[str]:
+        for event in self:
+            if (text := _text_of(event)) is not None:
+                yield text
+
+    def _reading(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def read(*args: Any, **more: Any) -> Any:
+            for _ in self:
+                pass
+            return method(*args, **more)
+
+        return read
+
+    def _closing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def close(*args: Any, **more: Any) -> Any:
+            try:
+                return method(*args, **more)
+            finally:
+                self._over(None)
+
+        return close
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _text_of(event: Any) -> str | None:
+    """The text that an event of Anthropic's client adds: what its `text_stream` gives."""
+    if getattr(event, "type", None) != "content_block_delta":
+        return None
+    delta = event.delta
+    return delta.text if delta.type == "text_delta" else None

@@ -1,0 +1,601 @@
+"""Anthropic Messages, whole: messages and rows, replies and streams, pi's messages in it.
+
+Rules held here (Anthropic's error texts): each `tool_use` is answered by a `tool_result` in
+the next message; results come first in it; text blocks are not blank; a user begins and turns
+alternate (newer endpoints merge equal roles themselves, compatible hosts refuse them). Of pi's
+messages, results of one reply's calls share one user message; thinking goes back with its
+signature or not at all. Block types are those of anthropic-sdk-python, November 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from recollect.core.formats.blocks import (
+    RESULT_TYPES,
+    BlockType,
+    Sourced,
+    WireMessage,
+    blocks_of,
+    call_id,
+    call_type,
+    first_tool,
+    images_of,
+    mapping,
+    mappings,
+    other_type,
+    read_block,
+    read_content,
+    read_wire,
+    result_type,
+    reword_result,
+    text_block,
+    text_in,
+    tool_call_block,
+    wire_flaws,
+    word,
+)
+from recollect.core.formats.json_text import Fields, decode, encode, text_of
+from recollect.core.formats.summaries import is_summary
+from recollect.core.values.history import KeptPart, RewordedPart, Slot, SlotPiece, StandIn
+from recollect.core.values.message import CallId, Flaw, Message, Other, Part, Role, Text, ToolCall
+from recollect.core.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
+from recollect.core.values.reason import Cause, Reason
+from recollect.errors import FormatError
+
+RULES = WireRules(
+    format="anthropic",
+    alternates=True,
+    results_share_a_message=True,
+    results_adjacent=True,
+    refuses_blank_text=True,
+    ids_unique=True,
+    provider_calls_answered=True,
+)
+
+
+SYSTEM_INSIDE_BETAS = ("per-turn-control-", "mid-conversation-")
+"""The beta features, less their dates, under which a history may hold system messages."""
+
+
+PLAIN_TYPES = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "image"})
+
+
+_ROLES: dict[str, Role] = {
+    "assistant": "assistant",
+    "developer": "system",
+    "system": "system",
+    "user": "user",
+}
+
+
+ROLES: Final = frozenset(_ROLES)
+REQUEST_FIELDS: Final = frozenset(
+    {"model", "messages", "system", "tools", "tool_choice", "max_tokens", "metadata", "stream"}
+    | {"stop_sequences", "temperature", "top_k", "top_p", "thinking", "service_tier", "container"}
+    | {"context_management", "output_config", "output_format", "mcp_servers", "inference_geo"}
+    | {"cache_control", "diagnostics", "fallbacks", "safeguards", "speed"}
+)
+"""Top-level fields that are read, or passed through knowingly (`just compatibility`)."""
+BETAS: Final = (
+    *SYSTEM_INSIDE_BETAS,
+    "claude-code-",
+    "interleaved-thinking-",
+    "context-management-",
+    "advanced-tool-use-",
+    "effort-",
+    "redact-thinking-",
+    "structured-outputs-",
+    "thinking-token-count-",
+    "token-counting-",
+    "fallback-credit-",
+    "thinking-display-updates-",
+)
+"""How betas begin whose requests are understood, without their dates (`just compatibility`)."""
+
+
+_OWN_ROLES = frozenset({"assistant", "system", "user"})
+
+
+ID_CHARACTERS = "A-Za-z0-9_-"
+
+
+LONGEST_ID = 64
+"""What the API accepts as a call's id: `^[a-zA-Z0-9_-]+$`; the length as pi holds it."""
+_sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
+
+
+_BROKEN_INPUT: Final = "INVALID_JSON"
+"""Holds an input that was cut off: the provider's own advice for sending such a call back."""
+
+
+_OWN_TYPES: Final = frozenset(
+    {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document"}
+)
+"""Block types that no other format has."""
+_EVENTS: Final = frozenset(
+    {"message_start", "content_block_start", "content_block_delta", "content_block_stop"}
+    | {"message_delta", "message_stop"}
+)
+
+
+def _server_result(name: str, call: str = "server_tool_use") -> BlockType:
+    return result_type(name, "provider", (call,), "tool_use_id", "assistant")
+
+
+BLOCK_TYPES: Final = (
+    other_type("text", "user"),
+    other_type("image", "user"),
+    other_type("document", "user"),
+    other_type("search_result", "user"),
+    other_type("container_upload", "user"),
+    other_type("mid_conv_system", "user"),
+    other_type("thinking"),
+    other_type("redacted_thinking"),
+    other_type("compaction"),
+    other_type("fallback"),
+    call_type("tool_use", "client", "id"),
+    result_type("tool_result", "client", ("tool_use",), "tool_use_id", "user"),
+    call_type("server_tool_use", "provider", "id"),
+    _server_result("web_search_tool_result"),
+    _server_result("web_fetch_tool_result"),
+    _server_result("code_execution_tool_result"),
+    _server_result("bash_code_execution_tool_result"),
+    _server_result("text_editor_code_execution_tool_result"),
+    _server_result("tool_search_tool_result"),
+    _server_result("advisor_tool_result"),
+    call_type("mcp_tool_use", "provider", "id"),
+    _server_result("mcp_tool_result", "mcp_tool_use"),
+)
+
+
+ANTHROPIC_TYPES: Final = {row.name: row for row in BLOCK_TYPES}
+
+
+class AnthropicCodec:
+    """Reads and writes items of `messages`."""
+
+    rules: WireRules = RULES
+    block_types = BLOCK_TYPES
+    api = "anthropic-messages"
+    provider = "anthropic"
+
+    def assembling(self) -> AnthropicAssembling:
+        """Begin to put a streamed message together."""
+        return AnthropicAssembling()
+
+    def is_event(self, event: Mapping[str, Any]) -> bool:
+        """By its type alone."""
+        return str(event.get("type")) in _EVENTS
+
+    def claims_body(self, body: Fields) -> bool:
+        """By keys, or by how the first tool is described."""
+        if body.keys() & {"system", "anthropic_version", "stop_sequences", "context_management"}:
+            return True
+        return "input_schema" in first_tool(body)
+
+    def claims_message(self, message: Fields) -> bool:  # noqa: ARG002
+        """Never: only its blocks tell."""
+        return False
+
+    def claims_block(self, block: Fields) -> bool:
+        """Blocks that no other format has."""
+        kind = text_of(block, "type")
+        if kind == "image":
+            return "source" in block
+        return kind in _OWN_TYPES or (kind == "thinking" and "thinkingSignature" not in block)
+
+    def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        """The message, without what only replies have."""
+        content = fields.get("content")
+        if fields.get("role") != "assistant" or not isinstance(content, list | str) or not content:
+            return ()
+        return (encode({"role": "assistant", "content": content}),)
+
+    def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
+        """Items of `messages`."""
+        written: list[WireMessage] = []
+        answering = False
+        for at, message, own in history:
+            role = message["role"]
+            if role == "toolResult":
+                block = _sent_result(message)
+                if answering:
+                    written[-1].body["content"].append(block)
+                else:
+                    written.append(
+                        WireMessage(body={"role": "user", "content": [block]}, source=at)
+                    )
+                answering = True
+                continue
+            content = _sent_reply(message, own) if role == "assistant" else _sent_user(message)
+            if content:
+                body = {"role": role, "content": content}
+                written.append(WireMessage(body=body, source=at))
+                answering = False
+        return written
+
+    def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """A message's content as pi's blocks."""
+        content = reply.get("content")
+        if isinstance(content, str):
+            return [text_block(content)] if content else []
+        blocks: list[dict[str, Any]] = []
+        for block in mappings(content):
+            kind = block.get("type")
+            if kind == "text" and block.get("text"):
+                blocks.append(text_block(str(block["text"])))
+            elif kind == "thinking":
+                blocks.append(
+                    {
+                        "type": "thinking",
+                        "thinking": str(block.get("thinking") or ""),
+                        "thinkingSignature": str(block.get("signature") or ""),
+                    }
+                )
+            elif kind == "redacted_thinking":
+                data = str(block.get("data") or "")
+                blocks.append(
+                    {
+                        "type": "thinking",
+                        "thinking": "",
+                        "thinkingSignature": data,
+                        "redacted": True,
+                    }
+                )
+            elif kind == "tool_use":
+                blocks.append(
+                    tool_call_block(block.get("id"), block.get("name"), block.get("input"))
+                )
+        return blocks
+
+    def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
+        """The message with this content."""
+        return {**reply, **sent[0]}
+
+    def read(self, raw: bytes) -> Message:
+        """One message; roles of other formats are mapped, unknown ones read as the user's."""
+        wire = _read_message(raw)
+        role = _ROLES.get(word(wire, "role"), "user")
+        content = wire.get("content")
+        flaws = wire_flaws(raw)
+        if word(wire, "role") not in _OWN_ROLES and not flaws:
+            flaws = (Flaw(part=None, reason=Reason(Cause.ROLE_FOREIGN)),)
+        parts = read_content(content)
+        opens: tuple[CallId, ...] = ()
+        joins: tuple[CallId, ...] = ()
+        if isinstance(content, list) and not _is_plain(content):
+            flaws += _flaws(content, role)
+            parts = tuple(
+                [_linked(part, block) for part, block in zip(parts, content, strict=True)]
+            )
+            opens, joins = _links(parts)
+        return Message(
+            role=role,
+            parts=parts,
+            raw=raw,
+            flaws=flaws,
+            summary=is_summary(role, parts),
+            opens=opens,
+            joins=joins,
+        )
+
+    def compose(self, slot: Slot) -> bytes:
+        """One message out of pieces of one or several."""
+        wires: dict[int, Any] = {}
+        blocks = [self._block(piece, wires) for piece in slot.pieces]
+        envelope = {} if slot.base is None else _wire(slot.base.raw, wires)
+        return encode({**envelope, "role": slot.role, "content": blocks})
+
+    def _block(self, piece: SlotPiece, wires: dict[int, Any]) -> Any:
+        if isinstance(piece, KeptPart):
+            block = _with_id(
+                _without_blanks(_source_block(piece.entry.raw, piece.part, wires)), piece.call_id
+            )
+            return {k: v for k, v in block.items() if k != "caller"} if piece.direct else block
+        if isinstance(piece, RewordedPart):
+            block = _with_id(_source_block(piece.entry.raw, piece.part, wires), piece.call_id)
+            if isinstance(piece.entry.parts[piece.part], Text):
+                return {**block, "text": piece.text}
+            return {**block, "content": reword_result(block.get("content"), piece.text)}
+        if isinstance(piece, StandIn):
+            return {
+                "type": "tool_result",
+                "tool_use_id": piece.call.id,
+                "content": piece.text,
+                "is_error": True,
+            }
+        return {"type": "text", "text": piece.text}
+
+
+def _with_id(block: Any, call_id: CallId | None) -> Any:
+    """The block under another id of its call, if it got one."""
+    if call_id is None:
+        return block
+    result_key = next((k for k in ("tool_use_id", "toolUseId", "toolCallId") if k in block), "id")
+    key = result_key if str(block.get("type")) in RESULT_TYPES else "id"
+    return {**block, key: call_id}
+
+
+def _read_message(raw: bytes) -> dict[str, Any]:
+    """A message as this API has it; a `tool` message of OpenAI's becomes the user's result."""
+    wire = read_wire(raw)
+    call_id = word(wire, "tool_call_id") or word(wire, "tool_use_id")
+    if word(wire, "role") != "tool" or not call_id:
+        return wire
+    result = {"type": "tool_result", "tool_use_id": call_id, "content": wire.get("content") or ""}
+    return {"role": "tool", "content": [result]}
+
+
+def _is_plain(blocks: list[Any]) -> bool:
+    """Whether no block needs a closer look; most messages."""
+    return all(
+        isinstance(block, dict) and str(block.get("type")) in PLAIN_TYPES and "caller" not in block
+        for block in blocks
+    )
+
+
+def _flaws(blocks: list[Any], role: Role) -> tuple[Flaw, ...]:
+    """Results hold no blank text; the tools that the provider runs are the assistant's."""
+    flaws: list[Flaw] = []
+    for at, block in enumerate(blocks):
+        if not isinstance(block, dict):
+            flaws.append(Flaw(part=None, reason=Reason(Cause.BLOCK_NO_OBJECT)))
+            continue
+        row = ANTHROPIC_TYPES.get(word(block, "type"))
+        if str(block.get("type")) in RESULT_TYPES:
+            if _without_blanks(block) is not block:
+                flaws.append(Flaw(part=None, reason=Reason(Cause.RESULT_BLANK)))
+        elif row is not None and row.run_by == "provider" and role != "assistant":
+            flaws.append(Flaw(part=at, reason=Reason(Cause.MISPLACED_PART)))
+    return tuple(flaws)
+
+
+def _linked(part: Part, block: Any) -> Part:
+    """The part with the call of a provider-run tool that it is, answers, or is made by."""
+    if isinstance(part, ToolCall):
+        caller = block.get("caller")
+        made_by = word(caller, "tool_id") if isinstance(caller, dict) else ""
+        return replace(part, caller=CallId(made_by)) if made_by else part
+    if not isinstance(part, Other) or not isinstance(block, dict):
+        return part
+    row = ANTHROPIC_TYPES.get(part.kind)
+    if row is None:
+        named = word(block, "tool_use_id")
+        return replace(part, answers=CallId(named), certain=False) if named else part
+    if row.run_by != "provider":
+        return part
+    named = word(block, row.id_field)
+    if row.pair == "call":
+        return replace(part, opens=_link(part.kind, named))
+    return replace(part, answers=_link(part.kind, named))
+
+
+def _link(kind: str, named: str) -> CallId:
+    """The id of a provider-run call: a call of an MCP server has results of its own kind."""
+    return CallId(f"mcp:{named}" if kind.startswith("mcp_") else named)
+
+
+def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, ...]]:
+    """Provider-run calls left open by these parts, and those of other messages they belong to."""
+    opened: dict[CallId, None] = {}
+    left: dict[CallId, None] = {}  # called again before they were answered
+    called: set[CallId] = set()
+    joined: dict[CallId, None] = {}
+    for part in parts:
+        if isinstance(part, ToolCall) and part.caller is not None and part.caller not in called:
+            joined.setdefault(part.caller)
+        if not isinstance(part, Other):
+            continue
+        if part.opens is not None:
+            (left if part.opens in opened else opened).setdefault(part.opens)
+            called.add(part.opens)
+        elif part.answers in opened:
+            del opened[part.answers]
+        elif part.answers is not None:
+            joined.setdefault(part.answers)
+    return tuple({**opened, **left}), tuple(joined)
+
+
+def _without_blanks(block: Any) -> Any:
+    """A result without its blank text blocks; any other block as it is."""
+    if not isinstance(block, dict) or str(block.get("type")) not in RESULT_TYPES:
+        return block
+    content = block.get("content")
+    if not isinstance(content, list):
+        return block
+    kept = [
+        inner
+        for inner in content
+        if not (isinstance(part := read_block(inner), Text) and not part.text.strip())
+    ]
+    return block if len(kept) == len(content) else {**block, "content": kept}
+
+
+def _wire(raw: bytes, wires: dict[int, Any]) -> Any:
+    if id(raw) not in wires:
+        wires[id(raw)] = _read_message(raw)
+    return wires[id(raw)]
+
+
+def _source_block(raw: bytes, part: int, wires: dict[int, Any]) -> Any:
+    content = _wire(raw, wires).get("content")
+    if isinstance(content, list):
+        block = content[part]
+        return {"type": "text", "text": block} if isinstance(block, str) else block
+    if isinstance(content, str):
+        return {"type": "text", "text": content}
+    return content
+
+
+def _sent_user(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return _sent_blocks(blocks_of(message))
+
+
+def _sent_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = []
+    for block in blocks:
+        if text := text_in(block):
+            shown.append({"type": "text", "text": text})
+        for media_type, data in images_of([block]):
+            source = {"type": "base64", "media_type": media_type, "data": data}
+            shown.append({"type": "image", "source": source})
+    return shown
+
+
+def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]:  # noqa: FBT001
+    blocks: list[dict[str, Any]] = []
+    for block in blocks_of(message):
+        kind = block.get("type")
+        if kind == "toolCall":
+            given = block.get("arguments")
+            blocks.append(
+                {
+                    "type": "tool_use",
+                    "id": _sent_id(block.get("id")),
+                    "name": str(block.get("name") or ""),
+                    "input": given if isinstance(given, Mapping) else {},
+                }
+            )
+        elif kind == "thinking":
+            blocks.extend(_sent_thinking(block) if own else ())
+        elif text := text_in(block):
+            blocks.append({"type": "text", "text": text})
+    said = any(not block["type"].endswith("thinking") for block in blocks)
+    return blocks if said else []  # some hosts of the API refuse thinking alone
+
+
+def _sent_thinking(block: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Signed thinking; what broke off before its signature came is refused by the API."""
+    signature = block.get("thinkingSignature")
+    if not isinstance(signature, str) or not signature:
+        return []
+    if block.get("redacted") is True:
+        return [{"type": "redacted_thinking", "data": signature}]
+    said = block.get("thinking")
+    thought = said if isinstance(said, str) else ""
+    return [{"type": "thinking", "thinking": thought, "signature": signature}]
+
+
+def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
+    blocks = blocks_of(message)
+    shown = _sent_blocks(blocks)
+    only_text = len(shown) == 1 and shown[0]["type"] == "text"
+    result: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": _sent_id(message.get("toolCallId")),
+        "content": shown[0]["text"] if only_text else shown,
+    }
+    if message.get("isError") is True:
+        result["is_error"] = True
+    return result
+
+
+class AnthropicAssembling:
+    """One message."""
+
+    def __init__(self) -> None:
+        self._message: dict[str, Any] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._inputs: dict[int, str] = {}
+        self._complete = False
+
+    @property
+    def complete(self) -> bool:
+        """`message_stop` was seen."""
+        return self._complete
+
+    def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+        """What this event adds."""
+        kind = event.get("type")
+        index = event.get("index")
+        at = index if isinstance(index, int) else 0
+        if kind == "message_start":
+            self._start(mapping(event.get("message")))
+        elif kind == "content_block_start":
+            yield from self._start_block(at, dict(mapping(event.get("content_block"))))
+        elif kind == "content_block_delta":
+            yield from self._extend(at, mapping(event.get("delta")))
+        elif kind == "message_delta":
+            self._settle(event)
+        elif kind == "message_stop":
+            self._complete = True
+
+    def reply(self) -> Mapping[str, Any] | None:
+        """The message; None before its stop reason is known."""
+        return None if self._message.get("stop_reason") is None else self.partial()
+
+    def partial(self) -> Mapping[str, Any]:
+        """The blocks that have begun; a call whose input broke off holds it as it was written."""
+        content = []
+        for at in sorted(self._blocks):
+            made = {"input": _input(self._inputs[at])} if at in self._inputs else {}
+            content.append({**self._blocks[at], **made})
+        return {**self._message, "content": content}
+
+    def _start(self, message: Mapping[str, Any]) -> None:
+        self._message = {"type": "message", "role": "assistant", **message}
+        content = message.get("content")
+        for at, block in enumerate(content if isinstance(content, list) else ()):
+            self._blocks[at] = dict(mapping(block))
+
+    def _start_block(self, at: int, block: dict[str, Any]) -> Iterator[ReplyEvent]:
+        self._blocks[at] = block
+        if block.get("type") == "tool_use":
+            yield CallStarted(id=str(block.get("id", "")), name=str(block.get("name", "")))
+        yield from _anthropic_words(block)
+
+    def _extend(self, at: int, delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+        block = self._blocks.setdefault(at, {"type": "text", "text": ""})
+        for name, value in delta.items():
+            if name == "partial_json":
+                self._inputs[at] = self._inputs.get(at, "") + str(value)
+            elif name == "citation":
+                block["citations"] = [*(block.get("citations") or ()), value]
+            elif name != "type" and isinstance(value, str):
+                # text, thinking, signature, and what may come: stretches of a field
+                block[name] = str(block.get(name) or "") + value
+        yield from _anthropic_words(delta)
+
+    def _settle(self, event: Mapping[str, Any]) -> None:
+        """What is known at the end; counts are of the whole message so far."""
+        usage = {
+            **mapping(self._message.get("usage")),
+            **_without_null(mapping(event.get("usage"))),
+        }
+        further = {key: event[key] for key in event if key not in ("type", "delta", "usage")}
+        delta = mapping(event.get("delta"))
+        self._message = {**self._message, **further, **delta, "usage": usage}
+
+
+def _anthropic_words(fields: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+    text, thinking = fields.get("text"), fields.get("thinking")
+    if text and isinstance(text, str):
+        yield TextDelta(text=text)
+    if thinking and isinstance(thinking, str):
+        yield ThinkingDelta(text=thinking)
+
+
+def _input(written: str) -> Any:
+    if not written.strip():
+        return {}
+    try:
+        return decode(written.encode("utf-8", "surrogatepass"))
+    except FormatError:
+        return {_BROKEN_INPUT: written}
+
+
+def _without_null(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class SystemInsideCodec(AnthropicCodec):
+    """The same for requests that name the beta of system messages between the turns."""
+
+    rules = replace(RULES, system_inside=True)

@@ -1,0 +1,349 @@
+"""Content blocks, in every spelling that the formats and OpenClaw use, read into parts.
+
+Anthropic, OpenAI, pi and OpenClaw spell the same block differently (`tool_use`, `toolUse`,
+`toolCall`, `functionCall`); transcripts mix them. Reading is lenient, and never raises:
+what is not understood becomes `Other` and is carried along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal, TypeAlias
+
+from recollect.core.formats.json_text import Fields, array_items, canonical, decode, object_fields
+from recollect.core.values.message import (
+    CallId,
+    Flaw,
+    Image,
+    Other,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.core.values.reason import Cause, Reason
+from recollect.errors import FormatError
+
+CALL_TYPES = frozenset({"tool_use", "toolUse", "toolCall", "tool_call", "functionCall"})
+RESULT_TYPES = frozenset({"tool_result", "toolResult", "functionResponse"})
+TEXT_TYPES = frozenset({"text", "input_text", "output_text", "summary_text"})
+IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
+CACHE_MARKS = frozenset({"cache_control", "cachePoint"})
+
+
+def read_wire(raw: bytes) -> dict[str, Any]:
+    """One message as an object; anything else is read as words of the user."""
+    value = decode(raw)
+    if type(value) is dict:
+        return value
+    return {"role": "user", "content": value if isinstance(value, str) else canonical(value)}
+
+
+def word(fields: Mapping[str, Any], name: str) -> str:
+    """A field that holds one word, or nothing where it holds anything else."""
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def wire_flaws(raw: bytes) -> tuple[Flaw, ...]:
+    """Whether the message is an object at all."""
+    if raw[:1] == b"{" or raw.lstrip()[:1] == b"{":
+        return ()
+    return (Flaw(part=None, reason=Reason(Cause.MESSAGE_NO_OBJECT)),)
+
+
+def read_content(content: Any) -> tuple[Part, ...]:
+    """The parts of a message's content: a string equals one text part, null is none."""
+    if isinstance(content, str):
+        return (Text(text=content),)
+    if isinstance(content, list):
+        return tuple([read_block(block) for block in content])
+    if content is None:
+        return ()
+    return (read_block(content),)
+
+
+def read_block(block: Any) -> Part:
+    """One content block."""
+    if not isinstance(block, dict):
+        return Text(text=block) if isinstance(block, str) else _other("value", block)
+    kind = word(block, "type")
+    if kind in TEXT_TYPES and isinstance(text := block.get("text"), str):
+        return Text(text=text)
+    if kind in CALL_TYPES:
+        return read_call(block, variant=kind)
+    if kind in RESULT_TYPES:
+        return read_result(block)
+    if kind in ("thinking", "redacted_thinking"):
+        return _thinking(block)
+    if kind in IMAGE_TYPES:
+        return _image(block)
+    return _other(kind or "block", block)
+
+
+def read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
+    """A tool call, whichever names its fields go by."""
+    nested = block.get("functionCall")
+    fields = nested if isinstance(nested, dict) else block
+    if "input" in fields:  # Anthropic's own spelling first: it is read by the thousand
+        given = fields["input"]
+    else:
+        named = [name for name in ("arguments", "args", "params") if name in fields]
+        given = fields[named[0]] if named else None
+    return ToolCall(
+        id=CallId(_first_text(block, "id", "toolCallId", "toolUseId", "call_id")),
+        name=_first_text(fields, "name", "toolName"),
+        arguments=read_arguments(given),
+        variant=variant,
+    )
+
+
+def read_arguments(given: Any) -> str:
+    """Arguments as canonical JSON where they are JSON, else the text as it stands."""
+    if isinstance(given, str):
+        try:
+            return canonical(decode(given.encode("utf-8", "surrogatepass")))
+        except (FormatError, UnicodeDecodeError):
+            return given
+    return "{}" if given is None else canonical(given)
+
+
+def read_result(block: Mapping[str, Any]) -> ToolResult:
+    """A tool result, whichever names its fields go by."""
+    name = _first_text(block, "name", "toolName")
+    return ToolResult(
+        call_id=CallId(_first_text(block, "tool_use_id", "toolUseId", "toolCallId", "id")),
+        content=read_result_content(block.get("content", block.get("output"))),
+        name=name or None,
+        is_error=block.get("is_error") is True or block.get("isError") is True,
+    )
+
+
+def read_result_content(content: Any) -> tuple[Text | Image | Other, ...]:
+    """What a tool answered: text, images, and what we only carry."""
+    parts: list[Text | Image | Other] = []
+    for part in read_content(content):
+        if isinstance(part, Text | Image | Other):
+            parts.append(part)
+        else:
+            parts.append(Other(kind=type(part).__name__, payload=repr(part)))
+    return tuple(parts)
+
+
+def reword_result(content: Any, text: str) -> Any:
+    """A result's content with its text replaced; blocks that are not text stay."""
+    if not isinstance(content, list):
+        return text
+    spelled: dict[str, Any] | None = None
+    rest = []
+    for block in content:
+        if isinstance(read_block(block), Text):
+            if spelled is None and isinstance(block, dict):
+                spelled = {**block, "text": text}
+        else:
+            rest.append(block)
+    return [spelled or {"type": "text", "text": text}, *rest]
+
+
+def without_cache_marks(value: Any) -> Any:
+    """The value without cache marks, at any depth of its own structure."""
+    if isinstance(value, dict):
+        return {k: without_cache_marks(v) for k, v in value.items() if k not in CACHE_MARKS}
+    if isinstance(value, list):
+        return [without_cache_marks(item) for item in value]
+    return value
+
+
+def _thinking(block: Mapping[str, Any]) -> Thinking:
+    sealed = _first_text(block, "signature", "thinkingSignature", "data")
+    return Thinking(text=_first_text(block, "thinking", "text"), sealed=sealed or None)
+
+
+def _image(block: Mapping[str, Any]) -> Image:
+    source = block.get("source")
+    if isinstance(source, dict):
+        return Image(
+            media_type=_first_text(source, "media_type") or None,
+            data=_first_text(source, "data") or None,
+            address=_first_text(source, "url", "file_id") or None,
+        )
+    if isinstance(block.get("data"), str):
+        media_type = _first_text(block, "mimeType", "media_type")
+        return Image(media_type=media_type or None, data=block["data"])
+    target = block.get("image_url", block.get("file_id"))
+    address = target.get("url") if isinstance(target, dict) else target
+    if isinstance(address, str) and address.startswith("data:"):
+        head, _, data = address.partition(",")
+        return Image(media_type=head[5:].partition(";")[0] or None, data=data)
+    return Image(media_type=None, data=None, address=address if isinstance(address, str) else None)
+
+
+def _other(kind: str, value: Any) -> Other:
+    return Other(kind=kind, payload=canonical(without_cache_marks(value)))
+
+
+def _first_text(fields: Mapping[str, Any], *names: str) -> str:
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+# What every direction of the translation needs: pi's blocks read, call ids respelled
+
+
+ITEM_SEPARATOR = "|"
+"""pi joins the two ids of a Responses call by it: `call_id|item_id`."""
+_HASH_CHARS = 8
+
+Sourced: TypeAlias = tuple[int, Mapping[str, Any], bool]
+"""A pi message with its position, and whether the model that is asked has made it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireMessage:
+    """One message of a request, and the pi message that it begins with."""
+
+    body: dict[str, Any] = field(repr=False)
+    source: int
+
+
+def blocks_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The content as blocks; a string is one text block."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    if not isinstance(content, Iterable):
+        return []
+    return [block for block in content if isinstance(block, Mapping)]
+
+
+def text_in(block: Mapping[str, Any]) -> str:
+    """The text of a text block; empty for any other."""
+    text = block.get("text") if block.get("type") == "text" else None
+    return text if isinstance(text, str) else ""
+
+
+def texts_of(blocks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The texts that say something, in order."""
+    return [text for block in blocks if (text := text_in(block))]
+
+
+def images_of(blocks: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Media type and base64 data of the images, in order."""
+    return [
+        (str(block.get("mimeType") or "image/png"), block["data"])
+        for block in blocks
+        if block.get("type") == "image" and isinstance(block.get("data"), str)
+    ]
+
+
+def data_address(image: tuple[str, str]) -> str:
+    """An image as the `data:` address that OpenAI's wires take."""
+    return f"data:{image[0]};base64,{image[1]}"
+
+
+def call_id(spelled: Any, *, allowed: str, longest: int) -> str:
+    """A call's id as a provider takes it; an id that already fits stays.
+
+    Another spelling always carries a hash of the whole id: two ids never become one.
+    """
+    whole = str(spelled or "")
+    name = whole.partition(ITEM_SEPARATOR)[0]
+    if 0 < len(name) <= longest and re.fullmatch(f"[{allowed}]+", name):
+        return name
+    digest = blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=_HASH_CHARS // 2)
+    kept = re.sub(f"[^{allowed}]", "_", name)[: longest - _HASH_CHARS - 1]
+    return f"{kept}_{digest.hexdigest()}"
+
+
+PairRole: TypeAlias = Literal["call", "result", "neither"]
+
+
+RunBy: TypeAlias = Literal["client", "provider", ""]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockType:
+    """A block or item type of a wire format."""
+
+    name: str
+    pair: PairRole = "neither"
+    run_by: RunBy = ""
+    """Who runs the tool: what the client runs it must answer, the provider answers its own."""
+    answers: tuple[str, ...] = ()
+    """The call types whose result it may be."""
+    id_field: str = ""
+    """Where the id stands that a pair shares."""
+    said_by: Role = "assistant"
+    """Whose message it is read as; of an item that says no role itself."""
+
+
+def call_type(name: str, run_by: RunBy, id_field: str) -> BlockType:
+    """A call of a tool."""
+    return BlockType(name=name, pair="call", run_by=run_by, id_field=id_field)
+
+
+def result_type(
+    name: str, run_by: RunBy, answers: tuple[str, ...], id_field: str, said_by: Role
+) -> BlockType:
+    """What answers a call."""
+    return BlockType(
+        name=name, pair="result", run_by=run_by, answers=answers, id_field=id_field, said_by=said_by
+    )
+
+
+def pair_types(call: str, output: str, run_by: RunBy = "client") -> tuple[BlockType, BlockType]:
+    """A call and its result, which share `call_id`."""
+    role: Role = "tool" if run_by == "client" else "assistant"
+    result = result_type(output, run_by, (call,), "call_id", role)
+    return call_type(call, run_by, "call_id"), result
+
+
+def other_type(name: str, said_by: Role = "assistant") -> BlockType:
+    """A type that belongs to no pair."""
+    return BlockType(name=name, said_by=said_by)
+
+
+def first_tool(body: Fields) -> Fields:
+    """The first of a request's tools; empty where there is none."""
+    tools = array_items(body.get("tools")) or [b""]
+    return object_fields(tools[0]) or {}
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value where it is a mapping, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The mappings of a list; none of what is no list."""
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return []
+    return [other for other in value if isinstance(other, Mapping)]
+
+
+def text_block(text: str) -> dict[str, Any]:
+    """pi's block of text."""
+    return {"type": "text", "text": text}
+
+
+def tool_call_block(name_of_call: Any, tool: Any, given: Any) -> dict[str, Any]:
+    """A call; arguments that are no JSON object become none, and the tool says what it misses."""
+    if isinstance(given, str):
+        try:
+            given = decode(given.encode("utf-8", "surrogatepass")) if given.strip() else {}
+        except FormatError:
+            given = {}
+    return {
+        "type": "toolCall",
+        "id": str(name_of_call or ""),
+        "name": str(tool or ""),
+        "arguments": dict(given) if isinstance(given, Mapping) else {},
+    }

@@ -1,0 +1,602 @@
+"""OpenAI Chat Completions, whole: messages and rows, replies and streams, pi's messages in it.
+
+Rules held here (OpenAI's error texts): an assistant message with `tool_calls` is followed at
+once by a `tool` message for each id, and a `tool` message stands nowhere else. The older
+`function_call` and `function` role pair by name. Streams take the liberties that servers of this
+wire take: calls without an index or all of one, reasoning under several names, usage in any chunk.
+Of pi's messages: strings wherever strings do, and images of results follow in a user message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from recollect.core.formats.blocks import (
+    Sourced,
+    WireMessage,
+    blocks_of,
+    call_id,
+    call_type,
+    data_address,
+    first_tool,
+    images_of,
+    mapping,
+    mappings,
+    other_type,
+    read_arguments,
+    read_content,
+    read_result_content,
+    read_wire,
+    result_type,
+    reword_result,
+    text_block,
+    text_in,
+    texts_of,
+    tool_call_block,
+    wire_flaws,
+    word,
+)
+from recollect.core.formats.json_text import Fields, canonical, encode, plain_mapping, text_of
+from recollect.core.formats.summaries import is_summary
+from recollect.core.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
+from recollect.core.values.message import (
+    CallId,
+    Flaw,
+    Message,
+    Other,
+    Part,
+    Role,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.core.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
+from recollect.core.values.reason import Cause, Reason
+
+RULES = WireRules(
+    format="openai-chat",
+    alternates=False,
+    results_share_a_message=False,
+    results_adjacent=True,
+    refuses_blank_text=False,
+)
+
+
+LEGACY = "function_call"
+
+
+SAYS_OTHERWISE = ("tool_calls", LEGACY, "refusal", "audio")
+"""What an assistant may say instead of content."""
+
+
+_ROLES: dict[str, Role] = {
+    "assistant": "assistant",
+    "developer": "system",
+    "function": "tool",
+    "system": "system",
+    "tool": "tool",
+    "user": "user",
+}
+
+
+ID_CHARACTERS = r"!-{}~"
+"""Any printable character but the one by which pi joins two ids."""
+
+
+LONGEST_ID = 40
+"""OpenAI's limit on `tool_call_id`."""
+_sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
+
+
+REASONING_FIELD = "reasoning_content"
+
+
+NO_TEXT = "(no text)"
+
+
+WITH_IMAGES = "(an image follows)"
+
+
+ROLES: Final = frozenset(_ROLES)
+REQUEST_FIELDS: Final = frozenset(
+    {"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options"}
+    | {"max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed", "n", "user"}
+    | {"store", "metadata", "reasoning_effort", "response_format", "prompt_cache_key", "logprobs"}
+    | {"prompt_cache_retention", "service_tier", "verbosity", "functions", "function_call"}
+)
+"""Top-level fields that are read, or passed through knowingly (`just compatibility`)."""
+_OWN_ROLES: Final = frozenset({"tool", "function", "system", "developer"})
+_OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
+_WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})
+"""Fields that come whole, by some servers in every chunk anew; other strings come in stretches."""
+
+
+_CHAT_THINKING: Final = ("reasoning_content", "reasoning")
+
+
+BLOCK_TYPES: Final = (
+    other_type("text", "user"),
+    other_type("image_url", "user"),
+    other_type("input_audio", "user"),
+    other_type("file", "user"),
+    other_type("refusal"),
+    other_type("audio"),
+    call_type("function", "client", "id"),
+    call_type("custom", "client", "id"),
+    result_type("tool", "client", ("function", "custom"), "tool_call_id", "tool"),
+    call_type("function_call", "client", "name"),
+    result_type("function", "client", ("function_call",), "name", "tool"),
+)
+
+
+class OpenAIChatCodec:
+    """Reads and writes items of `messages`; the order of parts is content, extras, calls."""
+
+    rules = RULES
+    block_types = BLOCK_TYPES
+    api = "openai-completions"
+    provider = "openai"
+
+    def assembling(self) -> ChatAssembling:
+        """Begin to put a streamed completion together."""
+        return ChatAssembling()
+
+    def is_event(self, event: Mapping[str, Any]) -> bool:
+        """A chunk, whichever server sends it."""
+        return event.get("object") == "chat.completion.chunk" or "choices" in event
+
+    def claims_body(self, body: Fields) -> bool:
+        """By how the first tool is described."""
+        return "function" in first_tool(body)
+
+    def claims_message(self, message: Fields) -> bool:
+        """By its role, or by the calls beside its content."""
+        return text_of(message, "role") in _OWN_ROLES or "tool_calls" in message
+
+    def claims_block(self, block: Fields) -> bool:
+        """Blocks that no other format has."""
+        return text_of(block, "type") in _OWN_TYPES
+
+    def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        """The first choice's message. What is null was not said, and is not sent back by all."""
+        choices = fields.get("choices")
+        if not isinstance(choices, list | tuple) or not choices:
+            return ()
+        message = plain_mapping(plain_mapping(choices[0]).get("message"))
+        said = {name: value for name, value in message.items() if value is not None}
+        if said.get("role", "assistant") != "assistant":
+            return ()
+        if not any(value for name, value in said.items() if name != "role"):
+            return ()
+        return (encode({"content": None, **said, "role": "assistant"}),)
+
+    def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
+        """Items of `messages`, without the system prompt."""
+        written: list[WireMessage] = []
+        images: list[tuple[int, tuple[str, str]]] = []
+        for at, message, own in history:
+            role = message["role"]
+            if role != "toolResult" and images:
+                written.append(_images_behind(images))
+                images = []
+            if role == "toolResult":
+                written.append(WireMessage(body=_sent_result(message), source=at))
+                images.extend((at, image) for image in images_of(blocks_of(message)))
+                continue
+            body = _sent_reply(message, own) if role == "assistant" else _sent_user(message)
+            if body is not None:
+                written.append(WireMessage(body=body, source=at))
+        if images:
+            written.append(_images_behind(images))
+        return written
+
+    def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The first choice's message as pi's blocks."""
+        choices = mappings(reply.get("choices")) or [{}]
+        message = mapping(choices[0].get("message"))
+        blocks: list[dict[str, Any]] = []
+        thought = message.get(REASONING_FIELD)
+        if isinstance(thought, str) and thought:
+            blocks.append(
+                {"type": "thinking", "thinking": thought, "thinkingSignature": REASONING_FIELD}
+            )
+        content = message.get("content")
+        if isinstance(content, str) and content:
+            blocks.append(text_block(content))
+        texts = [part.get("text") for part in mappings(content)]
+        blocks.extend(text_block(text) for text in texts if isinstance(text, str) and text)
+        for call in mappings(message.get("tool_calls")):
+            fields = mapping(call.get("function"))
+            blocks.append(
+                tool_call_block(call.get("id"), fields.get("name"), fields.get("arguments"))
+            )
+        return blocks
+
+    def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
+        """The completion with this message."""
+        return {**reply, "choices": [{"message": sent[0]}]}
+
+    def read(self, raw: bytes) -> Message:
+        """One message; unknown roles are read as the user's."""
+        wire = read_wire(raw)
+        role = _ROLES.get(word(wire, "role"), "user")
+        if role == "tool":
+            empty = Flaw(part=None, reason=Reason(Cause.RESULT_EMPTY))
+            flaws = () if wire.get("content") or wire.get("content") == "" else (empty,)
+            return Message(role="tool", parts=(_result(wire),), raw=raw, flaws=flaws)
+        parts = read_content(wire.get("content"))
+        if role == "assistant":
+            parts = (*parts, *_extras(wire), *_calls(wire))
+        return Message(
+            role=role,
+            parts=parts,
+            raw=raw,
+            flaws=_flaws(wire) + wire_flaws(raw),
+            summary=is_summary(role, parts),
+        )
+
+    def compose(self, slot: Slot) -> bytes:
+        """One message with some of its parts changed or gone, or one of our own."""
+        if slot.base is None:
+            return self._own(slot)
+        wire = read_wire(slot.base.raw)
+        if slot.base.role == "tool":
+            wire["content"] = wire.get("content") or ""
+            for piece in slot.pieces:
+                if isinstance(piece, RewordedPart):
+                    wire["content"] = reword_result(wire.get("content"), piece.text)
+            return encode(wire)
+        return encode(_rebuilt(wire, slot))
+
+    def _own(self, slot: Slot) -> bytes:
+        piece = slot.pieces[0]
+        if isinstance(piece, StandIn):
+            if piece.call.variant == LEGACY:
+                return encode({"role": "function", "name": piece.call.name, "content": piece.text})
+            return encode({"role": "tool", "tool_call_id": piece.call.id, "content": piece.text})
+        texts = [piece.text for piece in slot.pieces if isinstance(piece, OwnText)]
+        return encode({"role": slot.role, "content": "\n\n".join(texts)})
+
+
+def _flaws(wire: dict[str, Any]) -> tuple[Flaw, ...]:
+    """Spellings that the API refuses, and that composing the message anew mends."""
+    causes: list[Cause] = []
+    if wire.get("tool_calls") == []:
+        causes.append(Cause.CALLS_EMPTY)
+    if wire.get("content") == []:
+        causes.append(Cause.PARTS_EMPTY)
+    silent = wire.get("content") is None and not any(wire.get(key) for key in SAYS_OTHERWISE)
+    if silent and wire.get("reasoning_content"):
+        causes.append(Cause.NO_CONTENT)
+    if any(not isinstance(fields.get(name), str) for fields, name in _argument_fields(wire)):
+        causes.append(Cause.ARGUMENTS_NO_STRING)
+    return tuple([Flaw(part=None, reason=Reason(cause)) for cause in causes])
+
+
+def _argument_fields(wire: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Where the arguments of each call stand."""
+    listed = wire.get("tool_calls")
+    holders: list[tuple[Any, str]] = []
+    for call in listed if isinstance(listed, list) else ():
+        if isinstance(call, dict):
+            holders += [(call.get("function"), "arguments"), (call.get("custom"), "input")]
+    holders.append((wire.get(LEGACY), "arguments"))
+    return [(fields, name) for fields, name in holders if isinstance(fields, dict)]
+
+
+def _result(wire: dict[str, Any]) -> ToolResult:
+    name = wire.get("name") if isinstance(wire.get("name"), str) else None
+    if wire.get("role") == "function":
+        call_id = CallId(f"{LEGACY}:{name}")
+    else:
+        call_id = CallId(str(wire.get("tool_call_id") or ""))
+    return ToolResult(call_id=call_id, content=read_result_content(wire.get("content")), name=name)
+
+
+def _extras(wire: dict[str, Any]) -> list[Thinking | Other]:
+    parts: list[Thinking | Other] = []
+    reasoning = wire.get("reasoning_content")
+    if isinstance(reasoning, str) and reasoning:
+        parts.append(Thinking(text=reasoning))
+    carried = [name for name in ("refusal", "audio") if wire.get(name)]
+    return [*parts, *(Other(kind=name, payload=canonical(wire[name])) for name in carried)]
+
+
+def _calls(wire: dict[str, Any]) -> list[Part]:
+    parts: list[Part] = []
+    listed = wire.get("tool_calls")
+    for call in listed if isinstance(listed, list) else ():
+        if not isinstance(call, dict):
+            parts.append(Other(kind="tool_call", payload=canonical(call)))
+            continue
+        function = call.get("function", call.get("custom"))
+        fields = function if isinstance(function, dict) else call
+        given = fields.get("arguments", fields.get("input"))
+        parts.append(
+            ToolCall(
+                id=CallId(str(call.get("id") or "")),
+                name=str(fields.get("name") or ""),
+                arguments=read_arguments(given),
+            )
+        )
+    legacy = wire.get(LEGACY)
+    if isinstance(legacy, dict):
+        name = str(legacy.get("name") or "")
+        parts.append(
+            ToolCall(
+                id=CallId(f"{LEGACY}:{name}"),
+                name=name,
+                arguments=read_arguments(legacy.get("arguments")),
+                variant=LEGACY,
+            )
+        )
+    return parts
+
+
+def _rebuilt(wire: dict[str, Any], slot: Slot) -> dict[str, Any]:
+    """The message with only the slot's pieces left, each where the format keeps it."""
+    content = wire.get("content")
+    content_end = len(read_content(content))
+    extras = _extras(wire)
+    first_call = content_end + len(extras)
+    listed = wire.get("tool_calls")
+    listed = listed if isinstance(listed, list) else []
+    shown = {piece.part for piece in slot.pieces if isinstance(piece, KeptPart | RewordedPart)}
+    kept = _content_blocks(content, slot, content_end)
+    for fields, name in _argument_fields(wire):
+        if not isinstance(fields.get(name), str):
+            fields[name] = read_arguments(fields.get(name))
+    if "tool_calls" in wire:
+        wire["tool_calls"] = [call for at, call in enumerate(listed, first_call) if at in shown]
+        if not wire["tool_calls"]:
+            del wire["tool_calls"]
+    if LEGACY in wire and first_call + len(listed) not in shown:
+        del wire[LEGACY]
+    for at, extra in enumerate(extras, content_end):
+        if at not in shown:
+            wire.pop("reasoning_content" if isinstance(extra, Thinking) else extra.kind, None)
+    _put_content(wire, kept)
+    return wire
+
+
+def _content_blocks(content: Any, slot: Slot, content_end: int) -> list[Any]:
+    """What is left of the content, in the slot's order, with our own text where it stands."""
+    blocks = content if isinstance(content, list) else [content]
+    kept: list[Any] = []
+    for piece in slot.pieces:
+        if isinstance(piece, OwnText):
+            kept.append({"type": "text", "text": piece.text})
+        elif isinstance(piece, KeptPart | RewordedPart) and piece.part < content_end:
+            block: Any = blocks[piece.part]
+            if isinstance(piece, RewordedPart):
+                block = piece.text if isinstance(block, str) else {**block, "text": piece.text}
+            kept.append(block)
+    return kept
+
+
+def _put_content(wire: dict[str, Any], kept: list[Any]) -> None:
+    """A string stays a string; what is empty becomes null where something else is said."""
+    if not kept:
+        wire["content"] = None if any(wire.get(key) for key in SAYS_OTHERWISE) else ""
+    elif len(kept) == 1 and isinstance(kept[0], str):
+        wire["content"] = kept[0]
+    else:
+        wire["content"] = [
+            {"type": "text", "text": block} if isinstance(block, str) else block for block in kept
+        ]
+
+
+def _images_behind(images: Sequence[tuple[int, tuple[str, str]]]) -> WireMessage:
+    content = [_sent_image(image) for _, image in images]
+    return WireMessage(body={"role": "user", "content": content}, source=images[0][0])
+
+
+def _sent_image(image: tuple[str, str]) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": data_address(image)}}
+
+
+def _sent_user(message: Mapping[str, Any]) -> dict[str, Any] | None:
+    blocks = blocks_of(message)
+    if not images_of(blocks):
+        texts = texts_of(blocks)
+        return {"role": "user", "content": "\n".join(texts)} if texts else None
+    content: list[dict[str, Any]] = []
+    for block in blocks:
+        if text := text_in(block):
+            content.append({"type": "text", "text": text})
+        content.extend(_sent_image(image) for image in images_of([block]))
+    return {"role": "user", "content": content}
+
+
+def _sent_reply(message: Mapping[str, Any], own: bool) -> dict[str, Any] | None:  # noqa: FBT001
+    blocks = blocks_of(message)
+    text = "\n".join(texts_of(blocks))
+    body: dict[str, Any] = {"role": "assistant", "content": text or None}
+    thoughts = [
+        str(block.get("thinking") or "")
+        for block in blocks
+        if block.get("type") == "thinking" and block.get("thinkingSignature") == REASONING_FIELD
+    ]
+    if own and any(thoughts):
+        body[REASONING_FIELD] = "\n".join(thoughts)
+    calls = [_sent_call(block) for block in blocks if block.get("type") == "toolCall"]
+    if calls:
+        body["tool_calls"] = calls
+    return body if text or calls else None
+
+
+def _sent_call(block: Mapping[str, Any]) -> dict[str, Any]:
+    given = block.get("arguments")
+    arguments = encode(given if isinstance(given, Mapping) else {}).decode()
+    return {
+        "id": _sent_id(block.get("id")),
+        "type": "function",
+        "function": {"name": str(block.get("name") or ""), "arguments": arguments},
+    }
+
+
+def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
+    blocks = blocks_of(message)
+    nothing = WITH_IMAGES if images_of(blocks) else NO_TEXT
+    return {
+        "role": "tool",
+        "tool_call_id": _sent_id(message.get("toolCallId")),
+        "content": "\n".join(texts_of(blocks)) or nothing,
+    }
+
+
+class ChatAssembling:
+    """One completion."""
+
+    def __init__(self) -> None:
+        self._top: dict[str, Any] = {}
+        self._choices: dict[int, dict[str, Any]] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Never before the stream says so: the usage comes after the last choice."""
+        return False
+
+    def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+        """What this chunk adds; events are those of the first choice."""
+        for name, value in event.items():
+            if name not in ("choices", "object") and value is not None:
+                self._top[name] = value
+        choices = event.get("choices")
+        for given in choices if isinstance(choices, list) else ():
+            fields = mapping(given)
+            index = fields.get("index", 0)
+            at = index if isinstance(index, int) else 0
+            events = list(self._choose(at, fields))
+            if at == 0:
+                yield from events
+
+    def reply(self) -> Mapping[str, Any] | None:
+        """The completion; None where a choice has no end."""
+        choices = self._choices.values()
+        if not choices or any(choice["finish_reason"] is None for choice in choices):
+            return None
+        return self.partial()
+
+    def partial(self) -> Mapping[str, Any]:
+        """The choices that have begun."""
+        choices = [self._choices[at] for at in sorted(self._choices)]
+        shown = [{**choice, "message": _without_indexes(choice["message"])} for choice in choices]
+        return {"object": "chat.completion", **self._top, "choices": shown}
+
+    def _choose(self, at: int, fields: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+        message = {"role": "assistant", "content": None}
+        empty = {"index": at, "message": message, "finish_reason": None}
+        choice = self._choices.setdefault(at, empty)
+        for name, value in fields.items():
+            if name == "logprobs" and isinstance(value, Mapping):
+                choice[name] = dict(choice.get(name) or {})
+                _merge(choice[name], value)
+            elif name not in ("delta", "message", "index") and value is not None:
+                choice[name] = value
+        delta = mapping(fields.get("delta") or fields.get("message"))
+        yield from _chat_words(delta)
+        calls = delta.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            yield from _take_call(choice["message"], mapping(call))
+        _merge(choice["message"], {name: delta[name] for name in delta if name != "tool_calls"})
+
+
+def _without_indexes(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message whose calls no longer say which of them they are."""
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        {name: value for name, value in call.items() if name != "index"}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _take_call(message: dict[str, Any], given: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+    calls: list[dict[str, Any]] = message.setdefault("tool_calls", [])
+    call = _call_of(calls, given)
+    if call is None:
+        call = {"index": given.get("index", len(calls)), "id": "", "type": "function"}
+        call["function"] = {"name": "", "arguments": ""}
+        calls.append(call)
+    known = call["function"]["name"]
+    _merge(call, {**given, "function": _function(given)})
+    if not known and call["function"]["name"]:
+        yield CallStarted(id=str(call["id"]), name=str(call["function"]["name"]))
+
+
+def _call_of(calls: list[dict[str, Any]], given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The call that this stretch goes on with; None where it begins another.
+
+    A new id begins a call even under a known index: some servers number every call 0.
+    """
+    index, call_id = given.get("index"), given.get("id")
+    same = [call for call in calls if index is None or call["index"] == index]
+    if not same:
+        return None
+    last = same[-1]
+    return None if call_id and last["id"] and call_id != last["id"] else last
+
+
+def _function(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = mapping(given.get("function"))
+    arguments = function.get("arguments")
+    if isinstance(arguments, Mapping):
+        return {**function, "arguments": encode(arguments).decode()}
+    return function
+
+
+def _merge(into: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    for name, value in delta.items():
+        had = into.get(name)
+        if value is None or (name in _WHOLE and had and not value):
+            into.setdefault(name, value)
+        elif isinstance(had, str) and isinstance(value, str) and name not in _WHOLE:
+            into[name] = had + value
+        elif isinstance(had, Mapping) and isinstance(value, Mapping):
+            merged = dict(had)
+            _merge(merged, value)
+            into[name] = merged
+        elif isinstance(had, list) and isinstance(value, list):
+            into[name] = _joined(had, value)
+        else:
+            into[name] = value
+
+
+def _joined(had: list[Any], further: list[Any]) -> list[Any]:
+    """Items with an index go on with the item of that index; others are appended."""
+    joined = [dict(item) if isinstance(item, Mapping) else item for item in had]
+    for item in further:
+        index = mapping(item).get("index")
+        begun = [known for known in joined if mapping(known).get("index") == index]
+        if index is not None and begun:
+            _merge(begun[-1], item)
+        else:
+            joined.append(item)
+    return joined
+
+
+def _chat_words(delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+    thinking = chat_thinking(delta)
+    if thinking:
+        yield ThinkingDelta(text=thinking)
+    for text in (chat_text(delta.get("content")), delta.get("refusal")):
+        if text and isinstance(text, str):
+            yield TextDelta(text=text)
+
+
+def chat_thinking(fields: Mapping[str, Any]) -> str:
+    """Under whichever name; servers that use both say the same under each."""
+    said = (fields.get(name) for name in _CHAT_THINKING)
+    return next((text for text in said if text and isinstance(text, str)), "")
+
+
+def chat_text(content: Any) -> str:
+    """The text of a message's content, a string or parts."""
+    if isinstance(content, str):
+        return content
+    parts = [mapping(part) for part in content] if isinstance(content, list) else []
+    return "".join(str(part.get("text", "")) for part in parts if part.get("type") == "text")

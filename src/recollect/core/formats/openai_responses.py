@@ -1,0 +1,626 @@
+"""OpenAI Responses, whole: items and rows, replies and streams, pi's messages in it.
+
+Rules held here (OpenAI's error texts): every call item has one output item behind it; an
+output has its call, unless the provider holds earlier items itself; a reasoning item is
+followed by the item it led to. Items are small: most messages have exactly one part. Of pi's
+messages, reasoning goes back sealed to the model that made it, and only then do the items it led
+to carry their ids. Item types are those of openai-python, November 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from recollect.core.formats.blocks import (
+    ITEM_SEPARATOR,
+    BlockType,
+    Sourced,
+    WireMessage,
+    blocks_of,
+    call_id,
+    call_type,
+    data_address,
+    images_of,
+    mapping,
+    mappings,
+    other_type,
+    pair_types,
+    read_arguments,
+    read_content,
+    read_result_content,
+    read_wire,
+    result_type,
+    reword_result,
+    text_block,
+    text_in,
+    tool_call_block,
+    wire_flaws,
+    without_cache_marks,
+    word,
+)
+from recollect.core.formats.json_text import (
+    Fields,
+    canonical,
+    decode,
+    encode,
+    plain_mapping,
+    stringify,
+    text_of,
+)
+from recollect.core.formats.summaries import is_summary
+from recollect.core.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
+from recollect.core.values.message import (
+    CallId,
+    Flaw,
+    Message,
+    Other,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.core.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
+from recollect.core.values.reason import Cause, Reason
+from recollect.errors import FormatError
+
+ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Where a call's arguments stand; by the schema they are strings."""
+
+
+TEXT_ANSWERED = frozenset(ARGUMENTS)
+"""Calls whose output may be plain text; the others want structures we do not invent."""
+
+
+TEXT_OUTPUTS = frozenset(
+    {"function_call_output", "custom_tool_call_output", "local_shell_call_output"}
+    | {"shell_call_output", "computer_call_output"}
+)
+
+
+RULES = WireRules(
+    format="openai-responses",
+    alternates=False,
+    results_share_a_message=False,
+    results_adjacent=False,
+    refuses_blank_text=False,
+    thinking_leads=True,
+    stand_in_variants=TEXT_ANSWERED,
+)
+
+
+_ROLES: dict[str, Role] = {"assistant": "assistant", "developer": "system", "system": "system"}
+
+
+ROLES: Final = frozenset({*_ROLES, "user"})
+CONTENT_TYPES: Final = frozenset(
+    {"input_text", "output_text", "input_image", "input_file", "input_audio", "refusal"}
+    | {"reasoning_text", "summary_text"}
+)
+REQUEST_FIELDS: Final = frozenset(
+    {"model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream"}
+    | {"stream_options", "store", "include", "reasoning", "text", "metadata", "client_metadata"}
+    | {"max_output_tokens", "max_tool_calls", "previous_response_id", "prompt_cache_key"}
+    | {"prompt_cache_retention", "service_tier", "temperature", "top_p", "truncation", "user"}
+    | {"conversation", "background", "context_management", "safety_identifier"}
+)
+"""Top-level fields that are read, or passed through knowingly (`just compatibility`)."""
+
+
+ID_CHARACTERS = "A-Za-z0-9_-"
+
+
+LONGEST_ID = 64
+"""OpenAI's limit on `call_id` and on ids of items."""
+_sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
+
+
+_REASONING_KEYS = ("id", "type", "summary", "encrypted_content", "content")
+"""What of a reasoning item is sent back; its status is not an input."""
+
+
+RESPONSES_ITEM_TYPES: Final = frozenset(
+    {"message", "reasoning", "function_call", "function_call_output", "custom_tool_call"}
+    | {"custom_tool_call_output", "local_shell_call", "local_shell_call_output"}
+    | {"web_search_call", "file_search_call", "computer_call", "computer_call_output"}
+    | {"image_generation_call", "code_interpreter_call", "mcp_call", "mcp_list_tools"}
+    | {"item_reference", "compaction"}
+)
+"""Types by which an item is told from a message of another format."""
+_OWN_TYPES: Final = frozenset({"input_text", "output_text", "input_image"})
+_ENDS: Final = frozenset({"response.completed", "response.incomplete"})
+
+
+_TEXT: Final = frozenset({"response.output_text.delta", "response.refusal.delta"})
+
+
+_THINKING: Final = frozenset(
+    {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
+)
+
+
+_STRETCHES: Final[Mapping[str, tuple[str, str | None, str]]] = {
+    "response.output_text.delta": ("content", "output_text", "text"),
+    "response.refusal.delta": ("content", "refusal", "refusal"),
+    "response.reasoning_text.delta": ("content", "reasoning_text", "text"),
+    "response.reasoning_summary_text.delta": ("summary", "summary_text", "text"),
+    "response.function_call_arguments.delta": ("arguments", None, ""),
+    "response.custom_tool_call_input.delta": ("input", None, ""),
+}
+"""Where a stretch belongs: the field of its item, and the kind of part and its field in that."""
+
+
+RESPONSES_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+
+
+_UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})
+"""States of a Responses reply in which its items are not, or not yet, part of a history."""
+
+
+BLOCK_TYPES: Final = (
+    other_type("message", "user"),
+    other_type("reasoning"),
+    other_type("compaction"),
+    other_type("compaction_trigger", "user"),
+    other_type("item_reference"),
+    other_type("agent_message"),
+    other_type("additional_tools", "system"),
+    other_type("configuration_update", "system"),
+    other_type("file_search_call"),
+    other_type("web_search_call"),
+    other_type("code_interpreter_call"),
+    other_type("image_generation_call"),
+    other_type("mcp_list_tools"),
+    call_type("function_call", "client", "call_id"),
+    result_type(
+        "function_call_output",
+        "client",
+        ("function_call", "local_shell_call"),  # Codex answers its shell so (docs/sources.md)
+        "call_id",
+        "tool",
+    ),
+    *pair_types("custom_tool_call", "custom_tool_call_output"),
+    *pair_types("local_shell_call", "local_shell_call_output"),
+    *pair_types("shell_call", "shell_call_output"),
+    *pair_types("apply_patch_call", "apply_patch_call_output"),
+    *pair_types("computer_call", "computer_call_output"),
+    *pair_types("tool_search_call", "tool_search_output"),
+    *pair_types("program", "program_output", "provider"),
+    *pair_types("multi_agent_call", "multi_agent_call_output", "provider"),
+    call_type("mcp_approval_request", "provider", "id"),
+    result_type(
+        "mcp_approval_response",
+        "provider",
+        ("mcp_approval_request",),
+        "approval_request_id",
+        "user",
+    ),
+    BlockType(name="mcp_call", answers=("mcp_approval_request",), id_field="approval_request_id"),
+)
+
+
+RESPONSES_TYPES: Final = {row.name: row for row in BLOCK_TYPES}
+
+
+class OpenAIResponsesCodec:
+    """Reads and writes items of `input`."""
+
+    rules = RULES
+    block_types = BLOCK_TYPES
+    api = "openai-responses"
+    provider = "openai"
+
+    def assembling(self) -> ResponsesAssembling:
+        """Begin to put a streamed response together."""
+        return ResponsesAssembling()
+
+    def is_event(self, event: Mapping[str, Any]) -> bool:
+        """By its type alone."""
+        return str(event.get("type")).startswith("response.")
+
+    def claims_body(self, body: Fields) -> bool:
+        """By `input` in place of `messages`."""
+        return "input" in body and "messages" not in body
+
+    def claims_message(self, message: Fields) -> bool:
+        """By its type; an Anthropic response is of type message, too."""
+        kind = text_of(message, "type")
+        return kind in RESPONSES_ITEM_TYPES and (kind != "message" or "model" not in message)
+
+    def claims_block(self, block: Fields) -> bool:
+        """Blocks that no other format has."""
+        return text_of(block, "type") in _OWN_TYPES
+
+    def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        """The output items; also those of the event that ends a stream."""
+        if "output" not in fields:
+            fields = plain_mapping(fields.get("response"))
+        output = fields.get("output")
+        status = fields.get("status")
+        if not isinstance(output, list | tuple) or status in _UNFINISHED or fields.get("error"):
+            return ()
+        return tuple([encode(item) for item in map(plain_mapping, output) if item])
+
+    def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
+        """Items of `input`."""
+        items: list[WireMessage] = []
+        for at, message, own in history:
+            role = message["role"]
+            if role == "assistant":
+                written = _sent_reply(message, own)
+            elif role == "toolResult":
+                written = [_sent_result(message)]
+            else:
+                content = _sent_blocks(blocks_of(message))
+                written = (
+                    [{"type": "message", "role": "user", "content": content}] if content else []
+                )
+            items.extend(WireMessage(body=item, source=at) for item in written)
+        return items
+
+    def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The output items as pi's blocks."""
+        blocks: list[dict[str, Any]] = []
+        for item in mappings(reply.get("output")):
+            kind = item.get("type")
+            if kind == "reasoning":
+                texts = [str(part.get("text") or "") for part in mappings(item.get("summary"))]
+                blocks.append(
+                    {
+                        "type": "thinking",
+                        "thinking": "\n\n".join(texts),
+                        "thinkingSignature": stringify(dict(item)),
+                    }
+                )
+            elif kind == "message":
+                parts = mappings(item.get("content"))
+                text = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+                named = {"textSignature": str(item["id"])} if item.get("id") else {}
+                if text:
+                    blocks.append({**text_block(text), **named})
+            elif kind == "function_call":
+                name = item.get("id")
+                spelled = str(item.get("call_id") or "")
+                joined = f"{spelled}{ITEM_SEPARATOR}{name}" if name else spelled
+                blocks.append(tool_call_block(joined, item.get("name"), item.get("arguments")))
+        return blocks
+
+    def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
+        """The response with these items."""
+        return {**reply, "output": sent}
+
+    def read(self, raw: bytes) -> Message:
+        """One item: a message, a call, an output, reasoning, or something we only carry."""
+        wire = read_wire(raw)
+        kind = word(wire, "type") or ("message" if "role" in wire else "item_reference")
+        row = RESPONSES_TYPES.get(kind)
+        if kind == "message":
+            role = _ROLES.get(word(wire, "role"), "user")
+            content = read_content(wire.get("content"))
+            return Message(
+                role=role,
+                parts=content,
+                raw=raw,
+                flaws=wire_flaws(raw),
+                summary=is_summary(role, content),
+                wire_id=word(wire, "id") or None,
+            )
+        run_by = "" if row is None or _is_hosted(wire, kind) else row.run_by
+        if row is not None and run_by == "client" and row.pair == "call":
+            parts: tuple[Part, ...] = (_call(wire, kind),)
+            return Message(
+                role="assistant",
+                parts=parts,
+                raw=raw,
+                flaws=_call_flaws(wire, kind),
+                wire_id=word(wire, "id") or None,
+                joins=() if (made_by := _made_by(wire)) is None else (made_by,),
+            )
+        if row is not None and run_by == "client" and row.pair == "result":
+            missing = Flaw(part=None, reason=Reason(Cause.OUTPUT_MISSING))
+            flaws = (missing,) if kind in TEXT_OUTPUTS and wire.get("output") is None else ()
+            return Message(role="tool", parts=(_result(wire),), raw=raw, flaws=flaws)
+        part = _carried(wire, kind, row)
+        opens = part.opens if isinstance(part, Other) else None
+        joins = part.answers if isinstance(part, Other) else None
+        return Message(
+            role="assistant" if row is None or row.run_by == "client" else row.said_by,
+            parts=(part,),
+            raw=raw,
+            summary=is_summary("assistant", (part,)),
+            wire_id=None if kind == "item_reference" else word(wire, "id") or None,
+            opens=() if opens is None else (opens,),
+            joins=() if joins is None else (joins,),
+        )
+
+    def compose(self, slot: Slot) -> bytes:
+        """One item with its text changed or some content gone, or one of our own."""
+        if slot.base is None:
+            return self._own(slot)
+        wire = read_wire(slot.base.raw)
+        if slot.anonymous:
+            wire.pop("id", None)
+        if any(isinstance(piece, KeptPart) and piece.direct for piece in slot.pieces):
+            wire.pop("caller", None)
+        name = ARGUMENTS.get(str(wire.get("type")))
+        if name is not None and not isinstance(wire.get(name), str):
+            wire[name] = read_arguments(wire.get(name))
+        is_message = "content" in wire and (wire.get("type") or "message") == "message"
+        if not is_message and slot.base.role != "tool":
+            return encode(wire)
+        if slot.base.role == "tool":
+            if wire.get("output") is None and str(wire.get("type")) in TEXT_OUTPUTS:
+                wire["output"] = ""
+            for piece in slot.pieces:
+                if isinstance(piece, RewordedPart):
+                    wire["output"] = reword_result(wire.get("output"), piece.text)
+            return encode(wire)
+        content = wire.get("content")
+        blocks = content if isinstance(content, list) else [content]
+        wire["content"] = [
+            _block(piece, blocks, slot.role)
+            for piece in slot.pieces
+            if not isinstance(piece, StandIn)
+        ]
+        return encode(wire)
+
+    def _own(self, slot: Slot) -> bytes:
+        piece = slot.pieces[0]
+        if isinstance(piece, StandIn):
+            kind = f"{piece.call.variant}_output"
+            call_id = piece.call.id.removeprefix(f"{piece.call.variant}:")
+            return encode({"type": kind, "call_id": call_id, "output": piece.text})
+        texts = [piece.text for piece in slot.pieces if isinstance(piece, OwnText)]
+        block = {"type": _text_type(slot.role), "text": "\n\n".join(texts)}
+        return encode({"type": "message", "role": slot.role, "content": [block]})
+
+
+def _block(piece: KeptPart | RewordedPart | OwnText, blocks: list[Any], role: Role) -> Any:
+    if isinstance(piece, OwnText):
+        return {"type": _text_type(role), "text": piece.text}
+    block = blocks[piece.part]
+    if isinstance(block, str):
+        block = {"type": _text_type(role), "text": block}
+    return {**block, "text": piece.text} if isinstance(piece, RewordedPart) else block
+
+
+def _text_type(role: Role) -> str:
+    return "output_text" if role == "assistant" else "input_text"
+
+
+def _call_id(wire: dict[str, Any]) -> str:
+    """What ties an output to its call: `call_id`, and the kind, since each has its own output.
+
+    A local shell's items may name the call in `id` alone. Codex answers them with function
+    outputs, which is what a result's alternative is for.
+    """
+    kind = word(wire, "type")
+    row = RESPONSES_TYPES.get(kind)
+    kind = row.answers[0] if row is not None and row.answers else kind
+    named = word(wire, "call_id")
+    if kind == "local_shell_call":
+        named = named or word(wire, "id")
+    return named if not named or kind == "function_call" else f"{kind}:{named}"
+
+
+def _call_flaws(wire: dict[str, Any], kind: str) -> tuple[Flaw, ...]:
+    name = ARGUMENTS.get(kind)
+    if name is None or isinstance(wire.get(name), str):
+        return ()
+    return (Flaw(part=None, reason=Reason(Cause.ARGUMENTS_NO_STRING)),)
+
+
+def _call(wire: dict[str, Any], kind: str) -> ToolCall:
+    given = next(
+        (wire[n] for n in ("arguments", "input", "action", "operation") if n in wire), None
+    )
+    return ToolCall(
+        id=CallId(_call_id(wire)),
+        name=str(wire.get("name") or kind.removesuffix("_call")),
+        arguments=read_arguments(given),
+        variant=kind,
+        caller=_made_by(wire),
+    )
+
+
+def _is_hosted(wire: dict[str, Any], kind: str) -> bool:
+    """Whether the provider searched for tools by itself: such items name no call."""
+    return kind in ("tool_search_call", "tool_search_output") and (
+        wire.get("execution") == "server" or not wire.get("call_id")
+    )
+
+
+def _made_by(wire: dict[str, Any]) -> CallId | None:
+    """The program that made a call, by the id that its own item opens."""
+    caller = wire.get("caller")
+    named = word(caller, "caller_id") if isinstance(caller, dict) else ""
+    return CallId(f"program:{named}") if named else None
+
+
+def _result(wire: dict[str, Any]) -> ToolResult:
+    call_id = _call_id(wire)
+    alternative = None
+    if word(wire, "type") == "function_call_output" and call_id:
+        alternative = CallId(f"local_shell_call:{call_id}")
+    return ToolResult(
+        call_id=CallId(call_id),
+        content=read_result_content(wire.get("output")),
+        alternative=alternative,
+    )
+
+
+def _carried(wire: dict[str, Any], kind: str, row: BlockType | None) -> Part:
+    if kind == "reasoning":
+        summary = wire.get("summary")
+        texts = [part.text for part in read_content(summary) if isinstance(part, Text)]
+        sealed = wire.get("encrypted_content")
+        return Thinking(text="\n".join(texts), sealed=sealed if isinstance(sealed, str) else None)
+    carried = Other(kind=kind, payload=canonical(without_cache_marks(wire)))
+    named = "" if row is None or row.run_by == "client" else word(wire, row.id_field)
+    if row is None or not named:
+        return carried
+    if row.pair == "call":
+        return replace(carried, opens=CallId(f"{kind}:{named}"))
+    link = CallId(f"{row.answers[0]}:{named}")
+    return replace(carried, answers=link, certain=row.pair == "result")
+
+
+def _sent_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = []
+    for block in blocks:
+        if text := text_in(block):
+            shown.append({"type": "input_text", "text": text})
+        for image in images_of([block]):
+            address = data_address(image)
+            shown.append({"type": "input_image", "detail": "auto", "image_url": address})
+    return shown
+
+
+def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]:  # noqa: FBT001
+    blocks = blocks_of(message)
+    sealed = {id(block): item for block in blocks if own and (item := _sent_reasoning(block))}
+    keeps_ids = bool(sealed)
+    items: list[dict[str, Any]] = []
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "thinking":
+            items.extend([sealed[id(block)]] if id(block) in sealed else [])
+        elif kind == "toolCall":
+            items.append(_sent_call(block, keeps_ids=keeps_ids))
+        elif text := text_in(block):
+            items.append(_sent_text(block, text, keeps_ids=keeps_ids))
+    said = any(item["type"] != "reasoning" for item in items)
+    return items if said else []  # the API wants an item behind its reasoning
+
+
+def _sent_reasoning(block: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The item that pi keeps whole in the signature; None where it is not sealed."""
+    signature = block.get("thinkingSignature")
+    if block.get("type") != "thinking" or not isinstance(signature, str):
+        return None
+    try:
+        item = decode(signature.encode("utf-8", "surrogatepass"))
+    except FormatError:
+        return None
+    if not isinstance(item, dict) or not item.get("encrypted_content"):
+        return None
+    return {name: item[name] for name in _REASONING_KEYS if item.get(name) is not None}
+
+
+def _sent_text(block: Mapping[str, Any], text: str, *, keeps_ids: bool) -> dict[str, Any]:
+    item: dict[str, Any] = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": text, "annotations": []}],
+    }
+    name = block.get("textSignature")
+    if keeps_ids and isinstance(name, str) and 0 < len(name) <= LONGEST_ID:
+        item["id"] = name
+        item["status"] = "completed"
+    return item
+
+
+def _sent_call(block: Mapping[str, Any], *, keeps_ids: bool) -> dict[str, Any]:
+    given = block.get("arguments")
+    item: dict[str, Any] = {
+        "type": "function_call",
+        "call_id": _sent_id(block.get("id")),
+        "name": str(block.get("name") or ""),
+        "arguments": encode(given if isinstance(given, Mapping) else {}).decode(),
+    }
+    name = str(block.get("id") or "").partition(ITEM_SEPARATOR)[2]
+    if keeps_ids and 0 < len(name) <= LONGEST_ID:
+        item["id"] = name
+    return item
+
+
+def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
+    shown = _sent_blocks(blocks_of(message))
+    only_text = len(shown) == 1 and shown[0]["type"] == "input_text"
+    output: Any = shown[0]["text"] if only_text else shown or ""
+    return {
+        "type": "function_call_output",
+        "call_id": _sent_id(message.get("toolCallId")),
+        "output": output,
+    }
+
+
+class ResponsesAssembling:
+    """One response."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, Any] = {}
+        self._begun: dict[int, dict[str, Any]] = {}
+        self._created: Mapping[str, Any] = {}
+        self._response: Mapping[str, Any] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """The event that carries the whole response was seen."""
+        return self._response is not None
+
+    def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+        """What this event adds."""
+        kind = str(event.get("type"))
+        delta = event.get("delta")
+        stretch = _STRETCHES.get(kind)
+        if stretch is not None and isinstance(delta, str):
+            self._extend(stretch, event, delta)
+        if kind in _TEXT and isinstance(delta, str) and delta:
+            yield TextDelta(text=delta)
+        elif kind in _THINKING and isinstance(delta, str) and delta:
+            yield ThinkingDelta(text=delta)
+        elif kind == "response.output_item.added":
+            item = mapping(event.get("item"))
+            self._begun[self._place(event)] = dict(item)
+            if str(item.get("type")) in RESPONSES_CALLS:
+                yield CallStarted(id=responses_call_id(item), name=str(item.get("name", "")))
+        elif kind == "response.output_item.done":
+            self._items[self._place(event)] = event.get("item")
+        elif kind == "response.created":
+            self._created = mapping(event.get("response"))
+        elif kind in _ENDS:
+            self._response = mapping(event.get("response"))
+
+    def reply(self) -> Mapping[str, Any] | None:
+        """The response; None before its last event."""
+        if self._response is None or self._response.get("output"):
+            return self._response
+        return {**self._response, "output": [self._items[at] for at in sorted(self._items)]}
+
+    def partial(self) -> Mapping[str, Any]:
+        """The items that are finished, and what has come of the others."""
+        items = {at: {**item, "status": "incomplete"} for at, item in self._begun.items()}
+        items |= self._items
+        output = [items[at] for at in sorted(items)]
+        return {**self._created, "status": "incomplete", "output": output}
+
+    def _place(self, event: Mapping[str, Any]) -> int:
+        at = event.get("output_index")
+        return at if isinstance(at, int) else len(self._items)
+
+    def _extend(
+        self, stretch: tuple[str, str | None, str], event: Mapping[str, Any], delta: str
+    ) -> None:
+        field, kind, name = stretch
+        item = self._begun.setdefault(self._place(event), {})
+        if kind is None:
+            item[field] = str(item.get(field) or "") + delta
+            return
+        parts = [dict(mapping(part)) for part in item.get(field) or ()]
+        index = event.get("summary_index" if field == "summary" else "content_index")
+        at = index if isinstance(index, int) and index >= 0 else max(0, len(parts) - 1)
+        if at >= len(parts):
+            at = len(parts)
+            parts.append({"type": kind})
+        parts[at][name] = str(parts[at].get(name) or "") + delta
+        item[field] = parts
+
+
+def responses_call_id(item: Mapping[str, Any]) -> str:
+    """The id by which a call's output names it."""
+    return str(item.get("call_id") or item.get("id") or "")

@@ -1,0 +1,372 @@
+"""OpenClaw's memory files: `segments.jsonl` and `knowledge.jsonl` both ways, `vectors.bin` read.
+
+VMEM is little-endian: u32 magic, version, dimensions, count; an entry is u16 length, the id in
+UTF-8, and the vector in float32. JSONL times are milliseconds, ours are seconds. Pure: bytes and
+lines in, nothing opened. Always holds: a line that was imported goes out byte for byte, unless its
+fact was changed here; a torn end is reported and what stands before it is kept. A fact of ours has
+further keys, each only where it differs from its default; what a file says of trust, maker and pin
+counts only where a person restores an export of their own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from mmap import mmap
+from typing import Any, Final, get_args
+
+from recollect.core.formats.json_text import number_at, object_lines, stringify, text_at
+from recollect.core.values.fact import Change, EvidenceSpan, Fact, FactType, MadeBy
+from recollect.core.values.message import Role
+from recollect.core.values.segment import Segment, SegmentId, Trust
+from recollect.errors import FormatError
+
+SEGMENTS: Final = "segments.jsonl"
+KNOWLEDGE: Final = "knowledge.jsonl"
+VECTORS: Final = "vectors.bin"
+
+# VMEM v1, OpenClaw's `vectors.bin`: a header, then one id and one vector an entry
+
+
+MAGIC: Final = 0x4D454D56
+"""The bytes `VMEM` in the file."""
+VMEM_VERSION: Final = 1
+HEADER_BYTES: Final = 16
+FLOAT_BYTES: Final = 4
+_HEADER: Final = struct.Struct("<IIII")
+_ID_LENGTH: Final = struct.Struct("<H")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmemEntry:
+    """One entry: whose vector it is and where its floats stand in the file."""
+
+    id: str
+    """Bytes that are not UTF-8 are kept as surrogates, so that they are written as they were."""
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmemReading:
+    """What a file holds."""
+
+    dimensions: int
+    entries: tuple[VmemEntry, ...] = field(repr=False)
+    passed_over: tuple[str, ...] = ()
+    """What could not be read, one sentence each."""
+
+
+def read_vmem(data: bytes | mmap) -> VmemReading:
+    """Find the entries of a file; FormatError where it is not VMEM version 1."""
+    if len(data) < HEADER_BYTES:
+        raise FormatError(f"not a VMEM file: {len(data)} bytes are less than its header")
+    magic, version, dimensions, count = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise FormatError("not a VMEM file: it does not begin with VMEM")
+    if version != VMEM_VERSION:
+        raise FormatError(f"VMEM version {version} is not known; this reads version {VMEM_VERSION}")
+    if not dimensions:
+        raise FormatError("a VMEM file of 0 dimensions holds no vectors")
+    entries: list[VmemEntry] = []
+    at, size = HEADER_BYTES, len(data)
+    floats = dimensions * FLOAT_BYTES
+    for _ in range(count):
+        if at + _ID_LENGTH.size > size:
+            break
+        start = at + _ID_LENGTH.size + _ID_LENGTH.unpack_from(data, at)[0]
+        if start + floats > size:
+            break
+        name = bytes(data[at + _ID_LENGTH.size : start]).decode("utf-8", "surrogateescape")
+        at = start + floats
+        entries.append(VmemEntry(id=name, start=start, end=at))
+    return VmemReading(
+        dimensions=dimensions,
+        entries=tuple(entries),
+        passed_over=_complaints(found=len(entries), count=count, left=size - at),
+    )
+
+
+def _complaints(*, found: int, count: int, left: int) -> tuple[str, ...]:
+    if found < count:
+        return (f"cut off after {found:,} of {count:,} vectors; {left:,} bytes passed over",)
+    if left:
+        return (f"{left:,} bytes behind the last vector passed over",)
+    return ()
+
+
+# OpenClaw's `segments.jsonl`: one archived message a line, both ways
+
+
+SEGMENT_FIELDS: Final = frozenset(
+    {"id", "sessionId", "sessionKey", "timestamp", "role", "content", "tokens", "metadata"}
+)
+"""What the layout knows; whatever else stands in a line is carried, not read."""
+_ROLES: Final[dict[str, Role]] = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "toolResult": "tool",
+    "tool_result": "tool",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLine:
+    """One line, read."""
+
+    number: int
+    line: str = field(repr=False)
+    """As it stands in the file, with its line end."""
+    value: dict[str, Any] = field(repr=False)
+    id: str
+    session: str
+    role: Role
+    content: str = field(repr=False)
+    said_at: float | None
+    tokens: int | None
+
+
+def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[SegmentLine]:
+    """Read lines one by one; what is none is told in `passed_over`."""
+    for line in object_lines(lines, passed_over):
+        value = line.value
+        named = {key: text_at(value, key) for key in ("id", "sessionId", "content")}
+        role = _ROLES.get(text_at(value, "role") or "")
+        missing = [key for key, text in named.items() if text is None]
+        if missing or role is None:
+            what = f"no text in {' and '.join(missing)}" if missing else "a role that is not known"
+            passed_over.append(f"line {line.number}: {what}")
+            continue
+        tokens, said_at = number_at(value, "tokens"), number_at(value, "timestamp")
+        yield SegmentLine(
+            number=line.number,
+            line=line.line,
+            value=value,
+            id=named["id"] or "",
+            session=named["sessionId"] or "",
+            role=role,
+            content=named["content"] or "",
+            said_at=None if said_at is None else said_at / 1000,
+            tokens=None if tokens is None or not 0 <= tokens < 2**53 else int(tokens),
+        )
+
+
+def write_segment_line(
+    segment: Segment, *, topics: Sequence[str] = (), entities: Sequence[str] = ()
+) -> str:
+    """A segment as its line; one of our own ends with a newline."""
+    if segment.foreign is not None and segment.source != "note":
+        return segment.foreign
+    own = {
+        "id": segment.id,
+        "sessionId": segment.session,
+        "timestamp": round(segment.said_at * 1000),
+        "role": segment.role,
+        "content": segment.text,
+        "tokens": segment.tokens,
+        "metadata": {"topics": topics, "entities": entities},
+    }
+    return stringify(own) + "\n"
+
+
+# What our own facts say beyond OpenClaw's keys, as keys of a line in `knowledge.jsonl`
+
+
+OWN_KEYS: Final = frozenset(
+    {"trust", "validTo", "recordedAt", "subject", "attribute", "sources", "evidence", "madeBy",
+     "change", "session", "pinned", "joint"}
+)  # fmt: skip
+# What every reader of JSON can hold exactly; stores take no more.
+_NUMBER_MAX: Final = 2**53
+_TRUSTS: Final[dict[str, Trust]] = {name: name for name in get_args(Trust)}
+_MAKERS: Final[dict[str, MadeBy]] = {name: name for name in get_args(MadeBy)}
+_CHANGES: Final[dict[str, Change]] = {name: name for name in get_args(Change)}
+
+
+def own_keys(fact: Fact) -> dict[str, Any]:
+    """The further keys of a fact; times in milliseconds, as OpenClaw has them."""
+    said: dict[str, tuple[Any, bool]] = {
+        "trust": (fact.trust, fact.trust != "medium"),
+        "validTo": (_milliseconds(fact.valid_to), fact.valid_to is not None),
+        "recordedAt": (_milliseconds(fact.recorded_at), fact.recorded_at is not None),
+        "subject": (fact.subject, bool(fact.subject)),
+        "attribute": (fact.attribute, bool(fact.attribute)),
+        "sources": (list(fact.sources), bool(fact.sources)),
+        "evidence": (
+            [
+                {"segment": span.segment, "start": span.start, "end": span.end}
+                for span in fact.evidence
+            ],
+            bool(fact.evidence),
+        ),
+        "madeBy": (fact.made_by, fact.made_by != "import"),
+        "change": (fact.change, fact.change is not None),
+        "session": (fact.session, fact.session is not None),
+        "pinned": (True, fact.pinned),
+        "joint": (True, fact.joint),
+    }
+    return {key: value for key, (value, stands) in said.items() if stands}
+
+
+def with_own_keys(fact: Fact, value: Mapping[str, Any], *, restored: bool) -> Fact:
+    """The fact with what these keys of a line say, and the defaults where they say nothing.
+
+    `restored`: the line is taken at its word for trust, maker and pin.
+    """
+    line = dict(value)
+    made_by = _MAKERS.get(text_at(line, "madeBy") or "", "import")
+    trust = _TRUSTS.get(text_at(line, "trust") or "", "medium")
+    return replace(
+        fact,
+        trust="medium" if trust == "high" and not restored else trust,
+        valid_to=_seconds(line, "validTo"),
+        recorded_at=_seconds(line, "recordedAt"),
+        subject=text_at(line, "subject") or "",
+        attribute=text_at(line, "attribute") or "",
+        sources=tuple(
+            SegmentId(value) for value in _items(line, "sources") if isinstance(value, str)
+        ),
+        evidence=tuple(span for value in _items(line, "evidence") for span in _spans(value)),
+        made_by=made_by if restored else "import",
+        change=_CHANGES.get(text_at(line, "change") or ""),
+        session=text_at(line, "session"),
+        pinned=restored and line.get("pinned") is True,
+        joint=line.get("joint") is True,
+    )
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+def _seconds(line: dict[str, Any], key: str) -> float | None:
+    found = number_at(line, key)
+    return None if found is None or abs(found) > _NUMBER_MAX else found / 1000
+
+
+def _items(line: dict[str, Any], key: str) -> list[Any]:
+    value = line.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _spans(item: object) -> tuple[EvidenceSpan, ...]:
+    match item:
+        case {"segment": str(segment), "start": int(start), "end": int(end)} if (
+            0 <= start <= end <= _NUMBER_MAX
+        ):
+            return (EvidenceSpan(segment=SegmentId(segment), start=start, end=end),)
+    return ()
+
+
+KNOWLEDGE_FIELDS: Final = OWN_KEYS | {
+    "id",
+    "type",
+    "content",
+    "context",
+    "timestamp",
+    "supersededBy",
+}
+_TYPES: Final[dict[str, FactType]] = {name: name for name in get_args(FactType)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnowledgeLine:
+    """One line, read."""
+
+    number: int
+    line: str = field(repr=False)
+    value: dict[str, Any] = field(repr=False)
+    id: str
+    type: FactType
+    content: str = field(repr=False)
+    context: str = field(repr=False)
+    at: float | None
+    superseded_by: str | None
+
+
+def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[KnowledgeLine]:
+    """Read lines one by one; what is none is told in `passed_over`."""
+    for line in object_lines(lines, passed_over):
+        value = line.value
+        name, content = text_at(value, "id"), text_at(value, "content")
+        kind = _TYPES.get(text_at(value, "type") or "")
+        if name is None or content is None or kind is None:
+            what = "a type that is not known" if kind is None else "no text in id or content"
+            passed_over.append(f"line {line.number}: {what}")
+            continue
+        at = number_at(value, "timestamp")
+        yield KnowledgeLine(
+            number=line.number,
+            line=line.line,
+            value=value,
+            id=name,
+            type=kind,
+            content=content,
+            context=text_at(value, "context") or "",
+            at=None if at is None else at / 1000,
+            superseded_by=text_at(value, "supersededBy"),
+        )
+
+
+def foreign_of(number: int, line: str) -> str:
+    """What a fact keeps of the line it came as."""
+    return f"{number}\t{line}"
+
+
+def split_foreign(foreign: str) -> tuple[str, str]:
+    """What `foreign_of` made, taken apart: the number with its tab, and the line; a line that has
+    no number comes with an empty one."""
+    number, tab, line = foreign.partition("\t")
+    if tab and number.isascii() and number.isdigit():
+        return number + tab, line
+    return "", foreign
+
+
+def line_of(foreign: str) -> str:
+    """The line a fact came as, without its number."""
+    return split_foreign(foreign)[1]
+
+
+def write_knowledge_line(fact: Fact) -> str:
+    """A fact as its line; one of our own ends with a newline."""
+    if fact.foreign is not None:
+        return _up_to_date(fact, line_of(fact.foreign))
+    own: dict[str, Any] = {
+        "id": fact.id,
+        "type": fact.type,
+        "content": fact.content,
+        "context": fact.context,
+        "timestamp": round(fact.at * 1000),
+    }
+    if fact.superseded_by is not None:
+        own["supersededBy"] = fact.superseded_by
+    return stringify({**own, **own_keys(fact)}) + "\n"
+
+
+def _up_to_date(fact: Fact, line: str) -> str:
+    """The line a fact came as, unless it was superseded or otherwise changed since."""
+    object_line = next(object_lines([line.encode()], []), None)
+    if object_line is None:
+        return line
+    said, now = own_keys(with_own_keys(fact, object_line.value, restored=True)), own_keys(fact)
+    if object_line.value.get("supersededBy") == fact.superseded_by and said == now:
+        return line
+    changing = OWN_KEYS | {"supersededBy"}
+    value = {key: item for key, item in object_line.value.items() if key not in changing}
+    if fact.superseded_by is not None:
+        value["supersededBy"] = fact.superseded_by
+    return stringify({**value, **now}) + "\n"
+
+
+def in_order(facts: Iterable[Fact]) -> list[Fact]:
+    """Imported facts in the order of their file, then our own by time and id; no digests."""
+
+    def place(fact: Fact) -> tuple[int, int, float, str]:
+        number, _ = split_foreign(fact.foreign or "")
+        return (0, int(number), fact.at, fact.id) if number else (1, 0, fact.at, fact.id)
+
+    return sorted((fact for fact in facts if fact.type != "digest"), key=place)

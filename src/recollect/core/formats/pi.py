@@ -1,0 +1,150 @@
+"""pi and OpenClaw messages: reading messages and composing rows.
+
+What pi itself does on replay is held here: unfinished assistant turns (`stopReason` error or
+aborted) do not go out, results follow their call. `bashExecution` and summaries are messages
+without `content`; the model reads them as the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from recollect.core.formats.blocks import (
+    read_content,
+    read_result_content,
+    read_wire,
+    reword_result,
+    wire_flaws,
+    word,
+)
+from recollect.core.formats.json_text import Fields, encode, text_of
+from recollect.core.formats.summaries import is_summary
+from recollect.core.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
+from recollect.core.values.message import CallId, Ending, Message, Part, Role, Text, ToolResult
+from recollect.core.values.model import WireRules
+
+RULES = WireRules(
+    format="pi",
+    alternates=False,
+    results_share_a_message=False,
+    results_adjacent=True,
+    refuses_blank_text=False,
+)
+
+_OWN_ROLES = frozenset(
+    {"toolResult", "bashExecution", "custom", "hookMessage", "branchSummary", "compactionSummary"}
+)
+SUMMARY_ROLES = frozenset({"compactionSummary", "branchSummary"})
+_ROLES: dict[str, Role] = {"assistant": "assistant", "system": "system", "toolResult": "tool"}
+ROLES: Final = frozenset({*_OWN_ROLES, *_ROLES, "user"})
+_ENDINGS: dict[str, Ending] = {"error": "error", "aborted": "aborted"}
+
+
+class PiCodec:
+    """Reads and writes agent messages."""
+
+    rules = RULES
+
+    def claims_body(self, body: Fields) -> bool:
+        """By its own key for the system prompt."""
+        return "systemPrompt" in body
+
+    def claims_message(self, message: Fields) -> bool:
+        """By a role of pi's own, or by how it ended."""
+        return text_of(message, "role") in _OWN_ROLES or "stopReason" in message
+
+    def claims_block(self, block: Fields) -> bool:
+        """Blocks that no other format has."""
+        kind = text_of(block, "type")
+        if kind == "image":
+            return "source" not in block
+        return kind == "toolCall" or (kind == "thinking" and "thinkingSignature" in block)
+
+    def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+        """The message itself."""
+        if fields.get("role") != "assistant" or not fields.get("content"):
+            return ()
+        return (encode(fields),)
+
+    def read(self, raw: bytes) -> Message:
+        """One message; roles of pi's own are read as the user's."""
+        wire = read_wire(raw)
+        spelled = word(wire, "role")
+        role = _ROLES.get(spelled, "user")
+        parts: tuple[Part, ...]
+        if role == "tool":
+            parts = (_result(wire),)
+        elif spelled == "bashExecution":
+            parts = (Text(text=f"$ {wire.get('command', '')}\n{wire.get('output', '')}"),)
+        elif spelled in SUMMARY_ROLES:
+            parts = (Text(text=str(wire.get("summary") or "")),)
+        else:
+            parts = read_content(wire.get("content"))
+        ending = _ENDINGS.get(word(wire, "stopReason"), "complete")
+        return Message(
+            role=role,
+            parts=parts,
+            raw=raw,
+            ending=ending,
+            flaws=wire_flaws(raw),
+            summary=spelled in SUMMARY_ROLES or is_summary(role, parts),
+        )
+
+    def compose(self, slot: Slot) -> bytes:
+        """One message with some of its parts changed or gone, or one of our own."""
+        if slot.base is None:
+            return self._own(slot)
+        wire = read_wire(slot.base.raw)
+        if slot.base.role == "tool":
+            for piece in slot.pieces:
+                if isinstance(piece, RewordedPart):
+                    wire["content"] = reword_result(wire.get("content"), piece.text)
+            return encode(wire)
+        if "content" not in wire:
+            for piece in slot.pieces:
+                if isinstance(piece, RewordedPart):
+                    wire["summary" if "summary" in wire else "output"] = piece.text
+            return encode(wire)
+        content = wire["content"]
+        blocks = content if isinstance(content, list) else [content]
+        wire["content"] = [
+            _block(piece, blocks) for piece in slot.pieces if not isinstance(piece, StandIn)
+        ]
+        return encode(wire)
+
+    def _own(self, slot: Slot) -> bytes:
+        piece = slot.pieces[0]
+        if isinstance(piece, StandIn):
+            return encode(
+                {
+                    "role": "toolResult",
+                    "toolCallId": piece.call.id,
+                    "toolName": piece.call.name,
+                    "content": [{"type": "text", "text": piece.text}],
+                    "isError": True,
+                    "timestamp": 0,
+                }
+            )
+        texts = [piece.text for piece in slot.pieces if isinstance(piece, OwnText)]
+        content = [{"type": "text", "text": "\n\n".join(texts)}]
+        return encode({"role": slot.role, "content": content, "timestamp": 0})
+
+
+def _block(piece: KeptPart | RewordedPart | OwnText, blocks: list[Any]) -> Any:
+    if isinstance(piece, OwnText):
+        return {"type": "text", "text": piece.text}
+    block = blocks[piece.part]
+    if isinstance(block, str):
+        block = {"type": "text", "text": block}
+    return {**block, "text": piece.text} if isinstance(piece, RewordedPart) else block
+
+
+def _result(wire: dict[str, Any]) -> ToolResult:
+    name = wire.get("toolName")
+    return ToolResult(
+        call_id=CallId(str(wire.get("toolCallId") or "")),
+        content=read_result_content(wire.get("content")),
+        name=name if isinstance(name, str) else None,
+        is_error=wire.get("isError") is True,
+    )

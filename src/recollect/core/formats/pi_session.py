@@ -1,0 +1,565 @@
+"""pi's session file (docs/sessions.md): read, written, migrated, and what of it the model is shown.
+
+Owns what a line is, the key order of every entry (docs/sources.md), the steps from versions 1 and 2
+to 3, and the rule of the last compaction on the path. Pure: bytes in. Always holds: an entry keeps
+its line as it stood in the file; lines are split on `\\n` alone, because U+2028 is legal inside
+JSON strings; a bad line never raises; a written line is what `JSON.stringify` makes of its value.
+Never repairs: aborted turns and calls without a result are shown as they stand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from recollect.core.formats.json_text import decode, number_at, object_lines, stringify, text_at
+from recollect.core.formats.summaries import (
+    PI_BRANCH_CLOSING,
+    PI_BRANCH_OPENING,
+    PI_CLOSING,
+    PI_OPENING,
+)
+from recollect.errors import FormatError
+
+PI_VERSION: Final = 3
+"""`CURRENT_SESSION_VERSION` of pi 0.58 and its successor (docs/sources.md)."""
+TORN_NOTE: Final = "the last line was cut off while it was written; it is left out"
+
+_ID_CHARS: Final = 8
+_ID_ATTEMPTS: Final = 100
+_UNKNOWN_WITH_IDS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiHeader:
+    """The first line: what session this is."""
+
+    line: bytes = field(repr=False)
+    """As it stands in the file, without its line end."""
+    value: dict[str, Any] = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return str(self.value["id"])
+
+    @property
+    def version(self) -> int:
+        """Of the format; a header that names none is of version 1."""
+        return int(number_at(self.value, "version") or 1)
+
+    @property
+    def cwd(self) -> str:
+        """The folder that the session was started in."""
+        return text_at(self.value, "cwd") or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiEntry:
+    """A line behind the header. Kinds that nobody knows yet are entries like any other."""
+
+    number: int
+    """Of the line, from 1."""
+    line: bytes = field(repr=False)
+    """As it stands in the file, without its line end."""
+    value: dict[str, Any] = field(repr=False)
+
+    @property
+    def kind(self) -> str:
+        """`message`, `compaction`, `custom` and so on; empty where the line names none."""
+        return self.text("type") or ""
+
+    @property
+    def id(self) -> str | None:
+        """Opaque, and one of a kind in its file; version 1 has none."""
+        return self.text("id")
+
+    @property
+    def parent_id(self) -> str | None:
+        """The entry before it on its branch; None for the first."""
+        return self.text("parentId")
+
+    @property
+    def message(self) -> Mapping[str, Any] | None:
+        """The message of a `message` entry."""
+        value = self.value.get("message")
+        return value if self.kind == "message" and isinstance(value, dict) else None
+
+    @property
+    def role(self) -> str | None:
+        """The role of a `message` entry's message."""
+        message = self.message
+        role = message.get("role") if message is not None else None
+        return role if isinstance(role, str) else None
+
+    @property
+    def first_kept_id(self) -> str | None:
+        """From where on a `compaction` keeps what came before it."""
+        return self.text("firstKeptEntryId")
+
+    @property
+    def retained_tail(self) -> tuple[Mapping[str, Any], ...] | None:
+        """The messages that a `compaction` carries itself, in place of `first_kept_id`."""
+        value = self.value.get("retainedTail")
+        if self.kind != "compaction" or not isinstance(value, list):
+            return None
+        return tuple(message for message in value if isinstance(message, dict))
+
+    @property
+    def milliseconds(self) -> int:
+        """Its time, as messages spell times; 0 where it has none."""
+        return milliseconds_of(self.text("timestamp"))
+
+    def text(self, key: str) -> str | None:
+        """A field that is a string, else None."""
+        value = self.value.get(key)
+        return value if isinstance(value, str) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiSession:
+    """A session file as far as it could be read."""
+
+    header: PiHeader | None
+    entries: tuple[PiEntry, ...]
+    version: int
+    torn_bytes: int = 0
+    """Length of a last line that was cut off while it was written."""
+    ends_open: bool = False
+    """The last line is whole but for its line end."""
+    notes: tuple[str, ...] = ()
+    """What could not be read and how that was taken, one sentence each."""
+
+
+def read_session(data: bytes) -> PiSession:
+    """Read a session file, of any version, as it stands."""
+    passed_over: list[str] = []
+    lines = data.split(b"\n")
+    torn = lines[-1] if lines[-1].strip() and not _is_object(lines[-1]) else b""
+    if torn:
+        lines.pop()
+        passed_over.append(TORN_NOTE)
+    found_lines = list(object_lines(lines, passed_over))
+    entries = [
+        PiEntry(number=line.number, line=lines[line.number - 1], value=line.value)
+        for line in found_lines
+    ]
+    header = None
+    if entries and entries[0].kind == "session" and entries[0].id is not None:
+        header = PiHeader(line=entries[0].line, value=entries[0].value)
+        entries = entries[1:]
+    elif entries:
+        passed_over.append("no session header: read as if its first line were missing")
+    return PiSession(
+        header=header,
+        entries=tuple(entries),
+        version=header.version if header else _version_without_header(entries),
+        torn_bytes=len(torn),
+        ends_open=not torn and bool(lines[-1].strip()),
+        notes=tuple(passed_over),
+    )
+
+
+def path_to(entries: Sequence[PiEntry], leaf: str | None = None) -> tuple[PiEntry, ...]:
+    """The entries from the root to the leaf; without one, to the last entry of the file.
+
+    A leaf that is not in the file counts as none, as in pi. A ring of parents, which only a
+    damaged file has, ends where it would bite its own tail.
+    """
+    by_id = {entry.id: entry for entry in entries if entry.id is not None}
+    if not by_id:
+        return tuple(entries)  # version 1: every line's parent is the line before
+    last = next(entry for entry in reversed(entries) if entry.id is not None)
+    at: PiEntry | None = by_id.get(leaf, last) if leaf is not None else last
+    walked: list[PiEntry] = []
+    seen: set[str | None] = set()
+    while at is not None and at.id not in seen:
+        walked.append(at)
+        seen.add(at.id)
+        at = by_id.get(at.parent_id) if at.parent_id is not None else None
+    return tuple(reversed(walked))
+
+
+def new_entry_id(taken: Collection[str]) -> str:
+    """A new id as pi makes them: eight hex digits that no other entry has."""
+    return _free_id(iter(lambda: uuid.uuid4().hex, None), taken)
+
+
+def entry_id_from(seed: str, taken: Collection[str]) -> str:
+    """The id that follows from the seed, so that migrating a file twice gives it once."""
+    return _free_id(_digests(seed), taken)
+
+
+def _free_id(drawn: Iterator[str], taken: Collection[str]) -> str:
+    for _ in range(_ID_ATTEMPTS):
+        short = next(drawn)[:_ID_CHARS]
+        if short not in taken:
+            return short
+    return str(uuid.UUID(next(drawn)))
+
+
+def _digests(seed: str) -> Iterator[str]:
+    spelled = seed.encode("utf-8", "surrogatepass")
+    attempt = 0
+    while True:
+        yield hashlib.blake2b(spelled, digest_size=16, salt=b"%d" % attempt).hexdigest()
+        attempt += 1
+
+
+def timestamp_at(seconds: float) -> str:
+    """A time as JavaScript's `toISOString` spells it: UTC, in milliseconds."""
+    at = datetime.fromtimestamp(round(seconds * 1000) / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def milliseconds_of(timestamp: str | None) -> int:
+    """Milliseconds since the epoch; 0 for what is no time."""
+    if timestamp is None:
+        return 0
+    try:
+        at = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return 0
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return round(at.timestamp() * 1000)
+
+
+def _is_object(line: bytes) -> bool:
+    """Whole, then: no beginning of an object is an object."""
+    try:
+        line.decode()
+        return isinstance(decode(line), dict)
+    except (UnicodeDecodeError, FormatError):
+        return False
+
+
+def _version_without_header(entries: Sequence[PiEntry]) -> int:
+    if not entries:
+        return PI_VERSION
+    return _UNKNOWN_WITH_IDS if any(entry.id for entry in entries) else 1
+
+
+# Entries of a pi session as they are written: which keys, in which order, in which spelling
+
+
+_ARRAY_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+_LARGEST_INDEX: Final = 2**32 - 2  # ECMA-262, array index: JavaScript puts such keys first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What all entries begin or end with."""
+
+    id: str
+    parent_id: str | None
+    timestamp: str
+
+    def fields(self) -> dict[str, Any]:
+        """In pi's order."""
+        return {"id": self.id, "parentId": self.parent_id, "timestamp": self.timestamp}
+
+
+def entry_line(value: Mapping[str, Any]) -> bytes:
+    """The entry as its line of the file, without the line end."""
+    try:
+        return stringify(_ordered(value)).encode()
+    except RecursionError as error:
+        raise FormatError("an entry is nested too deeply to be written as JSON") from error
+
+
+def header_value(
+    *, session_id: str, timestamp: str, cwd: str, parent_session: str | None = None
+) -> dict[str, Any]:
+    """The first line of a file."""
+    value = {
+        "type": "session",
+        "version": PI_VERSION,
+        "id": session_id,
+        "timestamp": timestamp,
+        "cwd": cwd,
+    }
+    return _with(value, parentSession=parent_session)
+
+
+def message_value(stamp: Stamp, message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message of the conversation, as pi spells messages."""
+    return {"type": "message", **stamp.fields(), "message": message}
+
+
+def thinking_level_value(stamp: Stamp, level: str) -> dict[str, Any]:
+    """The thinking level from here on."""
+    return {"type": "thinking_level_change", **stamp.fields(), "thinkingLevel": level}
+
+
+def model_change_value(stamp: Stamp, *, provider: str, model_id: str) -> dict[str, Any]:
+    """The model from here on."""
+    return {"type": "model_change", **stamp.fields(), "provider": provider, "modelId": model_id}
+
+
+def compaction_value(
+    stamp: Stamp,
+    *,
+    summary: str,
+    first_kept_entry_id: str,
+    tokens_before: int,
+    details: Any = None,
+    from_hook: bool | None = False,
+    retained_tail: Sequence[Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """A compaction: the summary, and from where on the past is kept."""
+    value = {
+        "type": "compaction",
+        **stamp.fields(),
+        "summary": summary,
+        "firstKeptEntryId": first_kept_entry_id,
+        "tokensBefore": tokens_before,
+    }
+    return _with(value, details=details, fromHook=from_hook, retainedTail=retained_tail)
+
+
+def session_info_value(stamp: Stamp, *, name: str) -> dict[str, Any]:
+    """A name for the session."""
+    return {"type": "session_info", **stamp.fields(), "name": name}
+
+
+def custom_value(stamp: Stamp, *, custom_type: str, data: Any = None) -> dict[str, Any]:
+    """State of an extension; the model never sees it."""
+    return {**_with({"type": "custom", "customType": custom_type}, data=data), **stamp.fields()}
+
+
+def custom_message_value(
+    stamp: Stamp,
+    *,
+    custom_type: str,
+    content: str | Sequence[Mapping[str, Any]],
+    display: bool,
+    details: Any = None,
+) -> dict[str, Any]:
+    """A message of an extension, which the model reads as the user's."""
+    value = {
+        "type": "custom_message",
+        "customType": custom_type,
+        "content": content,
+        "display": display,
+    }
+    return {**_with(value, details=details), **stamp.fields()}
+
+
+def _with(value: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    return value | {key: given for key, given in optional.items() if given is not None}
+
+
+def _ordered(value: Any) -> Any:
+    """The value with its keys in the order that JavaScript's objects have."""
+    if isinstance(value, Mapping):
+        inner = {key: _ordered(item) for key, item in value.items()}
+        first = sorted((key for key in inner if _is_index(key)), key=int)
+        return {key: inner[key] for key in first} | inner if first else inner
+    if isinstance(value, list | tuple):
+        return [_ordered(item) for item in value]
+    return value
+
+
+def _is_index(key: str) -> bool:
+    return _ARRAY_INDEX.fullmatch(key) is not None and int(key) <= _LARGEST_INDEX
+
+
+# pi session files of versions 1 and 2 as version 3
+
+
+_FIRST_WITH_IDS: Final = 2
+_FIRST_WITH_CUSTOM: Final = 3
+
+
+def migrate(session: PiSession) -> PiSession:
+    """The session as version 3; what had to be changed stands in the notes."""
+    if session.version >= PI_VERSION:
+        return session
+    values = [dict(entry.value) for entry in session.entries]
+    notes = [*session.notes, f"read as version {session.version}, migrated to {PI_VERSION}"]
+    if session.version < _FIRST_WITH_IDS:
+        _give_ids(values, session, notes)
+    if session.version < _FIRST_WITH_CUSTOM:
+        values = [_with_custom_role(value) for value in values]
+    header = session.header
+    if header is not None:
+        value = {**header.value, "version": PI_VERSION}
+        header = PiHeader(line=entry_line(value), value=value)
+    entries = [
+        replace(entry, value=value, line=entry_line(value))
+        for entry, value in zip(session.entries, values, strict=True)
+    ]
+    return replace(
+        session, header=header, entries=tuple(entries), version=PI_VERSION, notes=tuple(notes)
+    )
+
+
+def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]) -> None:
+    """Version 2: a chain of ids, and compactions that name an entry instead of a line."""
+    seed = session.header.id if session.header is not None else ""
+    before_header = 1 if session.header is not None else 0  # the index counts the header
+    taken: set[str] = set()
+    parent: str | None = None
+    for position, value in enumerate(values):
+        if value.get("type") == "session":  # a second header has no place in the chain
+            continue
+        own = entry_id_from(f"{seed}\0{position}", taken)
+        taken.add(own)
+        value["id"], value["parentId"] = own, parent
+        parent = own
+        if value.get("type") != "compaction":
+            continue
+        index = value.get("firstKeptEntryIndex")
+        if isinstance(index, bool) or not isinstance(index, int | float):
+            continue
+        target = _entry_at(index - before_header, values[:position])
+        if target is None:
+            line = session.entries[position].number
+            notes.append(
+                f"line {line}: the first entry this compaction kept is not before it, "
+                "so only its summary stands for the past"
+            )
+        else:
+            value["firstKeptEntryId"] = target["id"]
+        del value["firstKeptEntryIndex"]
+
+
+def _entry_at(position: float, values: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    if position != int(position) or not 0 <= position < len(values):
+        return None
+    found = values[int(position)]
+    return found if found.get("type") != "session" else None
+
+
+def _with_custom_role(value: dict[str, Any]) -> dict[str, Any]:
+    """Version 3: what was a hook's message is a custom one."""
+    message = value.get("message")
+    if value.get("type") == "session":  # a second header, which pi takes along as well
+        return {**value, "version": PI_VERSION}
+    if value.get("type") != "message" or not isinstance(message, dict):
+        return value
+    if message.get("role") != "hookMessage":
+        return value
+    return {**value, "message": {**message, "role": "custom"}}
+
+
+# What the model was shown of a pi session: the context as pi itself rebuilds it
+
+
+PiMessage: TypeAlias = Mapping[str, Any]
+
+_NO_THINKING = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiShown:
+    """One message of a context, and the entry that it comes from."""
+
+    entry_id: str | None
+    message: PiMessage = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiContext:
+    """A session at one of its entries."""
+
+    shown: tuple[PiShown, ...] = ()
+    thinking_level: str = _NO_THINKING
+    provider: str | None = None
+    model_id: str | None = None
+
+    @property
+    def messages(self) -> tuple[PiMessage, ...]:
+        """As they go to the model, before they are put into a provider's words."""
+        return tuple(item.message for item in self.shown)
+
+
+def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
+    """The session as pi rebuilds it at the leaf: the last summary on the path, what it kept,
+    everything after it."""
+    path = path_to(entries, leaf)
+    cut = last_compaction(path)
+    if cut is None:
+        return _context(_shown(path), path)
+    summary = path[cut]
+    text = PI_OPENING + (summary.text("summary") or "") + PI_CLOSING
+    shown = [PiShown(entry_id=summary.id, message=_as_user(summary, text))]
+    tail = summary.retained_tail
+    if tail is not None:
+        shown += [PiShown(entry_id=summary.id, message=message) for message in tail]
+    else:
+        shown += _shown(path[kept_from(path, cut) : cut])
+    shown += _shown(path[cut + 1 :])
+    return _context(shown, path)
+
+
+def build_history(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
+    """Everything that was said on the path to the leaf, as if nothing had been compacted."""
+    path = path_to(entries, leaf)
+    return _context(_shown(path), path)
+
+
+def last_compaction(path: Sequence[PiEntry]) -> int | None:
+    """Where on a path the compaction stands that counts."""
+    for position in range(len(path) - 1, -1, -1):
+        if path[position].kind == "compaction":
+            return position
+    return None
+
+
+def kept_from(path: Sequence[PiEntry], cut: int) -> int:
+    """From where on a path the compaction at `cut` keeps what came before it; `cut` itself where
+    the entry that it names is not there: then pi shows nothing before it."""
+    first = path[cut].first_kept_id
+    for position in range(cut):
+        if first is not None and path[position].id == first:
+            return position
+    return cut
+
+
+def _context(shown: Iterable[PiShown], path: Sequence[PiEntry]) -> PiContext:
+    level, provider, model_id = _NO_THINKING, None, None
+    for entry in path:
+        if entry.kind == "thinking_level_change":
+            level = entry.text("thinkingLevel") or level
+        elif entry.kind == "model_change":
+            provider, model_id = entry.text("provider"), entry.text("modelId")
+        elif entry.role == "assistant" and entry.message is not None:
+            provider, model_id = _text(entry.message, "provider"), _text(entry.message, "model")
+    return PiContext(shown=tuple(shown), thinking_level=level, provider=provider, model_id=model_id)
+
+
+def _shown(entries: Iterable[PiEntry]) -> Iterator[PiShown]:
+    for entry in entries:
+        message = _message(entry)
+        if message is not None:
+            yield PiShown(entry_id=entry.id, message=message)
+
+
+def _message(entry: PiEntry) -> PiMessage | None:
+    """What of an entry the model reads; None for nothing."""
+    if entry.message is not None:
+        return None if entry.message.get("excludeFromContext") is True else entry.message
+    if entry.kind == "custom_message":
+        content = entry.value.get("content")
+        return _as_user(entry, content if isinstance(content, list) else str(content or ""))
+    if entry.kind == "branch_summary" and entry.text("summary"):
+        text = PI_BRANCH_OPENING + (entry.text("summary") or "") + PI_BRANCH_CLOSING
+        return _as_user(entry, text)
+    return None
+
+
+def _as_user(entry: PiEntry, content: str | list[Any]) -> PiMessage:
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    return {"role": "user", "content": blocks, "timestamp": entry.milliseconds}
+
+
+def _text(message: PiMessage, key: str) -> str | None:
+    value = message.get(key)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,327 @@
+"""Requests as spans: splitting a body into its messages, and joining it again.
+
+A body is never decoded as a whole. What nobody touched is the very bytes, or the very
+objects, that came in; an untouched request is returned as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, zip_longest
+from typing import Any
+
+import msgspec
+
+from recollect.core.formats.anthropic import SYSTEM_INSIDE_BETAS
+from recollect.core.formats.codec import format_of
+from recollect.core.formats.json_text import (
+    array_spans,
+    decode,
+    encode,
+    object_spans,
+    value_positions,
+)
+from recollect.core.values.history import Entry, Row
+from recollect.core.values.model import FormatName, Request
+from recollect.errors import FormatError
+
+OUTPUT_KEYS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+SYSTEM_KEYS = ("system", "instructions", "systemPrompt")
+CONTINUING_KEYS = ("previous_response_id", "conversation")
+LOOKED_AT = (*SYSTEM_KEYS, *CONTINUING_KEYS, *OUTPUT_KEYS, "tools", "model", "thinking")
+"""What is looked at of a request besides its messages."""
+
+
+_ABSENT = msgspec.Raw()
+
+
+class _Body(msgspec.Struct):
+    """What is looked at of a body; one pass over the bytes finds all of it."""
+
+    messages: list[msgspec.Raw] | None = None
+    input: msgspec.Raw = _ABSENT
+    system: msgspec.Raw = _ABSENT
+    instructions: msgspec.Raw = _ABSENT
+    systemPrompt: msgspec.Raw = _ABSENT  # noqa: N815 - a key of the wire
+    tools: msgspec.Raw = _ABSENT
+    model: msgspec.Raw = _ABSENT
+    previous_response_id: msgspec.Raw = _ABSENT
+    conversation: msgspec.Raw = _ABSENT
+    thinking: msgspec.Raw = _ABSENT
+    max_tokens: msgspec.Raw = _ABSENT
+    max_completion_tokens: msgspec.Raw = _ABSENT
+    max_output_tokens: msgspec.Raw = _ABSENT
+
+
+_BODY = msgspec.json.Decoder(_Body)
+
+
+def split_request(
+    given: bytes | Mapping[str, Any],
+    format_name: FormatName | None = None,
+    *,
+    betas: Iterable[str] = (),
+) -> Request:
+    """Split an HTTP body, or the mapping a client library is called with.
+
+    `betas` are beta features that its headers name; a mapping may name them itself.
+    """
+    if isinstance(given, bytes):
+        request = _split_body(given, format_name)
+    else:
+        request = _split_mapping(given, format_name)
+        betas = (*betas, *(given.get("betas") or ()))
+    inside = any(str(name).startswith(SYSTEM_INSIDE_BETAS) for name in betas)
+    return replace(request, system_inside=True) if inside else request
+
+
+_HOUR_MARK = re.compile(rb'"cache_control"\s*:\s*\{[^{}]*"ttl"\s*:\s*"1h"')
+_MARKED_MESSAGES = 8
+"""Cache marks stand on the system prompt, the tools and the newest messages."""
+
+
+def is_kept_an_hour(request: Request) -> bool:
+    """Whether its cache marks ask the provider to keep it for an hour instead of minutes."""
+    spans = (request.system, request.tools, *request.messages[-_MARKED_MESSAGES:])
+    return any(span is not None and _HOUR_MARK.search(span) for span in spans)
+
+
+def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]) -> Any:
+    """The request with `rows` as its messages: bytes if it came as bytes, else a dict."""
+    if _unchanged(entries, rows):
+        return request.body if request.body is not None else request.origin
+    if request.body is None:
+        return _join_mapping(request, entries, rows)
+    array = b"[" + b",".join([row.raw for row in rows]) + b"]"
+    spans = object_spans(request.body)
+    positions = value_positions(request.body, spans)
+    if positions is None:
+        fields = {**spans, request.field: array}
+        return b"{" + b",".join([encode(k) + b":" + v for k, v in fields.items()]) + b"}"
+    start, end = positions[request.field]
+    return request.body[:start] + array + request.body[end:]
+
+
+_MARK = "\0recollect:"
+"""Marks of a frame are JSON strings that begin like this, so that a frame is JSON itself."""
+
+
+def frame_of(request: Request, *, as_it_came: bool) -> bytes:
+    """The request without its messages, system prompt and tools: marks stand where they were.
+
+    `as_it_came`: it was sent untouched, so the white space between its messages counts, too.
+    """
+    spans = (
+        object_spans(request.body)
+        if request.body is not None
+        else {
+            key: b"" if key == request.field else encode(value)  # a mark takes its place
+            for key, value in request.origin.items()
+        }
+    )
+    marks = _marks(request, spans)
+    positions = None if request.body is None else value_positions(request.body, spans)
+    if request.body is None or positions is None:
+        fields = [encode(key) + b":" + marks.get(key, value) for key, value in spans.items()]
+        return b"{" + b",".join(fields) + b"}"
+    if as_it_came:
+        start, end = positions[request.field]
+        array = request.body[start:end]
+        marks[request.field] = (
+            encode(f"{_MARK}messages::{_AS_TEXT.decode()}:")
+            if array[:1] == b'"'
+            else _messages_mark(*_gaps(array, request.messages))
+        )
+    frame, done = b"", 0
+    for key in sorted(marks, key=lambda key: positions[key]):
+        start, end = positions[key]
+        frame += request.body[done:start] + marks[key]
+        done = end
+    return frame + request.body[done:]
+
+
+def fill_frame(
+    frame: bytes, rows: Sequence[bytes], *, system: bytes | None, tools: bytes | None
+) -> bytes:
+    """The request again: the frame with these messages, system prompt and tools."""
+    match = _MESSAGES_MARK.search(frame)
+    if match is None:
+        raise FormatError("not a frame: it has no place for messages")
+    opening, closing = (bytes.fromhex(match[1].decode()), bytes.fromhex(match[3].decode()))
+    array = b"[" + opening + _joined(rows, match[2]) + closing + b"]"
+    if match[2] == _AS_TEXT:
+        array = rows[0].removeprefix(_TEXT_BEFORE).removesuffix(b"}")
+    filled = frame[: match.start()] + b"\0" + frame[match.end() :]
+    filled = filled.replace(_mark("system"), system or b"null", 1)
+    filled = filled.replace(_mark("tools"), tools or b"null", 1)
+    return filled.replace(b"\0", array, 1)
+
+
+def _mark(name: str) -> bytes:
+    return encode(_MARK + name)
+
+
+def _messages_mark(opening: bytes, between: Sequence[bytes], closing: bytes) -> bytes:
+    gaps = ",".join(gap.hex() for gap in between)
+    return encode(f"{_MARK}messages:{opening.hex()}:{gaps}:{closing.hex()}")
+
+
+_MESSAGES_MARK = re.compile(rb'"\\u0000recollect:messages:([0-9a-f]*):([0-9a-f,x]*):([0-9a-f]*)"')
+_AS_TEXT = b"x"
+"""Instead of what stands between messages: there was one text, not an array."""
+_TEXT_BEFORE = b'{"role":"user","content":'
+
+
+def _joined(rows: Sequence[bytes], between: bytes) -> bytes:
+    """Messages with what stood between them: the same everywhere, or one gap after the other."""
+    gaps = (
+        [] if between == _AS_TEXT else [bytes.fromhex(raw.decode()) for raw in between.split(b",")]
+    )
+    if len(gaps) == 1:
+        return gaps[0].join(rows)
+    return b"".join(chain.from_iterable(zip_longest(rows, gaps, fillvalue=b"")))
+
+
+def _marks(request: Request, spans: Mapping[str, bytes]) -> dict[str, bytes]:
+    marks = {request.field: _messages_mark(b"", (b",",), b"")}
+    if request.system is not None:
+        named = (key for key in SYSTEM_KEYS if spans.get(key, b"null") != b"null")
+        marks[next(named)] = _mark("system")
+    if request.tools is not None:
+        marks["tools"] = _mark("tools")
+    return marks
+
+
+def _gaps(array: bytes, messages: Sequence[bytes]) -> tuple[bytes, tuple[bytes, ...], bytes]:
+    """What stands before, between and after the messages of an array; one gap where it is the
+    same between all of them, as it is unless somebody edits by hand."""
+    at, gaps = 1, []
+    for message in messages:
+        found = array.find(message, at)
+        if found < 0:
+            return b"", (b",",), b""
+        gaps.append(array[at:found])
+        at = found + len(message)
+    between = tuple(gaps[1:])
+    if len(set(between)) < 2:
+        between = between[:1] or (b",",)
+    return (gaps[0] if gaps else b""), between, array[at:-1]
+
+
+def _unchanged(entries: Sequence[Entry], rows: Sequence[Row]) -> bool:
+    if len(entries) != len(rows):
+        return False
+    return all(entry is row for entry, row in zip(entries, rows, strict=True))
+
+
+def _split_body(body: bytes, format_name: FormatName | None) -> Request:
+    try:
+        found_body = _BODY.decode(body)
+        spans = {
+            name: span
+            for name in (*LOOKED_AT, "input")
+            if (span := bytes(getattr(found_body, name))) and span != b"null"
+        }
+        messages = (
+            None if found_body.messages is None else [bytes(raw) for raw in found_body.messages]
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        spans = object_spans(body)
+        messages = array_spans(spans["messages"]) if "messages" in spans else None
+    field = "messages"
+    if messages is None:
+        if "input" not in spans:
+            raise FormatError("a request needs `messages` or `input`; this body has neither")
+        field = "input"
+        messages = _input_items(spans["input"])
+    made = _request(format_name, field, _checked(messages, field), spans)
+    return replace(made, body=body)
+
+
+def _checked(messages: list[bytes], field: str) -> list[bytes]:
+    """The messages; FormatError where one is none: nothing is made of it that nobody wrote."""
+    for at, raw in enumerate(messages):
+        if raw[:1] != b"{":
+            raise FormatError(
+                f"`{field}[{at}]` is no message but a JSON {_KINDS.get(raw[:1], 'number')}: the "
+                "request could not be read and goes out as it came"
+            )
+    return messages
+
+
+_KINDS = {b'"': "string", b"[": "array", b"t": "boolean", b"f": "boolean", b"n": "null"}
+
+
+def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> Request:
+    field = "messages" if given.get("messages") is not None else "input"
+    value = given.get(field)
+    if value is None:
+        raise FormatError("a request needs `messages` or `input`; this mapping has neither")
+    bare_text = field == "input" and isinstance(value, str)
+    if not bare_text and not isinstance(value, list | tuple):
+        raise FormatError(f"`{field}` must be a list of messages, not {type(value).__name__}")
+    objects: list[Any] = [{"role": "user", "content": value}] if bare_text else list(value)
+    messages = _checked([encode(item) for item in objects], field)
+    seen = {key: encode(given[key]) for key in LOOKED_AT if given.get(key) is not None}
+    made = _request(format_name, field, messages, seen)
+    return replace(made, origin=given, objects=tuple(objects))
+
+
+def _request(
+    format_name: FormatName | None, field: str, messages: list[bytes], spans: Mapping[str, bytes]
+) -> Request:
+    name = format_name or format_of(messages, body={**spans, field: b""})
+    return Request(
+        format=name,
+        messages=tuple(messages),
+        field=field,
+        system=next((spans[key] for key in SYSTEM_KEYS if key in spans), None),
+        tools=spans.get("tools"),
+        model=_text_or_none(spans.get("model")),
+        output_tokens=_output_tokens(spans),
+        continues=any(key in spans for key in CONTINUING_KEYS)
+        or (field == "input" and any(b'"item_reference"' in raw for raw in messages)),
+        continues_from=next(
+            (spans[key].decode("utf-8", "replace") for key in CONTINUING_KEYS if key in spans), ""
+        ),
+        thinking=_thinks(name, spans.get("thinking")),
+    )
+
+
+def _input_items(raw: bytes) -> list[bytes]:
+    if raw[:1] == b"[":
+        return array_spans(raw)
+    if raw[:1] == b'"':
+        return [b'{"role":"user","content":' + raw + b"}"]
+    raise FormatError("`input` must be a string or an array of items")
+
+
+def _thinks(format_name: FormatName, raw: bytes | None) -> bool:
+    """Anthropic's requests think only when they say so; other formats do not ask here."""
+    if format_name != "anthropic":
+        return True
+    asked = decode(raw) if raw else None
+    return isinstance(asked, dict) and asked.get("type") != "disabled"
+
+
+def _output_tokens(spans: Mapping[str, bytes]) -> int | None:
+    asked = [decode(spans[key]) for key in OUTPUT_KEYS if key in spans]
+    counts = [value for value in asked if isinstance(value, int) and value > 0]
+    return max(counts, default=None)
+
+
+def _text_or_none(raw: bytes | None) -> str | None:
+    value = decode(raw) if raw else None
+    return value if isinstance(value, str) else None
+
+
+def _join_mapping(
+    request: Request, entries: Sequence[Entry], rows: Sequence[Row]
+) -> dict[str, Any]:
+    objects = request.objects
+    assert objects is not None
+    place = {id(entry): at for at, entry in enumerate(entries)}
+    held = [objects[place[id(row)]] if id(row) in place else decode(row.raw) for row in rows]
+    return {**request.origin, request.field: held}

@@ -1,0 +1,567 @@
+"""What stores and the spool keep as bytes: session states, compactions, batches.
+
+JSON or MessagePack with a version: a reader refuses what a newer program wrote instead of guessing.
+What was said stands in a session state only as the text of edits. Owns the spelling alone: who
+stores a record redacts it first. `SoughtText` looks whether such bytes hold a text that is to be
+forgotten; it finds too much rather than too little.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from itertools import groupby
+from typing import Any, Final, get_type_hints
+
+import msgspec
+
+from recollect.core.formats.json_text import decode, encode
+from recollect.core.formats.turn_records import texts_of_outcomes
+from recollect.core.values.batch import Batch
+from recollect.core.values.compaction import CompactionResult, Probe
+from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.reason import Reason
+from recollect.errors import FormatError
+
+# A session's state as bytes, for those who keep it between processes
+
+
+STATE_VERSION = 1
+PACK_BYTES = 4096
+_PACKED = b"Z1"
+_DEFLATED = b"Z2"
+"""Packed in stretches, so that those that did not change need not be packed again."""
+_CHUNK: Final = 256
+_ID_CHARS = 32
+"""An identity is 16 bytes in hex (rules/identity.py)."""
+_EDITS: dict[str, type[Edit]] = {
+    "left-out": LeaveOut,
+    "shortened": Shorten,
+    "inserted": Insert,
+    "cut": Cut,
+}
+_SAID = frozenset({"text", "summary", "said", "read_files", "modified_files", "identifiers"})
+"""The fields of edits, and of what cuts carry, that hold what was said."""
+_LEFT_OUT: Final = "left-outs"
+"""Many whole messages that were left out, as columns: by their places in the path."""
+_FEW: Final = 16
+"""So few are written one by one."""
+_FIELDS = {name: [field.name for field in fields(kind)] for name, kind in _EDITS.items()}
+_NAMES = {kind: name for name, kind in _EDITS.items()}
+
+
+def write_state(
+    state: SessionState, *, apart: Sequence[str] = (), path: Sequence[EntryKey] = ()
+) -> bytes:
+    """The state as bytes that `read_state` takes back; without what its cuts cover of the
+    identities that are kept `apart`, and what is left out of the `path` that is."""
+    writer = _EditWriter(widest=_widest(state), apart=apart)
+    writer.know_path(path or state.path)
+    edits = [writer.written(state.edits)] if state.edits else []
+    return b"".join(_around_edits(state, writer, edits))
+
+
+def _around_edits(state: SessionState, writer: _EditWriter, edits: Sequence[bytes]) -> list[bytes]:
+    """The JSON of a state in stretches: what begins it, its edits, what ends it."""
+    names = [field.name for field in fields(state) if field.name not in ("edits", "dormant")]
+    record = {name: _plain(getattr(state, name)) for name in names}
+    dormant = [
+        b"[" + writer.edit(edit) + b"," + encode(since) + b"]" for edit, since in state.dormant
+    ]
+    opening = encode({"version": STATE_VERSION, **record})[:-1] + b',"edits":['
+    between = [stretch for edit in edits for stretch in (edit, b",")][:-1]
+    return [opening, *between, b'],"dormant":[' + b",".join(dormant) + b"]}"]
+
+
+class StateWriter:
+    """Writes the states of one session, turn by turn.
+
+    A session that left out thousands of messages has an edit for each, and most are those of the
+    turn before: their bytes are kept, packed, and used again. A cut carries a thousand texts: it
+    is masked once, not with every turn.
+    """
+
+    def __init__(self) -> None:
+        self._writer = _EditWriter(widest=None, apart=())
+        self._known: list[tuple[tuple[Edit, ...], bytes]] = []
+        self._masked: dict[int, tuple[Edit, Edit]] = {}
+        """By the identity of the edit, which is kept with it."""
+
+    def split(self, state: SessionState, mask: Callable[[Edit], Edit]) -> bytes:
+        """As `split_state` writes it, with what `mask` makes of its edits."""
+        if not self._writer.know_path(state.path):
+            self._known = []
+        cuts = any(isinstance(edit, Cut) for edit in state.edits)
+        if cuts or len(state.edits) <= _CHUNK:
+            masked = self._mask_new((*state.edits, *[edit for edit, _ in state.dormant]), mask)
+            count = len(state.edits)
+            dormant = zip(masked[count:], [since for _, since in state.dormant], strict=True)
+            return split_state(replace(state, edits=masked[:count], dormant=tuple(dormant)))
+        bare = replace(
+            state, path=(), ids=(), dormant=tuple([(mask(e), at) for e, at in state.dormant])
+        )
+        opening, closing = _around_edits(bare, self._writer, ())
+        return b"".join(
+            [_DEFLATED, _deflated(opening), *self._chunks(state.edits, mask), _ended(closing)]
+        )
+
+    def _mask_new(self, edits: tuple[Edit, ...], mask: Callable[[Edit], Edit]) -> tuple[Edit, ...]:
+        """The edits masked; those of the state before as they were masked then."""
+        known = self._masked
+        for edit in edits:
+            if id(edit) not in known or known[id(edit)][0] is not edit:
+                known[id(edit)] = (edit, mask(edit))
+        self._masked = {id(edit): known[id(edit)] for edit in edits}
+        return tuple([self._masked[id(edit)][1] for edit in edits])
+
+    def _chunks(self, edits: tuple[Edit, ...], mask: Callable[[Edit], Edit]) -> list[bytes]:
+        known, self._known = self._known, []
+        for number, start in enumerate(range(0, len(edits), _CHUNK)):
+            some = edits[start : start + _CHUNK]
+            if number < len(known) and known[number][0] == some:
+                self._known.append(known[number])
+                continue
+            written = self._writer.written(tuple([mask(edit) for edit in some]))
+            comma = b"," if start else b""
+            self._known.append((some, _deflated(comma + written)))
+        return [packed for _, packed in self._known]
+
+
+def _deflated(raw: bytes) -> bytes:
+    """A stretch of a packed state that stands by itself: stretches follow each other."""
+    packer = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
+    return packer.compress(raw) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+def _ended(raw: bytes) -> bytes:
+    packer = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
+    return packer.compress(raw) + packer.flush()
+
+
+def read_state(
+    raw: bytes, *, apart: Sequence[str] = (), path: Sequence[EntryKey] = ()
+) -> SessionState:
+    """The state that `write_state` wrote; FormatError for anything else: a field that is not known
+    here is a newer program's."""
+    record = _state_record(raw)
+    try:
+        written, resting = record.pop("edits"), record.pop("dormant")
+        covered = _covered((*written, *(edit for edit, _ in resting)), apart)
+        known = path or record.get("path", ())
+        edits: list[Edit] = []
+        for edit in written:
+            if edit["kind"] == _LEFT_OUT:
+                edits += _left_out(edit, known)
+            else:
+                edits.append(_read_edit(edit, covered))
+        dormant = tuple((_read_edit(edit, covered), int(since)) for edit, since in resting)
+        kept = {name: msgspec.convert(value, _types()[name]) for name, value in record.items()}
+        return SessionState(**kept, edits=tuple(edits), dormant=dormant)
+    except _UNREADABLE as error:
+        raise FormatError(f"not a session state: {type(error).__name__}") from error
+
+
+def _state_record(raw: bytes) -> dict[str, Any]:
+    record = decode(raw)
+    if not isinstance(record, dict) or record.pop("version", None) != STATE_VERSION:
+        raise FormatError(
+            f"not a session state of version {STATE_VERSION}: it may be a newer one's"
+        )
+    return record
+
+
+def split_state(state: SessionState) -> bytes:
+    """The state without its path, for a store that keeps the path apart.
+
+    A long one is packed: a session that left out thousands of messages has an edit for each,
+    and its state is written every turn.
+    """
+    bare = replace(state, path=(), ids=())
+    return _packed(write_state(bare, apart=state.ids, path=state.path))
+
+
+def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
+    """What `split_state` wrote, with its path again.
+
+    Without the path it was split from, its cuts do not know whom they cover, and not all messages
+    that were left out are known.
+    """
+    return replace(read_state(_unpacked(raw), apart=ids, path=path), path=path, ids=ids)
+
+
+def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
+    """A stored state that quotes none of these messages any more.
+
+    Shortened results of them go; so does every recalled block, every cut, whose summary may
+    quote them, and whatever is shortened on a branch that rests, whose keys the caller may not
+    know. The view shows the history itself again.
+    """
+    record = _state_record(_unpacked(raw))
+
+    def stays(edit: dict[str, Any], *, resting: bool = False) -> bool:
+        if edit["kind"] == _NAMES[Shorten]:
+            says_nothing = edit.get("hard", False) and not edit.get("quotes")
+            return says_nothing or (not resting and edit["anchor"] not in forgotten)
+        return edit["kind"] in (_NAMES[LeaveOut], _LEFT_OUT)
+
+    try:
+        record["edits"] = [edit for edit in record["edits"] if stays(edit)]
+        record["dormant"] = [
+            [edit, since] for edit, since in record["dormant"] if stays(edit, resting=True)
+        ]
+    except _UNREADABLE as error:
+        raise FormatError(f"not a session state: {type(error).__name__}") from error
+    return _packed(encode({"version": STATE_VERSION, **record}))
+
+
+def with_texts(raw: bytes, change: Callable[[str], str]) -> bytes:
+    """A stored state whose texts are what `change` makes of them; its own bytes where none is
+    changed. Whom it quotes and whom its cuts cover stays."""
+    record = _state_record(_unpacked(raw))
+    changed = False
+
+    def walk(value: Any, *, said: bool) -> Any:
+        nonlocal changed
+        if isinstance(value, str) and said:
+            new = change(value)
+            changed = changed or new != value
+            return new
+        if isinstance(value, list):
+            return [walk(other, said=said) for other in value]
+        if isinstance(value, dict):
+            return {key: walk(other, said=key in _SAID) for key, other in value.items()}
+        return value
+
+    left = {
+        key: walk(value, said=False) if key in ("edits", "dormant") else value
+        for key, value in record.items()
+    }
+    return _packed(encode({"version": STATE_VERSION, **left})) if changed else raw
+
+
+def _packed(raw: bytes) -> bytes:
+    return _PACKED + zlib.compress(raw, 1) if len(raw) > PACK_BYTES else raw
+
+
+def _unpacked(raw: bytes) -> bytes:
+    if not raw.startswith((_PACKED, _DEFLATED)):
+        return raw
+    try:
+        if raw.startswith(_DEFLATED):
+            return zlib.decompress(raw[len(_DEFLATED) :], wbits=-zlib.MAX_WBITS)
+        return zlib.decompress(raw[len(_PACKED) :])
+    except zlib.error as error:
+        raise FormatError("not a session state: it cannot be unpacked") from error
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """What each field of a state is."""
+    return get_type_hints(SessionState)
+
+
+def _widest(state: SessionState) -> Cut | None:
+    """The cut that covers most, the first of these; it alone is sure to be written whole."""
+    edits = (*state.edits, *(edit for edit, _ in state.dormant))
+    cuts = (edit for edit in edits if isinstance(edit, Cut))
+    return max(cuts, key=lambda cut: len(cut.covers), default=None)
+
+
+_UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, msgspec.MsgspecError)
+
+
+class _EditWriter:
+    """Writes the edits of a state."""
+
+    def __init__(self, *, widest: Cut | None, apart: Sequence[str]) -> None:
+        self._widest, self._apart = widest, apart
+        self._path: Sequence[EntryKey] = ()
+        self._places: dict[EntryKey, int] = {}
+
+    def know_path(self, path: Sequence[EntryKey]) -> bool:
+        """Learn the path; whether it goes on from the one before."""
+        known = len(self._path)
+        grew = path[:known] == self._path
+        if not grew:
+            known, self._places = 0, {}
+        self._places.update({key: at for at, key in enumerate(path[known:], known)})
+        self._path = path
+        return grew
+
+    def written(self, edits: Sequence[Edit]) -> bytes:
+        """In their order, with commas; many messages left out one after the other are one
+        record."""
+        written: list[bytes] = []
+        for is_one, stretch in groupby(edits, self._is_left_out):
+            some = list(stretch)
+            if is_one and len(some) > _FEW:
+                written.append(encode(self._columns(some)))
+            else:
+                written += map(self.edit, some)
+        return b",".join(written)
+
+    def edit(self, edit: Edit) -> bytes:
+        record = {"kind": _NAMES[type(edit)], **_named(edit)}
+        if isinstance(edit, Cut):
+            record["ended"] = [_named(block) for block in edit.ended]
+            record["carried"] = msgspec.to_builtins(edit.carried)
+            del record["covers"]
+            if edit.covers:
+                record["covers"] = _shortest(edit, self._widest, self._apart)
+        return encode(record)
+
+    def _is_left_out(self, edit: Edit) -> bool:
+        return (
+            type(edit) is LeaveOut
+            and edit.part is None
+            and edit.stage == "trim"
+            and edit.anchor in self._places
+        )
+
+    def _columns(self, edits: Sequence[Edit]) -> dict[str, Any]:
+        reasons = {id(edit.reason): edit.reason for edit in edits}
+        numbers = {reason: number for number, reason in enumerate(reasons)}
+        return {
+            "kind": _LEFT_OUT,
+            "places": [self._places[edit.anchor] for edit in edits if edit.anchor is not None],
+            "why": [numbers[id(edit.reason)] for edit in edits],
+            "turns": [edit.turn for edit in edits],
+            "reasons": [reason.to_dict() for reason in reasons.values()],
+        }
+
+
+def _left_out(record: Mapping[str, Any], path: Sequence[EntryKey]) -> list[Edit]:
+    """What `_columns` wrote; nothing where the path is not known."""
+    if not path:
+        return []
+    reasons = [Reason.from_dict(one) for one in record["reasons"]]
+    columns = zip(record["places"], record["why"], record["turns"], strict=True)
+    return [
+        LeaveOut(anchor=path[place], part=None, stage="trim", reason=reasons[why], turn=int(turn))
+        for place, why, turn in columns
+    ]
+
+
+def _named(edit: Edit) -> dict[str, Any]:
+    record = {field: getattr(edit, field) for field in _FIELDS[_NAMES[type(edit)]]}
+    return {**record, "reason": edit.reason.to_dict()}
+
+
+def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
+    """Whom a cut covers: as many as it shares with the widest; or where the run begins that it
+    shares with what is kept apart, how long that is, and the others' names, joined."""
+    covers = cut.covers
+    if widest is not None and cut is not widest and widest.covers[: len(covers)] == covers:
+        return len(covers)
+    start = apart.index(covers[0]) if covers[0] in apart else len(apart)
+    shared = 0
+    for ours, theirs in zip(covers, apart[start:], strict=False):
+        if ours != theirs:
+            break
+        shared += 1
+    rest = covers[shared:]
+    whole = all(len(message_id) == _ID_CHARS and message_id.isascii() for message_id in rest)
+    named = "".join(rest) if whole else list(rest)
+    return {"from": start, "run": shared, "and": named} if shared else named
+
+
+def _read_edit(record: dict[str, Any], covered: Sequence[str] | None) -> Edit:
+    given = dict(record)
+    kind = given.pop("kind")
+    if not given.keys() <= set(_FIELDS[kind]):
+        raise ValueError("a newer program's edit")
+    if "covers" in given:
+        given["covers"] = _covers(given["covers"], covered)
+    return msgspec.convert(given, _EDITS[kind], dec_hook=_reason)
+
+
+def _reason(kind: type, value: Any) -> Any:
+    """A reason, from its cause and numbers."""
+    if kind is not Reason:
+        raise TypeError(f"a {kind.__name__} in an edit")
+    return Reason.from_dict(value)
+
+
+def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[str] | None:
+    """Whom the widest cut covers; the others share what it begins with. None: it is kept apart."""
+    unknown = False
+    for edit in held:
+        if isinstance(edit.get("covers"), dict):
+            unknown = unknown or not apart
+            edit["covers"] = _joined(edit["covers"], apart)
+    if unknown:
+        return None
+    named = (edit.get("covers", []) for edit in held)
+    whole = (_covers(value, ()) for value in named if not isinstance(value, int))
+    return max(whole, key=len, default=())
+
+
+def _joined(record: dict[str, Any], apart: Sequence[str]) -> Sequence[str]:
+    if not apart and record.keys() == {"from", "run", "and"}:
+        return []
+    start, run = int(record["from"]), int(record["run"])
+    if not 0 <= start <= start + run <= len(apart):
+        raise ValueError("a cut that covers more than is known")
+    return [*apart[start : start + run], *_covers(record["and"], ())]
+
+
+def _covers(value: Any, covered: Sequence[str] | None) -> Sequence[str]:
+    if isinstance(value, int):
+        if covered is None:
+            return []
+        if not 0 < value <= len(covered):
+            raise ValueError("a cut that covers more than is known")
+        return covered[:value]
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str) or len(value) % _ID_CHARS:
+        raise ValueError("no identities")
+    return [value[at : at + _ID_CHARS] for at in range(0, len(value), _ID_CHARS)]
+
+
+# Whether stored bytes hold a text, case aside and however JSON spells it
+
+
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_SHORT: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+# JSON that stands as a text in JSON, as arguments of tool calls do, is escaped twice.
+_LEVELS: Final = 3
+
+
+class SoughtText:
+    """A text that is looked for."""
+
+    __slots__ = ("_folded",)
+
+    def __init__(self, text: str) -> None:
+        self._folded = text.casefold()
+
+    def __repr__(self) -> str:
+        return "SoughtText(...)"
+
+    def stands_in(self, held: bytes | str | None) -> bool:
+        """Whether it is there."""
+        if not held or not self._folded:
+            return False
+        if isinstance(held, bytes):
+            try:
+                held = texts_of_outcomes(held) or held
+            except FormatError:
+                return True  # nothing says that it is not there
+        text = held if isinstance(held, str) else held.decode("utf-8", "replace")
+        for _ in range(_LEVELS):
+            if self._folded in text.casefold():
+                return True
+            if "\\" not in text:
+                return False
+            text = _unescaped(text)
+        return self._folded in text.casefold()
+
+    def taken_out_of(self, state: bytes) -> bytes | None:
+        """A session's state without any quote; None when it holds the text all the same.
+
+        The state itself when the text is not in it; a state that cannot be read is taken to
+        hold it where its bytes do.
+        """
+        try:
+            held = _unpacked(state)
+            edits = _state_record(held)["edits"]
+            if not self.stands_in(held):
+                return state
+            shortened = (edit for edit in edits if edit.get("kind") == _NAMES[Shorten])
+            cleaned = without_quotes(state, frozenset(edit["anchor"] for edit in shortened))
+            left = _unpacked(cleaned)
+        except FormatError:
+            return None if self.stands_in(state) else state
+        return None if self.stands_in(left) else cleaned
+
+
+def _unescaped(text: str) -> str:
+    plain = _ESCAPE.sub(_meant, text)
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _meant(escape: re.Match[str]) -> str:
+    if escape[1]:
+        return chr(int(escape[1], 16))
+    return _SHORT.get(escape[2], escape[2])
+
+
+RECORD_VERSION: Final = 1
+_RESULT_FIELDS: Final = frozenset(field.name for field in fields(CompactionResult))
+_PROBE_FIELDS: Final = frozenset(field.name for field in fields(Probe))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCompaction:
+    """A compaction, and when it was made."""
+
+    result: CompactionResult = field(repr=False)
+    turn: int
+    """The session's turn before which it was made."""
+    at: float
+
+
+def write_record(result: CompactionResult, *, turn: int, at: float) -> bytes:
+    """The compaction as bytes that `read_record` takes back."""
+    written = {name: _plain(getattr(result, name)) for name in sorted(_RESULT_FIELDS)}
+    written["reason"] = result.reason.to_dict()
+    written["details"] = dict(result.details)
+    if result.receipt is not None:
+        written["receipt"]["findings"] = [
+            {**asdict(finding.probe), "standing": finding.standing, "pinned": finding.pinned}
+            for finding in result.receipt.findings
+        ]
+    return encode({"version": RECORD_VERSION, "turn": turn, "at": at, **written})
+
+
+def read_record(raw: bytes) -> RecordedCompaction:
+    """What `write_record` wrote; FormatError for anything else."""
+    record = decode(raw)
+    if not isinstance(record, dict) or record.pop("version", None) != RECORD_VERSION:
+        raise FormatError(f"not a compaction of version {RECORD_VERSION}: it may be a newer one's")
+    if record.keys() != _RESULT_FIELDS | {"turn", "at"}:
+        raise FormatError("not a compaction: it has the fields of another version")
+    try:
+        made = {"turn": record.pop("turn"), "at": record.pop("at")}
+        if record["receipt"] is not None:
+            findings = [_nested(finding) for finding in record["receipt"]["findings"]]
+            record["receipt"] = {**record["receipt"], "findings": findings}
+        return msgspec.convert({**made, "result": record}, RecordedCompaction, dec_hook=_reason)
+    except (KeyError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
+        raise FormatError(f"not a compaction: {type(error).__name__}") from error
+
+
+def _nested(finding: Mapping[str, Any]) -> dict[str, Any]:
+    """A finding with its probe apart, as the value has it."""
+    rest = {name: value for name, value in finding.items() if name not in _PROBE_FIELDS}
+    return {**rest, "probe": {name: finding[name] for name in _PROBE_FIELDS}}
+
+
+_BATCH_VERSION: Final = b"B1"
+_BATCHES: Final = msgspec.msgpack.Decoder(Batch)
+
+
+def write_batch(batch: Batch) -> bytes:
+    """The batch as bytes that `read_batch` takes back: a version, then MessagePack."""
+    return _BATCH_VERSION + msgspec.msgpack.encode(batch)
+
+
+def read_batch(record: bytes) -> Batch:
+    """The batch that `write_batch` wrote; FormatError for anything else, so that a spool of a
+    newer program is kept and not guessed at."""
+    if not record.startswith(_BATCH_VERSION):
+        raise FormatError("not a batch of this version: it may be a newer one's")
+    try:
+        return _BATCHES.decode(record[len(_BATCH_VERSION) :])
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"not a batch: {type(error).__name__}") from error

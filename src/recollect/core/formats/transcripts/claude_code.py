@@ -1,0 +1,410 @@
+"""Claude Code session files (docs/sources.md); the format is undocumented, so lenient.
+
+Owns how lines become API messages: the lines of one response are one assistant message, the
+results of its calls one user message, and the chain of `parentUuid` with its compaction
+boundaries says what was shown. Lines of subagents, meta, progress and system lines carry the
+chain but are no items. Never follows `logicalParentUuid`: the summary stands for that past.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from recollect.core.formats.json_text import Fields, array_items, object_fields, text_of
+from recollect.core.formats.transcripts.records import (
+    Progress,
+    Record,
+    ancestors,
+    instant_of,
+    is_set,
+    mapping_of,
+    no_parent,
+    parents_first,
+    records,
+    usage_of,
+)
+from recollect.core.values.model import Usage
+from recollect.core.values.transcript import (
+    RecordedRequest,
+    RecordedSession,
+    ShownItems,
+    TranscriptItem,
+)
+
+# Anthropic messages put together from the lines they were logged on
+
+
+_REQUEST_KEYS = frozenset({"role", "content"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedBlock:
+    """One content block: its bytes, its type and the tool call it names."""
+
+    raw: bytes
+    type: str | None
+    call_id: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class LoggedMessage:
+    """One message of the request as it grows line by line."""
+
+    role: str
+    whole: bytes
+    """The message object of its first line."""
+    keys: frozenset[str]
+    content: bytes
+    line: int
+    uuid: str
+    timestamp: float | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    is_call: bool = False
+    """The model wrote it, not the client in its name."""
+    blocks: list[LoggedBlock] = field(default_factory=list)
+    additions: int = 0
+    answered: set[str] = field(default_factory=set)
+    """Ids of the calls whose results it holds."""
+
+    def add(self, blocks: list[LoggedBlock]) -> list[str]:
+        """Take a line's blocks in; gives the ids of the tool calls among them."""
+        self.additions += 1
+        known = {block.call_id for block in self.blocks if block.type == "tool_use"}
+        fresh = [b for b in blocks if b.type != "tool_use" or b.call_id not in known]
+        self.blocks += fresh
+        return [b.call_id for b in fresh if b.type == "tool_use" and b.call_id is not None]
+
+    def raw(self) -> bytes:
+        """The message as a request holds it."""
+        if self.additions > 1:
+            ordered = sorted(self.blocks, key=lambda block: block.type != "tool_result")
+            content = b"[" + b",".join(block.raw for block in ordered) + b"]"
+        elif self.keys == _REQUEST_KEYS:
+            return self.whole
+        else:
+            content = self.content
+        return b'{"role":"%s","content":%s}' % (self.role.encode(), content)
+
+
+def content_blocks(content: bytes) -> list[LoggedBlock]:
+    """The blocks of a message's content; a string is one text block."""
+    if content.startswith(b'"'):
+        return [LoggedBlock(raw=b'{"type":"text","text":%s}' % content, type="text")]
+    blocks = []
+    for raw in array_items(content) or []:
+        fields = object_fields(raw) or {}
+        kind = text_of(fields, "type")
+        key = "id" if kind == "tool_use" else "tool_use_id"
+        blocks.append(LoggedBlock(raw=raw, type=kind, call_id=text_of(fields, key)))
+    return blocks
+
+
+def result_ids(blocks: list[LoggedBlock]) -> list[str]:
+    """The calls that these blocks hold results of."""
+    return [b.call_id for b in blocks if b.type == "tool_result" and b.call_id is not None]
+
+
+LINE_TYPES: Final = frozenset(
+    {"user", "assistant", "system", "attachment", "progress", "summary", "file-history-snapshot"}
+    | {"queue-operation", "last-prompt", "mode", "cost-state", "tools-used", "atis-latch"}
+    | {"api-request", "api-request-blob", "api-request-shape"}
+)
+"""Types of lines; those that neither speak nor carry the chain are passed by."""
+ATTACHMENT_TYPES: Final = frozenset(
+    {"environment", "model", "deferred_tools_delta", "agent_listing_delta", "skill_listing"}
+    | {"session_context", "date", "remote_session_change", "prompt_snapshot", "task_status"}
+    | {"queued_command"}
+)
+"""What Claude Code attaches by itself. No message of anybody's, but for `queued_command`."""
+SYSTEM_SUBTYPES: Final = frozenset({"compact_boundary", "stop_hook_summary"})
+_KEPT_FIELDS = frozenset(
+    {
+        "type",
+        "subtype",
+        "uuid",
+        "parentUuid",
+        "timestamp",
+        "sessionId",
+        "version",
+        "message",
+        "isSidechain",
+        "isMeta",
+        "isApiErrorMessage",
+        "isCompactSummary",
+        "compactMetadata",
+    }
+)
+"""Other fields are let go at once: `toolUseResult` repeats every tool's output."""
+_USAGE = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_SYNTHETIC_MODEL = "<synthetic>"
+
+
+@dataclass(slots=True, kw_only=True)
+class _SessionLine:
+    """One line with a uuid; `message` is the API message it is a part of, if any."""
+
+    record: Record
+    uuid: str
+    message: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _ClaudeSession:
+    """What has been read so far."""
+
+    lines: list[_SessionLine] = field(default_factory=list)
+    messages: list[LoggedMessage] = field(default_factory=list)
+    responses: dict[str, int] = field(default_factory=dict)
+    """Message positions by the id the API gave the response."""
+    callers: dict[str, int] = field(default_factory=dict)
+    """Which message made a tool call, by the call's id."""
+    results: dict[int, int] = field(default_factory=dict)
+    """Which message holds the results of an assistant message's calls."""
+    passed_over: list[str] = field(default_factory=list)
+
+
+def read_claude_code(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
+    """Read a session file, every branch of it."""
+    reader = ClaudeCodeReader()
+    reader.feed(data, progress=progress)
+    return reader.session()
+
+
+class ClaudeCodeReader:
+    """Reads a session file that grows, whole lines at a time."""
+
+    def __init__(self) -> None:
+        self._session = _ClaudeSession()
+        self._seen: set[str] = set()
+        self._lines = 0
+        self._taken = 0
+        self._has_main = False
+        """A subagent's own file holds nothing but sidechain lines: there they are the
+        conversation."""
+
+    def feed(self, data: bytes, *, progress: Progress | None = None) -> None:
+        """Take the next lines."""
+        session, had_main = self._session, self._has_main
+        passed_over = session.passed_over
+        for record in records(data, passed_over=passed_over, progress=progress, before=self._lines):
+            fields = {key: raw for key, raw in record.fields.items() if key in _KEPT_FIELDS}
+            queued = _queued_prompt(record.fields)
+            if queued is not None:
+                fields |= {"type": b'"user"', "message": queued}
+            uuid = text_of(fields, "uuid")
+            if uuid is None:
+                if _speaks(fields):
+                    passed_over.append(f"line {record.line}: a message without a uuid")
+            elif uuid in self._seen:
+                passed_over.append(f"line {record.line}: repeats an earlier uuid")
+            else:
+                self._seen.add(uuid)
+                kept = Record(line=record.line, fields=fields, raw=b"")
+                session.lines.append(_SessionLine(record=kept, uuid=uuid))
+                if not self._has_main and _speaks(fields):
+                    self._has_main = not is_set(fields, "isSidechain")
+        self._lines += data.count(b"\n")
+        if self._has_main and not had_main and self._taken:  # what was taken was a subagent's
+            for line in session.lines:
+                line.message = None
+            self._session = _ClaudeSession(lines=session.lines, passed_over=passed_over)
+            self._taken = 0
+
+    def session(self) -> RecordedSession:
+        """What was read so far."""
+        session = self._session
+        for line in session.lines[self._taken :]:
+            if not (self._has_main and is_set(line.record.fields, "isSidechain")):
+                _take(line, session)
+        self._taken = len(session.lines)
+        parents, orphans = _parents(session)
+        contexts = _contexts(session, parents)
+        requests = _requests(session, contexts)
+        first = session.lines[0].record.fields if session.lines else {}
+        boundaries = sum(_is_boundary(line.record.fields) for line in session.lines)
+        summaries = sum(is_set(line.record.fields, "isCompactSummary") for line in session.lines)
+        return RecordedSession(
+            kind="claude-code",
+            format="anthropic",
+            items=tuple(_item(message) for message in session.messages),
+            requests=requests,
+            session_id=text_of(first, "sessionId"),
+            version=text_of(first, "version"),
+            model=next((m.model for m in reversed(session.messages) if m.model), None),
+            compactions=max(boundaries, summaries),
+            current=contexts.newest,
+            passed_over=(*session.passed_over, *orphans),
+        )
+
+
+def _speaks(fields: Fields) -> bool:
+    return text_of(fields, "type") in {"user", "assistant"} and "message" in fields
+
+
+def _queued_prompt(fields: Fields) -> bytes | None:
+    """What the user typed while the agent was at work: Claude Code hands it over in a reminder of
+    its own and writes it as an attachment, but it is the user's all the same."""
+    attachment = object_fields(fields.get("attachment", b"")) or {}
+    if text_of(attachment, "type") != "queued_command" or "prompt" not in attachment:
+        return None
+    if text_of(attachment, "commandMode") != "prompt":  # a notification, which nobody typed
+        return None
+    # with a key that no request holds, so that the item counts as written by this reader
+    return b'{"role":"user","content":%s,"queued":true}' % attachment["prompt"]
+
+
+def _is_boundary(fields: Fields) -> bool:
+    return text_of(fields, "subtype") == "compact_boundary"
+
+
+def _take(line: _SessionLine, session: _ClaudeSession) -> None:
+    fields = line.record.fields
+    # An error the client wrote in the model's name is never sent back to the model.
+    if not _speaks(fields) or is_set(fields, "isMeta") or is_set(fields, "isApiErrorMessage"):
+        return
+    message = object_fields(fields["message"])
+    if message is None or "content" not in message:
+        session.passed_over.append(f"line {line.record.line}: a message without content")
+    elif text_of(fields, "type") == "assistant":
+        _take_response(line, message, session)
+    else:
+        _take_user(line, message, session)
+
+
+def _take_response(line: _SessionLine, message: Fields, session: _ClaudeSession) -> None:
+    response = text_of(message, "id") or line.uuid
+    at = session.responses.get(response)
+    if at is None:
+        at = session.responses[response] = _open("assistant", line, message, session)
+    line.message = at
+    whole = session.messages[at]
+    whole.usage = usage_of(message, keys=_USAGE) or whole.usage
+    model = text_of(message, "model")
+    whole.model = None if model == _SYNTHETIC_MODEL else model
+    whole.is_call = model != _SYNTHETIC_MODEL
+    for call in whole.add(content_blocks(message["content"])):
+        session.callers[call] = at
+
+
+def _take_user(line: _SessionLine, message: Fields, session: _ClaudeSession) -> None:
+    blocks = content_blocks(message["content"])
+    answers = result_ids(blocks)
+    caller = session.callers.get(answers[0]) if answers else None
+    at = session.results.get(caller) if caller is not None else None
+    if at is None or session.messages[at].answered & set(answers):
+        at = _open("user", line, message, session)
+        if caller is not None:
+            session.results.setdefault(caller, at)
+    line.message = at
+    session.messages[at].add(blocks)
+    session.messages[at].answered.update(answers)
+
+
+def _open(role: str, line: _SessionLine, message: Fields, session: _ClaudeSession) -> int:
+    session.messages.append(
+        LoggedMessage(
+            role=role,
+            whole=line.record.fields["message"],
+            keys=frozenset(message),
+            content=message["content"],
+            line=line.record.line,
+            timestamp=instant_of(line.record.fields, "timestamp"),
+            uuid=line.uuid,
+        )
+    )
+    return len(session.messages) - 1
+
+
+def _item(message: LoggedMessage) -> TranscriptItem:
+    raw = message.raw()
+    return TranscriptItem(
+        raw=raw,
+        line=message.line,
+        timestamp=message.timestamp,
+        entry_id=message.uuid,
+        usage=message.usage,
+        derived=raw is not message.whole,
+    )
+
+
+def _parents(session: _ClaudeSession) -> tuple[list[int | None], list[str]]:
+    """The position of every line's parent, and a complaint for each that is not there."""
+    orphans: list[str] = []
+    positions = {line.uuid: position for position, line in enumerate(session.lines)}
+    parents: list[int | None] = []
+    for line in session.lines:
+        fields = line.record.fields
+        parent_uuid = None if _is_boundary(fields) else text_of(fields, "parentUuid")
+        parent = positions.get(parent_uuid) if parent_uuid else None
+        if parent_uuid and parent is None and line.message is not None:
+            orphans.append(no_parent(line.record.line, parent_uuid))
+        parents.append(parent)
+    return parents, orphans
+
+
+@dataclass(slots=True)
+class _Contexts:
+    """What was shown at each point of the conversation."""
+
+    shown_to: dict[int, ShownItems] = field(default_factory=dict)
+    """By the message that answered it."""
+    newest: ShownItems = field(default_factory=ShownItems)
+    """At the last line that stands in the conversation or begins it anew."""
+
+
+def _contexts(session: _ClaudeSession, parents: list[int | None]) -> _Contexts:
+    contexts = [ShownItems()] * len(session.lines)
+    found = _Contexts()
+    preserved = _preserved_segments(session, parents)
+    for position, parent in parents_first(parents):
+        line = session.lines[position]
+        context = contexts[parent] if parent is not None else ShownItems()
+        message = line.message
+        if message is not None and session.messages[message].role == "assistant":
+            context = found.shown_to.setdefault(message, context).then(message)
+        elif message is not None and message not in context:
+            # Of parallel calls all but one result hang beside the path to the next response;
+            # the first of their lines on it stands for all, which are one message by now.
+            context = context.then(message)
+        for item in preserved.get(line.uuid, ()):
+            context = context.then(item)
+        contexts[position] = context
+    for position in range(len(session.lines) - 1, -1, -1):
+        line = session.lines[position]
+        if line.message is not None or _is_boundary(line.record.fields):
+            found.newest = contexts[position]
+            break
+    return found
+
+
+def _requests(session: _ClaudeSession, contexts: _Contexts) -> tuple[RecordedRequest, ...]:
+    """One request for every response, in the file's order, whatever its branch."""
+    return tuple(
+        RecordedRequest(shown=shown, answered=(at,), usage=session.messages[at].usage)
+        for at, shown in sorted(contexts.shown_to.items())
+        if session.messages[at].is_call
+    )
+
+
+def _preserved_segments(session: _ClaudeSession, parents: list[int | None]) -> dict[str, list[int]]:
+    """Messages a compaction carried over as they were, by the line they now stand behind."""
+    positions = {line.uuid: position for position, line in enumerate(session.lines)}
+    found: dict[str, list[int]] = {}
+    for line in session.lines:
+        if not _is_boundary(line.record.fields):
+            continue
+        segment = mapping_of(line.record.fields.get("compactMetadata")).get("preservedSegment")
+        if not isinstance(segment, dict):
+            continue
+        head, tail = (positions.get(str(segment.get(key))) for key in ("headUuid", "tailUuid"))
+        kept: list[int] = []
+        for at in ancestors(tail, parents):
+            message = session.lines[at].message
+            if message is not None and message not in kept[-2:]:
+                kept.append(message)
+            if at == head:
+                found[str(segment.get("anchorUuid"))] = kept[::-1]
+                break
+    return found

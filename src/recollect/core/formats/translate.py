@@ -1,0 +1,234 @@
+"""pi messages as a provider's wire messages: what our own agent sends of its transcript.
+
+Pure. Always holds: the same messages for the same model give the same wire messages, so that
+alignment and the provider's prompt cache hold from turn to turn and over a restart; a further
+message never changes what stands for the ones before it (results of one reply's calls count as
+one: all of them are there before the next request). A reply that was turned into a pi message
+comes back with the identity that it had as a reply. It never repairs: a call without its
+result, or a result without its call, is left to the engine's pairing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from recollect.core.formats.codec import WIRES
+from recollect.core.formats.summaries import (
+    PI_BRANCH_CLOSING,
+    PI_BRANCH_OPENING,
+    PI_CLOSING,
+    PI_OPENING,
+)
+from recollect.core.values.model import FormatName, StopReason, Usage
+
+_UNFINISHED = frozenset({"error", "aborted"})
+
+
+APIS: Mapping[FormatName, str] = {name: wire.api for name, wire in WIRES.items()}
+"""pi's word for each wire."""
+PROVIDERS: Mapping[FormatName, str] = {name: wire.provider for name, wire in WIRES.items()}
+"""Whose wire it is, where nobody names the provider."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speaker:
+    """Who is asked: thinking goes back only to the model that thought it."""
+
+    format: FormatName
+    model: str
+    provider: str = ""
+
+    @property
+    def provider_name(self) -> str:
+        """The provider as messages name it."""
+        return self.provider or PROVIDERS.get(self.format, self.format)
+
+    def made(self, message: Mapping[str, Any]) -> bool:
+        """Whether this very model answered so."""
+        return (
+            message.get("api") == APIS.get(self.format)
+            and message.get("provider") == self.provider_name
+            and message.get("model") == self.model
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireHistory:
+    """A history as it is sent."""
+
+    messages: tuple[dict[str, Any], ...] = field(repr=False)
+    sources: tuple[int, ...]
+    """For each wire message the position of the (first) pi message that it stands for."""
+
+
+def to_wire(messages: Sequence[Mapping[str, Any]], speaker: Speaker) -> WireHistory:
+    """The messages in the speaker's wire format.
+
+    Left out as pi leaves them out: replies that broke off, and what is marked as not for the
+    model.
+    """
+    written = WIRES[speaker.format].from_pi(
+        [
+            (at, plain, speaker.made(message))
+            for at, message in enumerate(messages)
+            if (plain := _plain(message)) is not None
+        ]
+    )
+    return WireHistory(
+        messages=tuple([message.body for message in written]),
+        sources=tuple([message.source for message in written]),
+    )
+
+
+def _plain(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The message as user, assistant or toolResult; None where the model does not see it."""
+    role = message.get("role")
+    if role == "assistant":
+        return None if message.get("stopReason") in _UNFINISHED else message
+    if role in ("user", "toolResult"):
+        return message
+    if message.get("excludeFromContext") is True:
+        return None
+    if role == "bashExecution":
+        return _as_user(_bash_text(message))
+    if role == "compactionSummary":
+        return _as_user(PI_OPENING + str(message.get("summary") or "") + PI_CLOSING)
+    if role == "branchSummary":
+        return _as_user(PI_BRANCH_OPENING + str(message.get("summary") or "") + PI_BRANCH_CLOSING)
+    if role in ("custom", "hookMessage"):
+        return {"role": "user", "content": message.get("content")}
+    return None
+
+
+def _as_user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def _bash_text(message: Mapping[str, Any]) -> str:
+    """A command that the user ran beside the conversation, and what it printed."""
+    lines = [f"$ {message.get('command') or ''}", str(message.get("output") or "(no output)")]
+    if message.get("cancelled") is True:
+        lines.append("[cancelled]")
+    elif message.get("exitCode"):
+        lines.append(f"[exit code {message['exitCode']}]")
+    if message.get("truncated") is True and message.get("fullOutputPath"):
+        lines.append(f"[shortened; all of it is in {message['fullOutputPath']}]")
+    return "\n".join(lines)
+
+
+_STOPS: Mapping[StopReason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "tool-calls": "toolUse",
+    "refusal": "error",
+    "other": "stop",
+}
+
+
+REFUSED = "The model refused to answer."
+
+
+def to_pi(
+    reply: Mapping[str, Any],
+    speaker: Speaker,
+    *,
+    stop: StopReason,
+    usage: Usage | None,
+    timestamp: int,
+) -> dict[str, Any]:
+    """The assistant message of a whole reply; `timestamp` in milliseconds."""
+    content = WIRES[speaker.format].to_pi(reply)
+    for at, block in enumerate(content):
+        if block["type"] == "toolCall" and not block["id"]:  # some servers name no calls
+            block["id"] = f"call_{timestamp}_{at}"
+    reason = _STOPS[stop]
+    calls = any(block["type"] == "toolCall" for block in content)
+    if calls and reason not in ("error", "length"):  # one that was cut off is not to be run
+        reason = "toolUse"
+    return assistant_message(
+        content,
+        speaker,
+        stop_reason=reason,
+        usage=usage,
+        timestamp=timestamp,
+        error=REFUSED if reason == "error" else None,
+    )
+
+
+def as_resent(
+    reply: Mapping[str, Any],
+    speaker: Speaker,
+    *,
+    stop: StopReason,
+    message: Mapping[str, Any] | None = None,
+) -> Mapping[str, Any]:
+    """The reply as the next request holds it, in the shape of a reply, with its usage.
+
+    What the engine keeps of a reply has to be what is sent back: ids are respelled, arguments that
+    are no JSON become none, reasoning that its provider did not seal goes, and so does all of a
+    refusal. `message` is what `to_pi` made of it: only that one knows the ids that it gave to
+    calls without any.
+    """
+    if message is None:
+        message = to_pi(reply, speaker, stop=stop, usage=None, timestamp=0)
+    sent = list(to_wire([message], speaker).messages)
+    if not sent:
+        return {"usage": reply.get("usage")}
+    return WIRES[speaker.format].as_reply(reply, sent)
+
+
+def broken_off(
+    text: str,
+    speaker: Speaker,
+    *,
+    reason: Literal["aborted", "error"],
+    timestamp: int,
+    error: str | None = None,
+    usage: Usage | None = None,
+) -> dict[str, Any]:
+    """What had come of a reply when it was aborted or failed; never sent to a model again."""
+    content = [{"type": "text", "text": text}] if text else []
+    return assistant_message(
+        content, speaker, stop_reason=reason, usage=usage, timestamp=timestamp, error=error
+    )
+
+
+def assistant_message(
+    content: Sequence[Mapping[str, Any]],
+    speaker: Speaker,
+    *,
+    stop_reason: str,
+    usage: Usage | None,
+    timestamp: int,
+    error: str | None = None,
+) -> dict[str, Any]:
+    """An assistant message with its keys in pi's order."""
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": [dict(block) for block in content],
+        "api": APIS.get(speaker.format, speaker.format),
+        "provider": speaker.provider_name,
+        "model": speaker.model,
+        "usage": pi_usage(usage),
+        "stopReason": stop_reason,
+        "timestamp": timestamp,
+    }
+    if error is not None:
+        message["errorMessage"] = error
+    return message
+
+
+def pi_usage(usage: Usage | None) -> dict[str, Any]:
+    """Usage as pi counts it: cached input apart from the rest."""
+    used = usage or Usage(input_tokens=0)
+    cached = used.cache_read_tokens + used.cache_write_tokens
+    return {
+        "input": max(0, used.input_tokens - cached),
+        "output": used.output_tokens,
+        "cacheRead": used.cache_read_tokens,
+        "cacheWrite": used.cache_write_tokens,
+        "totalTokens": used.input_tokens + used.output_tokens,
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0},
+    }

@@ -1,0 +1,326 @@
+"""What the ledger keeps about a turn: its report, and the outcomes that changed, as bytes.
+
+A report is JSON of codes and numbers: names of causes in place of sentences. Outcomes are packed
+columns, one entry per message whose outcome changed; `read_report` puts both together again as
+JSON with the sentences. Nothing of a message's content is among them: the only texts are those
+that a reason carries (an error, the name of a model), and who writes a record masks them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from recollect.core.formats.json_text import decode, encode
+from recollect.core.values.message import EntryKey, Role
+from recollect.core.values.reason import Reason
+from recollect.core.values.report import Fate, FateKind, Report, StageLine
+from recollect.errors import FormatError
+
+MaskReason: TypeAlias = Callable[[Reason], Reason]
+REPORT_VERSION: Final = 2
+"""The first wrote reports as they are read, with a sentence per message."""
+_MARK: Final = b"\x00O1"
+"""No JSON begins so: what looks for texts in stored bytes reads `texts_of_outcomes`."""
+KIND_CODES: Final[dict[FateKind, int]] = {
+    "kept": 0,
+    "changed": 1,
+    "left out": 2,
+    "summarised": 3,
+    "inserted": 4,
+}
+ROLE_CODES: Final[dict[Role, int]] = {"system": 0, "user": 1, "assistant": 2, "tool": 3}
+"""As they are stored: a code is never given to another name."""
+_KINDS: Final = {code: kind for kind, code in KIND_CODES.items()}
+_ROLES: Final = {code: role for role, code in ROLE_CODES.items()}
+_KEY_BYTES: Final = 16
+_NUMBERS: Final = ("turn", "window_tokens", "limit_tokens", "tokens_before", "tokens_after",
+                   "calibration_ratio")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeChanges:
+    """What changed since an earlier turn, or since nothing was known."""
+
+    number: int = 0
+    """Which record of the session's outcomes it is: it says on which others it rests."""
+    fates: Mapping[int, Fate] = field(default_factory=dict)
+    """By place, of messages that are not sent as they came."""
+    kept: Sequence[int] = ()
+    """Places of messages that are sent as they came again, or are no longer in the request."""
+    own: Sequence[tuple[int, Fate]] = ()
+    """All rows of our own, each with the place of the message that it follows; -1 at the head."""
+    cut: Reason | None = None
+    """Why summarised messages are: theirs that have no reasons of their own. Each compaction
+    changes it for all of them."""
+
+
+def texts_of_outcomes(raw: bytes) -> bytes | None:
+    """The reasons of packed outcomes as JSON: all texts that they hold; None for other bytes.
+
+    FormatError for outcomes that cannot be read.
+    """
+    if not raw.startswith(_MARK):
+        return None
+    packed = _unpacked(raw)
+    return encode([packed.get("reasons"), packed.get("cut")])
+
+
+def with_texts_of_outcomes(raw: bytes, texts: bytes) -> bytes:
+    """Packed outcomes with these texts for those that `texts_of_outcomes` gave."""
+    reasons, cut = decode(texts)
+    return _packed({**_unpacked(raw), "reasons": reasons, "cut": cut})
+
+
+def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
+    """The changes as bytes that `read_outcomes` takes back."""
+    table = _ReasonTable(mask)
+    places = sorted(changes.fates)
+    fates = [changes.fates[place] for place in places]
+    packed = {
+        "number": changes.number,
+        "at": _runs(places),
+        "kept": _runs(sorted(changes.kept)),
+        "keys": _joined_keys([fate.key or EntryKey("") for fate in fates]),
+        "kinds": bytes([KIND_CODES[fate.fate] for fate in fates]),
+        "roles": bytes([ROLE_CODES[fate.role] for fate in fates]),
+        "before": [fate.tokens_before for fate in fates],
+        "after": [fate.tokens_after for fate in fates],
+        "why": [table.number(fate.reasons) for fate in fates],
+        "own": [
+            [place, ROLE_CODES[fate.role], fate.tokens_after, table.number(fate.reasons)]
+            for place, fate in changes.own
+        ],
+        "reasons": table.rows,
+        "cut": None if changes.cut is None else _written(mask(changes.cut)),
+    }
+    return _packed(packed)
+
+
+def read_outcomes(raw: bytes) -> OutcomeChanges:
+    """What `write_outcomes` wrote; FormatError for anything else."""
+    if not raw.startswith(_MARK):
+        raise FormatError("not the outcomes of a turn: they may be a newer version's")
+    try:
+        packed = _unpacked(raw)
+        reasons = [tuple([_reason(one) for one in row]) for row in packed["reasons"]]
+        places = list(_places(packed["at"]))
+        columns = zip(
+            places,
+            _split_keys(packed["keys"]),
+            packed["kinds"],
+            packed["roles"],
+            packed["before"],
+            packed["after"],
+            packed["why"],
+            strict=True,
+        )
+        fates = {
+            place: Fate(
+                fate=_KINDS[kind],
+                role=_ROLES[role],
+                reasons=reasons[why],
+                key=EntryKey(key),
+                place=place,
+                tokens_before=before,
+                tokens_after=after,
+            )
+            for place, key, kind, role, before, after, why in columns
+        }
+        own = [
+            (
+                int(place),
+                Fate(
+                    fate="inserted",
+                    role=_ROLES[role],
+                    reasons=reasons[why],
+                    key=None,
+                    place=None,
+                    tokens_before=0,
+                    tokens_after=tokens,
+                ),
+            )
+            for place, role, tokens, why in packed["own"]
+        ]
+        return OutcomeChanges(
+            number=int(packed["number"]),
+            fates=fates,
+            kept=list(_places(packed["kept"])),
+            own=own,
+            cut=None if packed.get("cut") is None else _reason(packed["cut"]),
+        )
+    except (ValueError, TypeError, LookupError) as error:
+        raise FormatError(f"not the outcomes of a turn: {type(error).__name__}") from error
+
+
+def _packed(record: Mapping[str, Any]) -> bytes:
+    return _MARK + zlib.compress(msgspec.msgpack.encode(record))
+
+
+def _unpacked(raw: bytes) -> dict[str, Any]:
+    """What `_packed` made; FormatError for what cannot be read."""
+    try:
+        return msgspec.msgpack.decode(zlib.decompress(raw[len(_MARK) :]), type=dict[str, Any])
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise FormatError(f"not the outcomes of a turn: {type(error).__name__}") from error
+
+
+def standing_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
+    """What stands after all of these changes, the oldest first."""
+    fates: dict[int, Fate] = {}
+    last = OutcomeChanges()
+    for last in chain:
+        for place in last.kept:
+            fates.pop(place, None)
+        fates.update(last.fates)
+    return OutcomeChanges(fates=fates, own=last.own, cut=last.cut)
+
+
+def in_order(outcomes: OutcomeChanges) -> list[Fate]:
+    """The outcomes as a report lists them: by place, each of our own rows behind its message."""
+    why = () if outcomes.cut is None else (outcomes.cut,)
+    placed = [
+        (place, 0, fate if fate.reasons else replace(fate, reasons=why))
+        for place, fate in outcomes.fates.items()
+    ]
+    placed += [(place, 1, fate) for place, fate in outcomes.own]
+    return [fate for _, _, fate in sorted(placed, key=lambda one: one[:2])]
+
+
+def write_report(report: Report, mask: MaskReason) -> bytes:
+    """What was done in a turn and why, without the outcomes of messages."""
+    lines = [
+        [
+            line.stage,
+            line.outcome,
+            round(line.seconds, 6),
+            [_written(mask(reason)) for reason in line.reasons],
+        ]
+        for line in report.lines
+    ]
+    return encode(
+        {
+            "version": REPORT_VERSION,
+            **{name: getattr(report, name) for name in _NUMBERS},
+            "moment": None if report.moment is None else report.moment.kind,
+            "lines": lines,
+            "recalled": [list(one) for one in report.recalled],
+        }
+    )
+
+
+def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
+    """A stored report with its sentences and outcomes, as people and programs read it.
+
+    One of an earlier version holds what was recorded with it. FormatError for anything else.
+    """
+    record = decode(raw)
+    if not isinstance(record, dict):
+        raise FormatError("not the report of a turn")
+    version = record.pop("version", 1)
+    if version == 1:
+        return record
+    if version != REPORT_VERSION:
+        raise FormatError("not a report of this version: it may be a newer one's")
+    try:
+        lines = [_line(one).to_dict() for one in record["lines"]]
+    except (ValueError, TypeError) as error:
+        raise FormatError(f"not the report of a turn: {type(error).__name__}") from error
+    fates = [_entry_first(fate.to_dict()) for fate in in_order(outcomes)]
+    recalled = record.pop("recalled")
+    return {**record, "lines": lines, "fates": fates, "recalled": recalled}
+
+
+def _entry_first(fate: dict[str, Any]) -> dict[str, Any]:
+    """A message is named by its `entry`: what stands behind "key" would be taken for a secret."""
+    return {"entry": fate.pop("key"), **fate}
+
+
+def _line(record: Sequence[Any]) -> StageLine:
+    stage, outcome, seconds, reasons = record
+    return StageLine(
+        stage=stage,
+        outcome=outcome,
+        reasons=tuple([_reason(one) for one in reasons]),
+        seconds=seconds,
+    )
+
+
+class _ReasonTable:
+    """Lists of reasons, each kept once: hundreds of messages left for the same one."""
+
+    def __init__(self, mask: MaskReason) -> None:
+        self.rows: list[list[Any]] = []
+        self._mask = mask
+        self._numbers: dict[tuple[Reason, ...], int] = {}
+
+    def number(self, reasons: tuple[Reason, ...]) -> int:
+        known = self._numbers.get(reasons)
+        if known is None:
+            known = self._numbers[reasons] = len(self.rows)
+            self.rows.append([_written(self._mask(reason)) for reason in reasons])
+        return known
+
+
+def _written(reason: Reason) -> list[Any]:
+    """A reason as a list: the name of its cause, then its numbers if it has any."""
+    cause = reason.cause.name.lower()
+    if not reason.numbers:
+        return [cause]
+    numbers = {
+        name: _written(value) if isinstance(value, Reason) else value
+        for name, value in reason.numbers.items()
+    }
+    return [cause, numbers]
+
+
+def _reason(record: Sequence[Any]) -> Reason:
+    """What `_written` made."""
+    cause, *rest = record
+    numbers = {
+        name: _reason(value).to_dict() if isinstance(value, list) else value
+        for name, value in (rest[0] if rest else {}).items()
+    }
+    return Reason.from_dict({"cause": cause, "numbers": numbers})
+
+
+def _runs(places: Sequence[int]) -> list[int]:
+    """Rising places as starts and lengths in turn."""
+    runs: list[int] = []
+    for place in places:
+        if runs and place == runs[-2] + runs[-1]:
+            runs[-1] += 1
+        else:
+            runs += [place, 1]
+    return runs
+
+
+def _places(runs: Sequence[int]) -> Iterable[int]:
+    for start, length in zip(runs[::2], runs[1::2], strict=True):
+        yield from range(start, start + length)
+
+
+def _joined_keys(keys: Sequence[str]) -> bytes | list[str]:
+    """Keys of 32 hexadecimal digits as 16 bytes each; others as they are."""
+    joined = "".join(keys)
+    if all(len(key) == 2 * _KEY_BYTES for key in keys):
+        try:
+            packed = bytes.fromhex(joined)
+        except ValueError:
+            return list(keys)
+        if packed.hex() == joined:
+            return packed
+    return list(keys)
+
+
+def _split_keys(packed: bytes | list[str]) -> list[str]:
+    if isinstance(packed, list):
+        return packed
+    if len(packed) % _KEY_BYTES:
+        raise ValueError("keys are torn")
+    digits = packed.hex()
+    return [digits[at : at + 2 * _KEY_BYTES] for at in range(0, len(digits), 2 * _KEY_BYTES)]

@@ -1,0 +1,225 @@
+"""Every limit of a window, and the moments at which a view may change before its tail.
+
+Flush, compaction, trim and the recalled block all take their threshold from here, so that no two of
+them disagree about the reserve. Between batch moments nothing before the tail changes, so the
+provider's prompt cache keeps working: editing a little every turn costs 4 to 6 times plain
+compaction (docs/sources.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recollect.core.rules.price import is_uncached
+from recollect.core.values.history import SessionState
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS, BatchMoment, WindowSource
+from recollect.system.config import FALLBACK_WINDOW_TOKENS, Settings
+
+RESERVE_SHARE = 4
+"""The reserve is at most a quarter of the window."""
+OUTPUT_SHARE = 2
+"""A reply may ask for more than the reserve, but for no more than half of the window: more is a
+ceiling that clients send with every request, such as Claude Code's 128,000 of 200,000 tokens, and
+no provider that holds both against the window would take it with any history."""
+BLOCK_SHARE = 10
+"""The recalled block is at most a tenth of the window."""
+TALK_SHARE = 3
+"""Where nobody works with tools, that of a question is at most a third: there is little else that
+could answer it."""
+BLOCKS_SHARE = 4
+BLOCKS_CAP = 2.5
+"""All blocks of a view together are at most a quarter of the window, and so many hard caps, where
+the settings do not say otherwise."""
+FLUSH_SHARE = 20
+"""The soft threshold is at most a twentieth of the window."""
+KEEP_SHARE = 0.4
+"""What a compaction keeps is at most this share of what the reserve leaves: recent messages word
+for word, and the standing block."""
+STANDING_SHARE = 10
+"""The standing block is at most a tenth of the window."""
+
+_WINDOWS: tuple[tuple[str, int], ...] = (
+    # Published input windows by the beginning of a model's name; the longest match counts.
+    ("claude-", 200_000),
+    ("gpt-3.5", 16_385),
+    ("gpt-4", 8_192),
+    ("gpt-4-", 128_000),
+    ("gpt-4-0314", 8_192),
+    ("gpt-4-0613", 8_192),
+    ("gpt-4-32k", 32_768),
+    ("gpt-4.5", 128_000),
+    ("gpt-4-turbo", 128_000),
+    ("gpt-4.1", 1_047_576),
+    ("gpt-4o", 128_000),
+    ("gpt-5", 400_000),
+    ("o1", 200_000),
+    ("o3", 200_000),
+    ("o4-mini", 200_000),
+    ("gemini-", 1_048_576),
+    ("deepseek", 128_000),
+    ("mistral-large", 128_000),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLimits:
+    """The thresholds of one window, in tokens."""
+
+    window_tokens: int
+    reserve_tokens: int
+    available_tokens: int
+    """The view, with system prompt, tools and recalled block, never exceeds this."""
+    limit_tokens: int
+    """Over this it is time to prune and trim; under `preset = "openclaw"` the block's cap below."""
+    low_water_tokens: int
+    """What one batch of trims goes down to."""
+    hard_cap_tokens: int
+    """What a block may take for who asks."""
+    talk_cap_tokens: int
+    """The same where nobody works with tools."""
+    block_tokens: int
+    blocks_tokens: int
+    """What all blocks of a view may take together."""
+    standing_tokens: int
+    """What the standing block may take."""
+    keep_recent_tokens: int
+    flush_tokens: int
+    """From here on a flush is due."""
+    compact_tokens: int
+    """From here on a compaction is due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWindow:
+    """A window's size, and where the number comes from."""
+
+    tokens: int
+    source: WindowSource
+
+
+def window_of(
+    model: str | None, settings: Settings, *, learned_tokens: int | None = None
+) -> ModelWindow:
+    """The window: as set, but never above what a provider said; else by table, else 200,000."""
+    name = (model or "").rpartition("/")[2].lower()
+    matches = [(len(prefix), tokens) for prefix, tokens in _WINDOWS if name.startswith(prefix)]
+    if settings.window_tokens is not None:
+        window = ModelWindow(tokens=settings.window_tokens, source="settings")
+    elif matches:
+        window = ModelWindow(tokens=max(matches)[1], source="model")
+    else:
+        window = ModelWindow(tokens=FALLBACK_WINDOW_TOKENS, source="assumed")
+    if learned_tokens is None or (learned_tokens >= window.tokens and window.source != "assumed"):
+        return window
+    return ModelWindow(tokens=learned_tokens, source="provider")
+
+
+def limits_of(
+    window_tokens: int, settings: Settings, *, output_tokens: int | None = None
+) -> WindowLimits:
+    """Every threshold of a window under these settings.
+
+    `output_tokens` is the room a request asks for its reply: providers hold prompt and reply
+    together against the window. What is over half of the window is not meant as room.
+    """
+    compaction = settings.compaction
+    reserve = min(
+        max(compaction.reserve_tokens, compaction.reserve_tokens_floor),
+        window_tokens // RESERVE_SHARE,
+    )
+    if output_tokens is not None and output_tokens <= window_tokens // OUTPUT_SHARE:
+        reserve = max(reserve, output_tokens)
+    hard_cap = min(settings.recall.hard_cap_tokens, window_tokens // BLOCK_SHARE)
+    talk_cap = min(settings.recall.hard_cap_tokens, window_tokens // TALK_SHARE)
+    blocks = window_tokens  # nobody here can remove a block from an agent's own window
+    if window_tokens < AGENTS_OWN_WINDOW_TOKENS:
+        blocks = min(int(BLOCKS_CAP * talk_cap), window_tokens // BLOCKS_SHARE)
+    standing = min(settings.recall.standing_tokens, window_tokens // STANDING_SHARE)
+    if not settings.recall.enabled:
+        standing = 0
+    available = window_tokens - reserve
+    limit = available - hard_cap if settings.turn.trim_first else available
+    compact_at = available
+    if compaction.at_ratio is not None:
+        compact_at = min(compact_at, int(window_tokens * compaction.at_ratio))
+    flush = compaction.flush
+    flush_at = compact_at - min(flush.soft_threshold_tokens, window_tokens // FLUSH_SHARE)
+    if flush.at_ratio is not None:
+        flush_at = min(compact_at, int(window_tokens * flush.at_ratio))
+    return WindowLimits(
+        window_tokens=window_tokens,
+        reserve_tokens=reserve,
+        available_tokens=available,
+        limit_tokens=limit,
+        low_water_tokens=int(limit * settings.trim.low_water_ratio),
+        hard_cap_tokens=hard_cap,
+        talk_cap_tokens=talk_cap,
+        block_tokens=min(settings.recall.block_tokens, hard_cap),
+        blocks_tokens=max(talk_cap, blocks),
+        standing_tokens=standing,
+        keep_recent_tokens=min(
+            compaction.keep_recent_tokens, max(0, int(available * KEEP_SHARE) - standing)
+        ),
+        flush_tokens=flush_at,
+        compact_tokens=compact_at,
+    )
+
+
+PROMPT_ROOM_SHARE = 2
+
+
+def limits_beside(
+    fixed_tokens: int, window_tokens: int, settings: Settings, *, output_tokens: int | None = None
+) -> tuple[WindowLimits, int]:
+    """The thresholds where system prompt and tools alone fill a window, and the room they leave.
+
+    No view can fit then. That the window is so small is somebody's guess while the provider has
+    refused nothing: half of it is left to the conversation beside the prompt, so that what is
+    recalled has a place, and the cache is not broken with every turn in vain.
+    """
+    room = window_tokens // PROMPT_ROOM_SHARE
+    reserve = limits_of(window_tokens, settings, output_tokens=output_tokens).reserve_tokens
+    whole = fixed_tokens + reserve + room
+    return limits_of(whole, settings, output_tokens=output_tokens), room
+
+
+WORTHWHILE_SHARE = 20
+"""A ratio alone is a batch moment only if it frees at least a twentieth of the window."""
+
+
+LONG_TTL_SECONDS = 3_600.0
+"""How long a provider keeps what a request marks to be kept for an hour."""
+
+
+def batch_moment(
+    settings: Settings,
+    limits: WindowLimits,
+    state: SessionState,
+    *,
+    used_tokens: int,
+    now: float,
+    kept_an_hour: bool = False,
+) -> BatchMoment | None:
+    """The batch moment this turn is, if it is one.
+
+    The provider's cache has expired when it is older than the setting says, and older than
+    anything that was still read from it; `kept_an_hour`: the request marks it so.
+    """
+    if used_tokens > limits.limit_tokens:
+        over = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)
+        return BatchMoment(kind="over-limit", reason=over)
+    pruning = settings.pruning
+    marked = LONG_TTL_SECONDS if kept_an_hour else 0.0
+    age = 0.0 if state.sent_at is None else now - state.sent_at
+    if age >= max(pruning.ttl.total_seconds(), marked) and age > state.cache.lives_seconds:
+        expired = Reason(Cause.CACHE_EXPIRED, minutes=age / 60)
+        return BatchMoment(kind="cache-expired", reason=expired)
+    share = used_tokens / limits.window_tokens
+    if is_uncached(state.cache) and share >= pruning.soft_trim_ratio:
+        none = Reason(Cause.NOT_CACHED, requests=state.cache.misses)
+        return BatchMoment(kind="uncached", reason=none)
+    by_share = pruning.mode == "adaptive" and share >= pruning.soft_trim_ratio
+    if by_share or pruning.mode == "aggressive":
+        return BatchMoment(kind="ratio", reason=Reason(Cause.WINDOW_SHARE, share=share))
+    return None

@@ -1,0 +1,271 @@
+"""Which calls and results belong together: calls that a provider runs itself, and groups.
+
+`misfits` says what of a provider-run call (search, code, MCP servers) cannot stand without the
+rest; `group` partitions a history so that leaving out a whole group never parts a pair. Never
+invents a result. Always holds: a block of a type that nobody knows is no misfit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from recollect.core.values.history import Arranged, Entry, KeptPart, RewordedPart
+from recollect.core.values.message import CallId, EntryKey, Other, Part, ToolCall, ToolResult
+from recollect.core.values.model import WireRules
+from recollect.core.values.reason import Cause, Reason
+
+NO_CALL = Reason(Cause.SERVER_RESULT_ALONE)
+SECOND_CALL = Reason(Cause.SERVER_CALL_TOLD_AGAIN)
+SECOND_RESULT = Reason(Cause.SERVER_RESULT_SECOND)
+NO_RESULT = Reason(Cause.SERVER_CALL_ALONE)
+CALLER_GONE = Reason(Cause.CALLER_GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Misfits:
+    """Parts, by message and place, that go and why; and calls whose caller is not shown."""
+
+    out: Mapping[EntryKey, Mapping[int, Reason]] = field(default_factory=dict)
+    direct: Mapping[EntryKey, frozenset[int]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.out or self.direct)
+
+    def touches(self, entry: Entry | None) -> bool:
+        """Whether anything of a message does not fit."""
+        return entry is not None and (entry.key in self.out or entry.key in self.direct)
+
+
+NONE = Misfits()
+
+
+def misfits(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False) -> Misfits:
+    """What of provider-run calls cannot stay as it is. With `continues` the provider holds
+    earlier items itself, so a result or a caller may be there."""
+    if not any(map(_is_linked, rows)):
+        return NONE
+    shown = [(base, row) for row in rows if (base := _base(row)) is not None]
+    links = _Links(continues=continues, answered=rules.provider_calls_answered)
+    for entry, row in shown:
+        links.read(entry, row)
+    out = links.out
+    if rules.provider_calls_answered:
+        for call, (key, at) in links.waiting.items():
+            if not _is_at_work(call, key, rows):
+                out.setdefault(key, {})[at] = NO_RESULT
+    direct = {} if continues else _without_caller(shown, out)
+    return Misfits(out, direct) if out or direct else NONE
+
+
+def _without_caller(
+    shown: Sequence[tuple[Entry, Arranged]], out: Mapping[EntryKey, Mapping[int, Reason]]
+) -> dict[EntryKey, frozenset[int]]:
+    """The calls, by message, whose code does not stand before them."""
+    before: set[CallId] = set()
+    direct: dict[EntryKey, frozenset[int]] = {}
+    for entry, row in shown:
+        gone: set[int] = set()
+        for at, part in _parts(row):
+            if isinstance(part, Other) and part.opens is not None:
+                if at not in out.get(entry.key, {}):
+                    before.add(part.opens)
+            elif isinstance(part, ToolCall) and part.caller not in (None, *before):
+                gone.add(at)
+        if gone:
+            direct[entry.key] = frozenset(gone)
+    return direct
+
+
+@dataclass(slots=True)
+class _Links:
+    """Reads provider-run calls and their results in order: which of them wait, which go."""
+
+    continues: bool
+    answered: bool
+    """Whether each call needs its result."""
+    waiting: dict[CallId, tuple[EntryKey, int]] = field(default_factory=dict)
+    done: set[CallId] = field(default_factory=set)
+    out: dict[EntryKey, dict[int, Reason]] = field(default_factory=dict)
+
+    def read(self, entry: Entry, row: Arranged) -> None:
+        """Read what a row shows of its message."""
+        pairs = _pairs_inside(row)
+        for at, part in _parts(row):
+            if not isinstance(part, Other):
+                continue
+            if part.opens is not None:
+                self._call(part.opens, entry.key, at, paired=at in pairs)
+            elif part.answers is not None and at not in pairs:
+                reason = self._answer(part.answers, certain=part.certain)
+                if reason is not None:
+                    self.out.setdefault(entry.key, {})[at] = reason
+
+    def _call(self, call: CallId, key: EntryKey, at: int, *, paired: bool) -> None:
+        if paired:  # nobody else's: one that still waits under its id gets no result
+            if call in self.waiting and self.answered:
+                open_key, open_at = self.waiting.pop(call)
+                self.out.setdefault(open_key, {})[open_at] = NO_RESULT
+            self.done.add(call)
+        elif call in self.waiting or call in self.done:
+            self.out.setdefault(key, {})[at] = SECOND_CALL
+        else:
+            self.waiting[call] = (key, at)
+
+    def _answer(self, call: CallId, *, certain: bool) -> Reason | None:
+        """Take a result; the reason why it goes, if it does."""
+        if self.waiting.pop(call, None) is None and certain:
+            if call in self.done:
+                return SECOND_RESULT
+            if not self.continues:
+                return NO_CALL
+        self.done.add(call)
+        return None
+
+
+def _pairs_inside(row: Arranged) -> set[int]:
+    """The places of calls and of their results that stand in one message."""
+    waiting: dict[CallId, int] = {}
+    pairs: set[int] = set()
+    for at, part in _parts(row):
+        if not isinstance(part, Other):
+            continue
+        if part.opens is not None:
+            waiting[part.opens] = at
+        elif part.answers in waiting:
+            pairs.update((waiting.pop(part.answers), at))
+    return pairs
+
+
+def calls_at_work(entries: Iterable[Entry]) -> frozenset[CallId]:
+    """Provider-run calls that wait for their result at the end of a history."""
+    waiting: set[CallId] = set()
+    for entry in entries:
+        if entry.message.joins:
+            waiting.difference_update(
+                part.answers
+                for part in entry.parts
+                if isinstance(part, Other) and part.answers is not None
+            )
+        waiting.update(entry.message.opens)
+        if waiting and entry.role == "user" and not entry.results:
+            waiting.clear()
+    return frozenset(waiting)
+
+
+def _base(row: Arranged) -> Entry | None:
+    return row if isinstance(row, Entry) else row.base
+
+
+def _is_linked(row: Arranged) -> bool:
+    """Whether the row's message opens or answers a call that another message may hold."""
+    entry = _base(row)
+    return entry is not None and bool(entry.message.opens or entry.message.joins)
+
+
+def _parts(row: Arranged) -> Iterator[tuple[int, Part]]:
+    """What a row shows of its own message, with its places."""
+    if isinstance(row, Entry):
+        yield from enumerate(row.parts)
+        return
+    for piece in row.pieces:
+        if isinstance(piece, KeptPart | RewordedPart) and piece.entry is row.base:
+            yield piece.part, piece.entry.parts[piece.part]
+
+
+def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Arranged]) -> bool:
+    """Whether nothing but the work of this call follows it: the client's calls that were made
+    beside it or by its code, and their results."""
+    called: set[CallId] | None = None
+    for row in rows:
+        entry = row if isinstance(row, Entry) else row.base
+        if called is None:
+            if entry is not None and entry.key == key:
+                called = set(entry.calls)
+        elif entry is None:
+            return False
+        elif row.role == "assistant":
+            if call not in entry.message.joins:
+                return False
+            called = set(entry.calls)
+        elif called.isdisjoint(entry.results):
+            return False
+    return True
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Members are whole messages (part None) or single parts; `first` is their place."""
+
+    first: int
+    members: list[tuple[EntryKey, int | None]] = field(default_factory=list)
+    entries: list[int] = field(default_factory=list)
+    calls: bool = False
+
+
+def group(entries: Sequence[Entry], rules: WireRules) -> list[Group]:
+    """The groups of a history, by place of their first member."""
+    groups: list[Group] = []
+    caller: dict[CallId, Group] = {}
+    opened: dict[CallId, Group] = {}
+    run: Group | None = None
+    for at, entry in enumerate(entries):
+        if entry.results:
+            _join_callers(entry, at, caller, groups)
+            run = None
+            continue
+        in_run = rules.thinking_leads and run is not None and entry.role == "assistant"
+        joined = next((opened[c] for c in entry.message.joins if c in opened), None)
+        if joined is not None:
+            if in_run and run is not None and run is not joined:
+                _merge(joined, run, (caller, opened))
+                groups.remove(run)
+            run = joined
+        elif not in_run:
+            run = Group(first=at)
+            groups.append(run)
+        assert run is not None
+        run.members.append((entry.key, None))
+        run.entries.append(at)
+        for call_id in entry.calls:
+            run.calls = True
+            caller[call_id] = run
+        for call_id in entry.message.opens:
+            run.calls = True
+            opened[call_id] = run
+        if entry.role != "assistant":
+            run = None
+    return groups
+
+
+def _merge(group: Group, other: Group, owners: tuple[dict[CallId, Group], ...]) -> None:
+    """Put another group's members into a group, and let it own what the other owned."""
+    group.members += other.members
+    group.entries += other.entries
+    group.calls |= other.calls
+    for owned in owners:
+        owned.update({call_id: group for call_id, owner in owned.items() if owner is other})
+
+
+def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: list[Group]) -> None:
+    """Results join the group of their call; the rest of the message stands alone."""
+    owners = {
+        id(found_group): found_group
+        for c in entry.results
+        if (found_group := caller.get(c)) is not None
+    }
+    only_results = all(isinstance(part, ToolResult) for part in entry.parts)
+    if only_results and len(owners) == 1:
+        owner = next(iter(owners.values()))
+        owner.members.append((entry.key, None))
+        owner.entries.append(at)
+        return
+    rest = Group(first=at)
+    for part_at, part in enumerate(entry.parts):
+        found_group = caller.get(part.call_id) if isinstance(part, ToolResult) else None
+        target = found_group or rest
+        target.members.append((entry.key, part_at))
+        if at not in target.entries:
+            target.entries.append(at)
+    if rest.members:
+        groups.append(rest)

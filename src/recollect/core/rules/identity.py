@@ -1,0 +1,135 @@
+"""What makes two messages the same, and a message's place in a history.
+
+Identity is a keyed hash of role and canonical content: cache marks, a string instead of one
+block, the order of JSON keys and empty text do not change it. Keys chain identities, so the
+same "ok" said twice has two keys, and a retried history shares keys up to where it differs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from hashlib import blake2b, sha256
+from hmac import compare_digest
+from typing import TypeAlias
+
+import msgspec
+
+from recollect.core.values.message import (
+    EntryKey,
+    Image,
+    Message,
+    MessageId,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.core.values.segment import SegmentId
+from recollect.errors import SettingsError
+
+ROOT = EntryKey("")
+"""The key before the first message."""
+
+SealSecret: TypeAlias = Callable[[], bytes]
+"""Gives the key of seals when one is made or checked. Nobody outside this installation knows it: a
+space's other hashes may be keyed by its name alone, which a page on the web can guess."""
+
+_DIGEST_BYTES = 16
+_SEAL = "seal "
+_MARK_BYTES = 8
+_ENCODER = msgspec.json.Encoder()
+
+
+def space_secret(space: str, deployment: bytes = b"") -> bytes:
+    """The key of a space's hashes: its name, and the deployment's own secret where it has one.
+
+    It never comes from the store: a message must have its identity while the store is away.
+    """
+    key = blake2b(deployment, digest_size=32).digest() if deployment else b""
+    try:
+        name = space.encode()
+    except UnicodeEncodeError:
+        raise SettingsError(
+            "the name of the --space holds half of a character; name it in valid text"
+        ) from None
+    return blake2b(name, key=key, digest_size=32, person=b"recollect-space").digest()
+
+
+def segment_id(session: str, key: EntryKey) -> SegmentId:
+    """The id of a message's segment: its session and its place in it."""
+    named = f"{key}\0{session}".encode("utf-8", "surrogatepass")
+    return SegmentId(blake2b(named, digest_size=_DIGEST_BYTES, person=b"recollect-seg").hexdigest())
+
+
+def unnamed_session(format_name: str, first: str) -> str:
+    """What the names of all sessions begin with that nobody named and that begin with this
+    message; each has a suffix of its own."""
+    return f"unnamed:{sha256(f'{format_name}:{first}'.encode()).hexdigest()[:16]}"
+
+
+def identify(message: Message, secret: bytes) -> MessageId:
+    """The identity of a message within a space."""
+    described: list[str] = [message.role]
+    for part in message.parts:
+        described.extend(_described(part))
+    try:
+        canonical = _ENCODER.encode(described)
+    except UnicodeEncodeError:  # a lone surrogate, which only escaped JSON can carry
+        canonical = json.dumps(described).encode("ascii")
+    return MessageId(blake2b(canonical, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
+
+
+def block_mark(text: str, secret: bytes) -> str:
+    """What a recalled block is known by when it comes back."""
+    said = text.strip().encode("utf-8", "surrogatepass")
+    return blake2b(said, key=secret, digest_size=_MARK_BYTES, person=b"recollect-block").hexdigest()
+
+
+def sealed(text: str, secret: bytes) -> str:
+    """An answer of a memory tool, with a line before its last that only who knows the secret of
+    seals can write: whoever prepares the request in which it comes back knows it by that, another
+    process as well."""
+    head, _, closing = text.rpartition("\n")
+    return f"{head}\n{_SEAL}{block_mark(text, secret)}\n{closing}"
+
+
+def is_sealed(text: str, secret: bytes) -> bool:
+    """Whether a text is an answer that was sealed with this secret, to the last letter."""
+    head, _, rest = text.strip().rpartition(f"\n{_SEAL}")
+    mark, _, closing = rest.partition("\n")
+    return bool(head) and compare_digest(block_mark(f"{head}\n{closing}", secret), mark)
+
+
+def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
+    """The key of a message with this identity behind `parent`."""
+    joined = f"{parent}{identity}".encode("ascii")
+    return EntryKey(blake2b(joined, digest_size=_DIGEST_BYTES).hexdigest())
+
+
+def batch_root(batch: str, secret: bytes) -> EntryKey:
+    """The key before the first message of a piece that came by itself."""
+    named = f"batch\0{batch}".encode("utf-8", "surrogatepass")
+    return EntryKey(blake2b(named, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
+
+
+def continued_root(continues_from: str) -> EntryKey:
+    """The key before the first message of a request that goes on with what its provider holds."""
+    return EntryKey(blake2b(continues_from.encode(), digest_size=_DIGEST_BYTES).hexdigest())
+
+
+def _described(part: Part) -> tuple[str, ...]:
+    """A part as strings; kinds are told apart by their first, lengths by JSON's quoting."""
+    if isinstance(part, Text):
+        return ("text", part.text) if part.text else ()
+    if isinstance(part, ToolCall):
+        return ("call", part.id, part.name, part.arguments)
+    if isinstance(part, ToolResult):
+        inner = tuple(word for nested in part.content for word in _described(nested))
+        return ("result", part.call_id, "error" if part.is_error else "", *inner, "end")
+    if isinstance(part, Thinking):
+        return ("thinking", part.text, part.sealed or "")
+    if isinstance(part, Image):
+        return ("image", part.data or part.address or "")
+    return ("other", part.kind, part.payload)

@@ -1,0 +1,310 @@
+"""Masking secrets in JSON and in messages, so that what is kept of them holds none.
+
+`redact_json_text` judges a string of JSON twice: decoded, because an escape can hide a secret, and
+as it stands beside its key, because a name can promise one. Nothing outside a string changes, and
+what is no JSON is masked as text. `TextMask` remembers what it masked: what one message gives away
+is masked in all of them. Never changes keys, ids, order or the number of parts. Always pure,
+idempotent, and linear.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from json.decoder import scanstring  # type: ignore[attr-defined]
+
+import msgspec
+
+from recollect.core.rules.redaction import (
+    MOST_KNOWN_SECRETS,
+    JudgedTexts,
+    RedactedSpan,
+    redact,
+    secrets_in,
+    spliced,
+)
+from recollect.core.rules.text import segment_text
+from recollect.core.values.history import Entry
+from recollect.core.values.message import Image, Message, Other, Part, Text, Thinking, ToolCall
+from recollect.system.config.settings import Redaction
+
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+# What decodes to one character each: a pair of surrogates, one unit, a letter.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
+)
+_ESCAPE_CHARS = 32
+"""An escape is shorter; so much before a place is read to find one that reaches over it."""
+# Images and files: nothing in them is a secret by its shape, but chance makes it look so.
+_BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={0,2}")
+_BESIDE = re.compile(r"[\s=:]")  # between a secret and what gives it away
+_BY_NAME = "assigned-"
+_LEAST_STRING_CHARS = 4  # of a password whose name says so; by itself a secret has eight
+_MOST_PASSES = 4
+_SPACE_ESCAPES = re.compile(r"(\\+)([nrt])")
+"""Line ends and tabs as JSON writes them, also in JSON that a string of JSON holds."""
+_VALID = msgspec.json.Decoder(msgspec.Raw)
+
+
+def redact_json(
+    raw: bytes, *, pii: bool = False, known: Collection[str] = ()
+) -> tuple[bytes, bool]:
+    """The JSON with its secrets masked, and whether it is exact still: nothing was masked."""
+    text = raw.decode("utf-8", "surrogateescape")
+    changed, _ = redact_json_text(text, pii=pii, known=known)
+    if changed is text:
+        return raw, True
+    return changed.encode("utf-8", "surrogateescape"), False
+
+
+def redact_json_text(
+    text: str,
+    *,
+    pii: bool = False,
+    known: Collection[str] = (),
+    judged: JudgedTexts | None = None,
+) -> tuple[str, dict[str, None]]:
+    """As `redact_json`, for text; and the masked secrets that are known by themselves."""
+    judge = _json_spans if _is_json(text.encode("utf-8", "surrogatepass")) else _text_spans
+    looked_for = dict.fromkeys(known)
+    for _ in range(_MOST_PASSES):  # a mask changes what stands beside its neighbours
+        spans = judge(text, pii=pii, known=looked_for, judged=judged)
+        if not spans:
+            break
+        looked_for.update(secrets_in(text, spans))
+        text = spliced(text, spans)
+    return text, looked_for
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        _VALID.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            json.loads(raw)
+        except (ValueError, RecursionError):
+            return False
+    return True
+
+
+def _text_spans(
+    text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
+) -> list[RedactedSpan]:
+    return list(redact(text, pii=pii, known=known, judged=judged).spans)
+
+
+@dataclass(frozen=True, slots=True)
+class _String:
+    """The inside of a string of the text: its place, and the characters as they are written."""
+
+    start: int
+    end: int
+    written: str
+
+
+def _as_space(escape: re.Match[str]) -> str:
+    """What an escape stands for, in as many characters: it ends a word, as it does when read."""
+    return " " * len(escape[1]) + ("\t" if escape[2] == "t" else "\n")
+
+
+def _json_spans(
+    text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
+) -> list[RedactedSpan]:
+    """What to mask in the text, each span inside one string and between its escapes."""
+    # all of it: a string can hold JSON, whose secrets stand between escapes of escapes
+    written = _SPACE_ESCAPES.sub(_as_space, text)
+    in_place = redact(written, pii=pii, known=known, judged=judged).spans
+    ends = [span.end for span in in_place]
+    spans: list[RedactedSpan] = []
+    read: dict[str, Sequence[RedactedSpan]] = {}  # a report says the same of many messages
+    for string in _strings(text):
+        beside = bisect_right(ends, string.start)
+        own: list[RedactedSpan] = []
+        is_data = _BASE64.fullmatch(string.written) is not None
+        while beside < len(in_place) and in_place[beside].start < string.end:
+            if not is_data or in_place[beside].rule.startswith(_BY_NAME):
+                own.append(_within(in_place[beside], string))
+            beside += 1
+        if not is_data:
+            if string.written not in read:
+                read[string.written] = _decoded_spans(string.written, pii=pii, judged=judged)
+            at = string.start
+            own += [_moved(span, span.start + at, span.end + at) for span in read[string.written]]
+        spans += _merged(own)
+    return spans
+
+
+def _strings(text: str) -> Iterator[_String]:
+    for match in _STRING.finditer(text):
+        start, end = match.span()
+        if end - start - 2 >= _LEAST_STRING_CHARS:
+            yield _String(start + 1, end - 1, match[0][1:-1])
+
+
+def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
+    """The part of a span inside the string, widened to whole escapes."""
+    start, end = max(span.start, string.start), min(span.end, string.end)
+    if "\\" in string.written:
+        first = _escape_over(string.written, start - string.start)
+        last = _escape_over(string.written, end - string.start)
+        start = start if first is None else string.start + first.start()
+        end = end if last is None else string.start + last.end()
+    return replace(span, start=start, end=end)
+
+
+def _escape_over(written: str, at: int) -> re.Match[str] | None:
+    """The escape that reaches over a place, from before it to behind it."""
+    begin = max(0, at - _ESCAPE_CHARS)
+    while begin > 0 and written[begin - 1] == "\\":  # where a run of them begins, none is open
+        begin -= 1
+    for escape in _ESCAPE.finditer(written, begin):
+        if escape.end() > at:
+            return escape if escape.start() < at else None
+    return None
+
+
+def _decoded_spans(
+    written: str, *, pii: bool, judged: JudgedTexts | None
+) -> Sequence[RedactedSpan]:
+    """What a string holds when it is read by itself, as places in what is written."""
+    if "\\" not in written:
+        if _BESIDE.search(written) is None:
+            return ()  # a word alone is read the same where a text begins with it
+        return redact(written, pii=pii, judged=judged).spans
+    decoded, _ = scanstring(f'{written}"', 0, False)
+    spans = redact(decoded, pii=pii, judged=judged).spans
+    if not spans:
+        return ()
+    shifts = _shifts(written)
+    return [
+        _moved(span, _written_at(span.start, shifts), _written_at(span.end, shifts))
+        for span in spans
+    ]
+
+
+def _moved(span: RedactedSpan, start: int, end: int) -> RedactedSpan:
+    return replace(span, start=start, end=end)
+
+
+def _shifts(written: str) -> list[tuple[int, int]]:
+    """For each escape: the decoded place behind it, and how much longer all before is written."""
+    shifts: list[tuple[int, int]] = []
+    longer = 0
+    for escape in _ESCAPE.finditer(written):
+        longer += escape.end() - escape.start() - 1
+        shifts.append((escape.end() - longer, longer))
+    return shifts
+
+
+def _written_at(decoded_at: int, shifts: list[tuple[int, int]]) -> int:
+    """Where the character at a decoded place begins as it is written."""
+    before = bisect_right(shifts, (decoded_at, len(shifts) * 12))
+    return decoded_at + (shifts[before - 1][1] if before else 0)
+
+
+def _merged(spans: list[RedactedSpan]) -> list[RedactedSpan]:
+    spans.sort(key=lambda span: (span.start, -span.end))
+    merged: list[RedactedSpan] = []
+    for span in spans:
+        if span.end <= span.start:
+            continue
+        if merged and span.start < merged[-1].end:
+            merged[-1] = replace(merged[-1], end=max(merged[-1].end, span.end))
+        else:
+            merged.append(span)
+    return merged
+
+
+_ENTRY_PASSES = 2
+"""The second masks in earlier messages what only a later one gives away."""
+
+
+@dataclass(slots=True)
+class TextMask:
+    """Masks texts, and remembers what it masked for the texts that follow. Never stored."""
+
+    settings: Redaction
+    secrets: dict[str, None] = field(default_factory=dict, repr=False)
+    """The newest of them, as far as they are known by themselves. Threads share it."""
+    masked: int = 0
+    """How many stretches of texts were masked."""
+    judged: JudgedTexts | None = field(default=None, repr=False)
+    """Texts that were judged before; those of one session."""
+
+    def text(self, text: str) -> str:
+        """The text as it may be kept."""
+        if not self.settings.enabled or not text:
+            return text
+        done = redact(text, pii=self.settings.pii, known=tuple(self.secrets), judged=self.judged)
+        if done.spans:
+            self.masked += len(done.spans)
+            self._remember(secrets_in(text, done.spans))
+        return done.text
+
+    def json(self, text: str) -> str:
+        """JSON as it may be kept; what is none is taken for text."""
+        if not self.settings.enabled or not text:
+            return text
+        changed, found = redact_json_text(
+            text, pii=self.settings.pii, known=tuple(self.secrets), judged=self.judged
+        )
+        self._remember(found)
+        return changed
+
+    def body(self, raw: bytes) -> tuple[bytes, bool]:
+        """A JSON body as it may be kept, and whether it is as it came."""
+        text = raw.decode("utf-8", "surrogateescape")
+        changed = self.json(text)
+        return (
+            (raw, True) if changed is text else (changed.encode("utf-8", "surrogateescape"), False)
+        )
+
+    def message(self, message: Message) -> Message:
+        """The message with its parts masked, and its JSON likewise."""
+        if not self.settings.enabled:
+            return message
+        if len(message.parts) > 1:  # a label may stand in one part, its secret in the next
+            self.text(segment_text(message).text)
+        parts = tuple([self._part(part) for part in message.parts])
+        if parts == message.parts:
+            return message
+        return replace(message, parts=parts, raw=self.body(message.raw)[0])
+
+    def _remember(self, found: dict[str, None]) -> None:
+        self.secrets.update(found)
+        for oldest in list(self.secrets)[: max(0, len(self.secrets) - MOST_KNOWN_SECRETS)]:
+            self.secrets.pop(oldest, None)
+
+    def _part(self, part: Part) -> Part:
+        if isinstance(part, Text | Thinking):
+            return replace(part, text=self.text(part.text))
+        if isinstance(part, ToolCall):
+            return replace(part, name=self.text(part.name), arguments=self.json(part.arguments))
+        if isinstance(part, Image):
+            return replace(part, address=self.text(part.address)) if part.address else part
+        if isinstance(part, Other):
+            return replace(part, payload=self.json(part.payload))
+        content = tuple([self._part(inner) for inner in part.content])
+        assert all(isinstance(inner, Text | Image | Other) for inner in content)
+        return replace(part, content=content, name=part.name and self.text(part.name))  # type: ignore[arg-type]
+
+
+def redact_entries(entries: Sequence[Entry], mask: TextMask) -> tuple[Entry, ...]:
+    """The entries with their messages masked; `mask` knows all of their secrets afterwards."""
+    masked = tuple(entries)
+    for _ in range(_ENTRY_PASSES):
+        known = len(mask.secrets)
+        masked = tuple([_masked(entry, mask) for entry in masked])
+        if len(mask.secrets) == known:
+            break
+    return masked
+
+
+def _masked(entry: Entry, mask: TextMask) -> Entry:
+    message = mask.message(entry.message)
+    if message is entry.message:
+        return entry
+    return replace(entry, message=message, raw=message.raw)

@@ -1,0 +1,554 @@
+"""Tool pairing in both directions, on parts: every call answered, every result called for.
+
+Displaced results move behind their call, orphans and duplicates go, missing results get a
+stand-in that says so, unfinished and empty turns are left out. Ids may be used again later, so a
+result belongs to the latest open call of its id before it, else to a later one. Nothing is ever
+invented but the stand-in, and every change is a `Repair` with its reason. Always holds: pairing its
+own output changes nothing; stretches that are in order are passed over as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from recollect.core.rules.calls import Misfits, misfits
+from recollect.core.rules.repairs import (
+    Unit,
+    base_of,
+    cleaned,
+    gone,
+    is_result,
+    is_thinking,
+    moved,
+    part_of,
+    pieces_of,
+    repair_of,
+)
+from recollect.core.values.edit import Repair
+from recollect.core.values.history import (
+    Arranged,
+    Entry,
+    KeptPart,
+    RewordedPart,
+    Slot,
+    SlotPiece,
+    StandIn,
+)
+from recollect.core.values.message import CallId, Role, Thinking, ToolCall, ToolResult
+from recollect.core.values.model import WireRules
+from recollect.core.values.reason import Cause, Reason
+
+STAND_IN = "[recollect] No result was recorded for this tool call; it may not have run."
+"""Marks a synthesised result; an agent that reads it can run the tool again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Rows in an order that pairs every call, and what that took."""
+
+    rows: tuple[Arranged, ...]
+    repairs: tuple[Repair, ...]
+
+
+class _Stretch(Unit):
+    """A run of rows that are in order: passed through whole, and nothing moves into it."""
+
+    __slots__ = ("rows",)
+    passes_through = True
+
+    def __init__(self, rows: list[Arranged]) -> None:
+        super().__init__(Slot(role="system", pieces=()))
+        self.rows = rows
+
+
+def pair(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False) -> Pairing:
+    """Arrange rows so that calls and results pair as `rules` want.
+
+    With `continues` the provider holds earlier items itself: a result without a call stays.
+    """
+    repairs: list[Repair] = []
+    units = _units(rows, rules, repairs, misfits(rows, rules, continues=continues))
+    if all(isinstance(unit, _Stretch) for unit in units):
+        return _finished(units, rows, rules, repairs)
+    if not rules.results_adjacent:
+        _drop_repeated(units, repairs)
+    match = _matched(units)
+    if match.strays:
+        match.answered_ids.update(_answered_in_stretches(units))
+    if continues:
+        match.strays = _answered_elsewhere(units, match)
+    _report_strays(units, match, repairs)
+    _drop_unanswerable(units, match, rules, repairs)
+    if rules.results_share_a_message:
+        laid_out = _share_a_message(units, match, repairs)
+    else:
+        laid_out = _own_messages(units, match, rules, repairs)
+    if rules.thinking_leads:
+        laid_out = _without_idle_thinking(laid_out, repairs)
+    return _finished(laid_out, rows, rules, repairs)
+
+
+def _finished(
+    units: Sequence[Unit], given: Sequence[Arranged], rules: WireRules, repairs: list[Repair]
+) -> Pairing:
+    rows: Sequence[Arranged] = _expanded(units)
+    if rules.thinking_leads:
+        rows = _with_ids_once(rows, _led_by(given), repairs)
+    return Pairing(rows=tuple(rows), repairs=tuple(repairs))
+
+
+def _led_by(rows: Sequence[Arranged]) -> dict[str, str]:
+    """The items that came more than once, by their own ids, and the reasoning that led to them."""
+    count: Counter[str] = Counter()
+    led: dict[str, str] = {}
+    reasoning: str | None = None
+    for base in map(base_of, rows):
+        wire_id = base.message.wire_id if base is not None else None
+        if base is not None and base.parts and isinstance(base.parts[0], Thinking):
+            reasoning = wire_id
+            continue
+        if wire_id is not None:
+            count[wire_id] += 1
+            if reasoning is not None:
+                led.setdefault(wire_id, reasoning)
+        reasoning = None
+    return {wire_id: led[wire_id] for wire_id in led if count[wire_id] > 1}
+
+
+def _answered_elsewhere(units: list[Unit], match: _Match) -> list[tuple[int, int]]:
+    """The strays that are strays even so: without an id, or a second time."""
+    known = {*match.answered_ids, CallId("")}
+    left: list[tuple[int, int]] = []
+    for at in match.strays:
+        call_id = _result_id(units, at)
+        if call_id in known:
+            left.append(at)
+        known.add(call_id)
+    return left
+
+
+def _units(
+    rows: Sequence[Arranged], rules: WireRules, repairs: list[Repair], unfit: Misfits
+) -> list[Unit]:
+    """Stretches that are in order, and the rows between them, cleaned."""
+    units: list[Unit] = []
+    blocks = _blocks(rows, rules, unfit)
+    if not rules.results_adjacent:
+        blocks = _without_shared_ids(blocks)
+    for block, in_order in blocks:
+        if not in_order:
+            cleaned_rows = [cleaned(row, rules, repairs, unfit) for row in block]
+            units.extend(unit for unit in cleaned_rows if unit is not None)
+        elif units and isinstance(units[-1], _Stretch):
+            units[-1].rows.extend(block)
+        else:
+            units.append(_Stretch(block))
+    return units
+
+
+def _with_ids_once(
+    rows: Sequence[Arranged], led: dict[str, str], repairs: list[Repair]
+) -> Sequence[Arranged]:
+    """No two items under one id of their own: the later one goes out without it, and one that
+    stands before the reasoning that led to it."""
+    seen: set[str] = set()
+    kept: list[Arranged] = []
+    for row in rows:
+        base = base_of(row)
+        wire_id = base.message.wire_id if base else None
+        if base is None or wire_id is None:
+            kept.append(row)
+        elif wire_id in seen or (wire_id in led and led[wire_id] not in seen):
+            repairs.append(repair_of("respelled", base, None, Reason(Cause.ID_TAKEN)))
+            kept.append(Slot(role=row.role, pieces=pieces_of(row), base=base, anonymous=True))
+        else:
+            kept.append(row)
+            seen.add(wire_id)
+    return kept
+
+
+def _expanded(units: Sequence[Unit]) -> tuple[Arranged, ...]:
+    rows: list[Arranged] = []
+    for unit in units:
+        if isinstance(unit, _Stretch):
+            rows.extend(unit.rows)
+        else:
+            rows.append(unit.arranged())
+    return tuple(rows)
+
+
+def _answered_in_stretches(units: Sequence[Unit]) -> set[CallId]:
+    stretches = [unit for unit in units if isinstance(unit, _Stretch)]
+    bases = [base_of(row) for stretch in stretches for row in stretch.rows]
+    return {call_id for entry in bases if entry is not None for call_id in entry.results}
+
+
+def _blocks(
+    rows: Sequence[Arranged], rules: WireRules, unfit: Misfits
+) -> list[tuple[list[Arranged], bool]]:
+    """Runs that belong together, a caller and what answers it, and whether each is in order."""
+    blocks: list[tuple[list[Arranged], bool]] = []
+    block: list[Arranged] = []
+    calls: tuple[CallId, ...] = ()
+    results: tuple[CallId, ...] = ()
+    in_order = True
+    previous: Role = "user"
+    for row in rows:
+        entry, whole = _shape(row)
+        row_results = entry.results if entry else ()
+        joins = bool(row_results) or (
+            rules.thinking_leads and previous == "assistant" and row.role == "assistant"
+        )
+        if block and not joins:
+            blocks.append((block, in_order and _answered(calls, results, block, rules)))
+            block, calls, results, in_order = [], (), (), True
+        if entry is None or not whole or entry.odd or (row_results and not block):
+            in_order = False
+        if unfit.touches(entry):
+            in_order = False
+        block.append(row)
+        if entry is not None:
+            if entry.calls and results:
+                in_order = False  # a call behind a result of the same run
+            calls += entry.calls
+            results += row_results
+        previous = row.role
+    if block:
+        blocks.append((block, in_order and _answered(calls, results, block, rules)))
+    return blocks
+
+
+def _without_shared_ids(
+    blocks: list[tuple[list[Arranged], bool]],
+) -> list[tuple[list[Arranged], bool]]:
+    """Where results may stand anywhere, a block that shares an id with one out of order may
+    hold what that one lacks."""
+    loose: set[CallId] = set()
+    for block, in_order in blocks:
+        if not in_order:
+            loose.update(_ids(block))
+    return [(block, in_order and loose.isdisjoint(_ids(block))) for block, in_order in blocks]
+
+
+def _ids(block: list[Arranged]) -> list[CallId]:
+    bases = [base_of(row) for row in block]
+    return [c for entry in bases if entry is not None for c in (*entry.calls, *entry.results)]
+
+
+def _shape(row: Arranged) -> tuple[Entry | None, bool]:
+    """The message a row shows, and whether it shows all of its parts."""
+    base = base_of(row)
+    whole = isinstance(row, Entry) or (base is not None and len(row.pieces) == len(base.parts))
+    return base, whole
+
+
+def _answered(
+    calls: tuple[CallId, ...], results: tuple[CallId, ...], block: list[Arranged], rules: WireRules
+) -> bool:
+    if calls != results and sorted(calls) != sorted(results):
+        return False
+    if calls and len(set(calls)) != len(calls):
+        return False
+    if rules.results_share_a_message:
+        return len(block) <= 2
+    if rules.thinking_leads:
+        return not _has_idle_thinking(block)
+    return True
+
+
+def _has_idle_thinking(block: list[Arranged]) -> bool:
+    leading = False
+    for row in block:
+        if leading and row.role != "assistant":
+            return True
+        entry = base_of(row)
+        leading = entry is not None and isinstance(entry.parts[0], Thinking)
+    return leading
+
+
+@dataclass(slots=True)
+class _Match:
+    """Answers by the place of their call, and results that answer nothing; (unit, piece)."""
+
+    answers: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    strays: list[tuple[int, int]] = field(default_factory=list)
+    answered_ids: set[CallId] = field(default_factory=set)
+
+
+def _drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
+    """Where results may stand anywhere, a call id may not open again before its result; and a
+    call that comes again after its result, for no other, did run: it needs no stand-in."""
+    waiting: dict[CallId, ToolCall] = {}
+    done: dict[CallId, ToolCall] = {}
+    results = [part for unit in units if unit.base for part in unit.base.parts]
+    left = Counter(
+        call_id for part in results if isinstance(part, ToolResult) for call_id in _may_answer(part)
+    )
+    for u, unit in enumerate(units):
+        base = unit.base
+        for part in base.parts if base is not None and unit.pieces else ():
+            assert base is not None
+            if isinstance(part, ToolCall):
+                repeated = part.id in done and not left[part.id] and _same(part, done[part.id])
+                if part.id not in waiting and not repeated:
+                    waiting[part.id] = part
+                    continue
+                cause = Cause.CALL_OPEN if part.id in waiting else Cause.CALL_TOLD_AGAIN
+                repairs.append(repair_of("left-out", base, None, Reason(cause), part.id))
+                unit.change([])
+                if repeated:
+                    _drop_its_reasoning(units, u, repairs)
+            elif isinstance(part, ToolResult):
+                left.subtract(_may_answer(part))
+                answered = next((c for c in _may_answer(part) if c in waiting), None)
+                if answered is not None:
+                    done[answered] = waiting.pop(answered)
+
+
+def _may_answer(result: ToolResult) -> tuple[CallId, ...]:
+    """The ids of the calls that a result may answer."""
+    also = () if result.alternative is None else (result.alternative,)
+    return (result.call_id, *also)
+
+
+def _same(call: ToolCall, other: ToolCall) -> bool:
+    return (call.name, call.arguments) == (other.name, other.arguments)
+
+
+def _matched(units: list[Unit]) -> _Match:
+    """Results go to the latest open call of their id before them, else to a later one."""
+    match = _Match()
+    open_calls: dict[CallId, list[tuple[int, int]]] = {}
+    early: list[tuple[int, int]] = []
+    for u, unit in enumerate(units):
+        if not _has_tools(unit):
+            continue
+        for p, piece in enumerate(unit.pieces):
+            part = part_of(piece)
+            if isinstance(part, ToolCall):
+                open_calls.setdefault(part.id, []).append((u, p))
+            elif isinstance(part, ToolResult):
+                waiting = open_calls.get(part.call_id)
+                if not waiting and part.alternative is not None:
+                    waiting = open_calls.get(part.alternative)
+                if waiting:
+                    match.answers[waiting.pop()] = (u, p)
+                    match.answered_ids.add(part.call_id)
+                else:
+                    early.append((u, p))
+    for at in early:
+        call_id = _result_id(units, at)
+        later = [call for call in open_calls.get(call_id, ()) if call > at]
+        if later:
+            open_calls[call_id].remove(later[0])
+            match.answers[later[0]] = at
+            match.answered_ids.add(call_id)
+        else:
+            match.strays.append(at)
+    return match
+
+
+def _report_strays(units: list[Unit], match: _Match, repairs: list[Repair]) -> None:
+    """Strays stay where the provider holds their call; the others are left out."""
+    for u, p in match.strays:
+        piece = units[u].pieces[p]
+        assert isinstance(piece, KeptPart | RewordedPart)
+        call_id = _result_id(units, (u, p))
+        second = call_id in match.answered_ids
+        reason = Reason(Cause.RESULT_SECOND if second else Cause.RESULT_ORPHANED)
+        repairs.append(repair_of("left-out", piece.entry, piece.part, reason, call_id))
+
+
+def _drop_unanswerable(
+    units: list[Unit], match: _Match, rules: WireRules, repairs: list[Repair]
+) -> None:
+    """Calls without result of a kind that text cannot answer leave the view."""
+    if rules.stand_in_variants is None:
+        return
+    for u, unit in enumerate(units):
+        if not _has_tools(unit):
+            continue
+        for p, piece in enumerate(unit.pieces):
+            part = part_of(piece)
+            if not isinstance(part, ToolCall) or (u, p) in match.answers:
+                continue
+            if part.variant not in rules.stand_in_variants:
+                assert isinstance(piece, KeptPart)
+                reason = Reason(Cause.CALL_UNANSWERED, kind=part.variant)
+                repairs.append(repair_of("left-out", piece.entry, piece.part, reason, part.id))
+                unit.change([])
+                _drop_its_reasoning(units, u, repairs)
+
+
+def _result_id(units: list[Unit], at: tuple[int, int]) -> CallId:
+    """The call a result names."""
+    part = part_of(units[at[0]].pieces[at[1]])
+    assert isinstance(part, ToolResult)
+    return part.call_id
+
+
+def _drop_its_reasoning(units: list[Unit], u: int, repairs: list[Repair]) -> None:
+    """The reasoning right before an item that goes led to it, and goes, too.
+
+    Where another item of the same run follows, it led to that one as well and stays.
+    """
+    after = units[u + 1] if u + 1 < len(units) else None
+    follows = after.pieces if after is not None and after.role == "assistant" else []
+    if follows and not is_thinking(follows[0]):
+        return
+    while u > 0:
+        u -= 1
+        before = units[u]
+        base = before.base
+        if base is None or not before.pieces or not all(is_thinking(p) for p in before.pieces):
+            return
+        repairs.append(repair_of("left-out", base, None, Reason(Cause.REASONING_IDLE)))
+        before.change([])
+
+
+def _has_tools(unit: Unit) -> bool:
+    base = unit.base
+    return base is not None and bool(base.calls or base.results)
+
+
+def _share_a_message(units: list[Unit], match: _Match, repairs: list[Repair]) -> list[Unit]:
+    """Results become the first parts of the user message right after their calls."""
+    held = [unit.pieces for unit in units]  # as matched: units change while results move
+    taken = set(match.answers.values()) | set(match.strays)
+    out: list[Unit] = []
+    owed: list[tuple[int, int, SlotPiece]] = []
+    owner = -1
+    for u, unit in enumerate(units):
+        rest = [piece for p, piece in enumerate(unit.pieces) if (u, p) not in taken]
+        if unit.role != "user" and owed:
+            out.append(_results_unit(owed, owner, None, repairs))
+            owed = []
+        if unit.role == "user" and owed:
+            if _already_leads(owed, unit, u):
+                out.append(unit)
+            else:
+                out.append(_results_unit(owed, owner, (u, unit, rest), repairs))
+            owed = []
+            continue
+        if len(rest) != len(unit.pieces):
+            unit.change(rest)
+        if rest or unit.passes_through:
+            out.append(unit)
+        owed, owner = _owed_results(held, match, u, repairs), u
+    if owed:
+        out.append(_results_unit(owed, owner, None, repairs))
+    return out
+
+
+def _own_messages(
+    units: list[Unit], match: _Match, rules: WireRules, repairs: list[Repair]
+) -> list[Unit]:
+    """Results are rows of their own: behind their call at once, or anywhere behind it."""
+    held = [unit.pieces for unit in units]
+    answered_by = {answer: call for call, answer in match.answers.items()}
+    strays = set(match.strays)
+    out: list[Unit] = []
+    waiting: list[Unit] = []
+    for u, unit in enumerate(units):
+        if (u, 0) in strays or not (unit.pieces or unit.passes_through):
+            continue
+        call = answered_by.get((u, 0))
+        if call is not None and (rules.results_adjacent or u < call[0]):
+            continue  # laid out behind its call
+        if waiting and (rules.results_adjacent or unit.role != "assistant"):
+            out.extend(waiting)
+            waiting = []
+        out.append(unit)
+        waiting.extend(_following(units, held, match, u, rules, repairs))
+    return out + waiting
+
+
+def _without_idle_thinking(units: list[Unit], repairs: list[Repair]) -> list[Unit]:
+    """Reasoning items whose item is gone go too, or the provider refuses the request."""
+    out: list[Unit] = []
+    followed = False
+    for unit in reversed(units):
+        if unit.role == "assistant" and len(unit.pieces) == 1 and is_thinking(unit.pieces[0]):
+            if not followed:
+                piece = unit.pieces[0]
+                assert isinstance(piece, KeptPart | RewordedPart)
+                gone(piece.entry, Reason(Cause.REASONING_IDLE), repairs)
+                continue
+        else:
+            followed = unit.role == "assistant"
+        out.append(unit)
+    out.reverse()
+    return out
+
+
+def _owed_results(
+    held: list[list[SlotPiece]], match: _Match, u: int, repairs: list[Repair]
+) -> list[tuple[int, int, SlotPiece]]:
+    """What must follow unit `u`: its results by original position, then stand-ins."""
+    owed: list[tuple[int, int, SlotPiece]] = []
+    missing: list[tuple[int, int, SlotPiece]] = []
+    for p, piece in enumerate(held[u]):
+        part = part_of(piece)
+        if not isinstance(part, ToolCall):
+            continue
+        answer = match.answers.get((u, p))
+        if answer is not None:
+            owed.append((*answer, held[answer[0]][answer[1]]))
+        else:
+            missing.append((u, p, StandIn(call=part, text=STAND_IN)))
+            assert isinstance(piece, KeptPart | RewordedPart)
+            reason = Reason(Cause.RESULT_MISSING)
+            repairs.append(repair_of("synthesised", piece.entry, piece.part, reason, part.id))
+    owed.sort(key=lambda item: item[:2])
+    return owed + missing
+
+
+def _already_leads(owed: list[tuple[int, int, SlotPiece]], unit: Unit, u: int) -> bool:
+    """Whether the unit begins with exactly the results that are owed."""
+    leads = [(at_unit, at_piece) for at_unit, at_piece, _ in owed]
+    others = range(len(owed), len(unit.pieces))
+    return (
+        leads == [(u, p) for p in range(len(owed))]
+        and not any(isinstance(owed_piece, StandIn) for _, _, owed_piece in owed)
+        and not any(is_result(unit.pieces[p]) for p in others)
+    )
+
+
+def _results_unit(
+    owed: list[tuple[int, int, SlotPiece]],
+    owner: int,
+    host: tuple[int, Unit, list[SlotPiece]] | None,
+    repairs: list[Repair],
+) -> Unit:
+    """A user message that begins with the owed results and goes on with the host's rest."""
+    host_at = host[0] if host else -1
+    for at_unit, _, piece in owed:
+        if isinstance(piece, KeptPart | RewordedPart) and at_unit not in (owner + 1, host_at):
+            repairs.append(moved(piece))
+    pieces = [piece for _, _, piece in owed] + (host[2] if host else [])
+    base = host[1].base if host else None
+    return Unit(Slot(role="user", pieces=(), base=base), pieces)
+
+
+def _following(
+    units: list[Unit],
+    held: list[list[SlotPiece]],
+    match: _Match,
+    u: int,
+    rules: WireRules,
+    repairs: list[Repair],
+) -> list[Unit]:
+    """The result rows that must stand behind unit `u`."""
+    rows: list[Unit] = []
+    expected = u + 1
+    for at_unit, _, piece in _owed_results(held, match, u, repairs):
+        if isinstance(piece, StandIn):
+            rows.append(Unit(Slot(role="tool", pieces=(piece,))))
+        elif rules.results_adjacent or at_unit < u:
+            if at_unit != expected and isinstance(piece, KeptPart | RewordedPart):
+                repairs.append(moved(piece))
+            expected += 1
+            rows.append(units[at_unit])
+    return rows

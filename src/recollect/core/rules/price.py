@@ -1,0 +1,186 @@
+"""What tokens cost: in money, by model; and what an edit before the tail saves and breaks.
+
+An edit breaks the provider's prompt cache behind it: what could have been read is written again.
+Afterwards every request is smaller. Whether that pays is told by what the provider reports of its
+cache, by the prices of its kind, and by how many requests are still to come before the window
+would have to be edited anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from recollect.core.values.history import CacheUse
+from recollect.core.values.model import FormatName, Usage
+from recollect.errors import SettingsError
+
+MILLION: Final = 1_000_000
+UNCACHED_REQUESTS: Final = 3
+"""After so many requests in a row that no cache was read or written for, there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePrice:
+    """What cached input costs, of what the same input costs without a cache."""
+
+    read: float
+    write: float
+
+
+CACHE_PRICES: Final[Mapping[str, CachePrice]] = {
+    "anthropic": CachePrice(read=0.1, write=1.25),
+    "openai-chat": CachePrice(read=0.25, write=1.0),
+    "openai-responses": CachePrice(read=0.25, write=1.0),
+    "pi": CachePrice(read=0.1, write=1.25),
+}
+"""Published prices; OpenAI's reads cost 0.1 to 0.5 by model, and its writes nothing extra."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditPrice:
+    """What an edit saves and breaks, in tokens of input at their full price."""
+
+    saves: float
+    """Over all the requests to come."""
+    breaks: float
+    requests: int
+    """How many requests are expected before the window has to be edited anyway."""
+
+    @property
+    def pays(self) -> bool:
+        """Whether it saves more than it costs."""
+        return self.saves > self.breaks
+
+
+def is_uncached(use: CacheUse) -> bool:
+    """Whether the provider evidently keeps no cache of this session: edits break nothing."""
+    return use.misses >= UNCACHED_REQUESTS
+
+
+def price_edit(
+    format_name: FormatName,
+    use: CacheUse,
+    *,
+    freed_tokens: int,
+    before_tokens: int,
+    used_tokens: int,
+    history_tokens: int,
+    limit_tokens: int,
+    requests: int,
+) -> EditPrice:
+    """The price of an edit that frees so many tokens behind the first `before_tokens`.
+
+    `requests` were sent so far, and brought a history of `history_tokens`. As many are expected
+    again, but no more than fit the window at that pace: then there is a batch moment anyway.
+    """
+    price = CACHE_PRICES[format_name]
+    pace = max(1.0, history_tokens / max(1, requests))
+    ahead = max(1, min(requests, int((limit_tokens - used_tokens + freed_tokens) / pace)))
+    if is_uncached(use) or not requests:
+        return EditPrice(saves=float(freed_tokens * ahead), breaks=0.0, requests=ahead)
+    held = used_tokens if use.held_tokens is None else min(use.held_tokens, used_tokens)
+    broken = max(0, held - before_tokens - freed_tokens)
+    return EditPrice(
+        saves=freed_tokens * price.read * ahead,
+        breaks=broken * (price.write - price.read),
+        requests=ahead,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPrice:
+    """Dollars for a million tokens."""
+
+    input: float
+    output: float
+    read: float
+    write: float
+
+    def of(self, usage: Usage) -> float:
+        """Dollars for one exchange."""
+        plain = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
+        return (
+            max(0, plain) * self.input
+            + usage.cache_read_tokens * self.read
+            + usage.cache_write_tokens * self.write
+            + usage.output_tokens * self.output
+        ) / MILLION
+
+
+def _anthropic(input_price: float, output_price: float) -> ModelPrice:
+    cache = CACHE_PRICES["anthropic"]
+    return ModelPrice(
+        input=input_price,
+        output=output_price,
+        read=input_price * cache.read,
+        write=input_price * cache.write,
+    )
+
+
+def _openai(input_price: float, output_price: float, read_price: float) -> ModelPrice:
+    return ModelPrice(input=input_price, output=output_price, read=read_price, write=input_price)
+
+
+_VERSION: Final = re.compile(r"(-(latest|preview|\d{4}-?\d\d-?\d\d))?")
+PriceList: TypeAlias = tuple[tuple[str, ModelPrice], ...]
+"""Prices by a model's name without its date; the longest that fits counts."""
+_PRICES: Final[PriceList] = (
+    # As published.
+    ("claude-opus-", _anthropic(5, 25)),
+    ("claude-opus-4", _anthropic(15, 75)),
+    ("claude-opus-4-0", _anthropic(15, 75)),
+    ("claude-opus-4-1", _anthropic(15, 75)),
+    ("claude-sonnet-", _anthropic(3, 15)),
+    ("claude-3-7-sonnet", _anthropic(3, 15)),
+    ("claude-3-5-sonnet", _anthropic(3, 15)),
+    ("claude-haiku-", _anthropic(1, 5)),
+    ("claude-3-5-haiku", _anthropic(0.8, 4)),
+    ("gpt-4o", _openai(2.5, 10, 1.25)),
+    ("gpt-4o-mini", _openai(0.15, 0.6, 0.075)),
+    ("gpt-4.1", _openai(2, 8, 0.5)),
+    ("gpt-4.1-mini", _openai(0.4, 1.6, 0.1)),
+    ("gpt-4.1-nano", _openai(0.1, 0.4, 0.025)),
+    ("gpt-5", _openai(1.25, 10, 0.125)),
+    ("gpt-5-mini", _openai(0.25, 2, 0.025)),
+    ("gpt-5-nano", _openai(0.05, 0.4, 0.005)),
+    ("o3", _openai(2, 8, 0.5)),
+    ("o4-mini", _openai(1.1, 4.4, 0.275)),
+)
+
+
+def read_prices(lines: Sequence[str]) -> PriceList:
+    """Prices as the user wrote them (`models.prices`); SettingsError for a line that is none."""
+    return tuple(_read_price(line) for line in lines)
+
+
+def _read_price(line: str) -> tuple[str, ModelPrice]:
+    name, *numbers = line.split()
+    try:
+        plain, output, *cached = (float(number) for number in numbers)
+        read, write = (*cached, *(plain, plain)[len(cached) :])
+    except ValueError:
+        raise SettingsError(
+            f"models.prices: {line!r} is no price: write a model's name, then dollars for a "
+            "million tokens of input and of output, and of cache reads and writes if they differ"
+        ) from None
+    return name.lower(), ModelPrice(input=plain, output=output, read=read, write=write)
+
+
+def _is_of(name: str, known: str) -> bool:
+    """Whether a model is a known one, or a dated version of it; a name that ends with a hyphen
+    stands for a family."""
+    rest = name.removeprefix(known)
+    return name.startswith(known) and (known[-1] == "-" or _VERSION.fullmatch(rest) is not None)
+
+
+def model_price(model: str | None, own: PriceList = ()) -> ModelPrice | None:
+    """The price of a model: the user's own, else its list price; None where it is not known."""
+    name = (model or "").rpartition("/")[2].lower()
+    for prices in (own, _PRICES):
+        matches = [(len(prefix), price) for prefix, price in prices if _is_of(name, prefix)]
+        if matches:
+            return max(matches, key=lambda match: match[0])[1]
+    return None

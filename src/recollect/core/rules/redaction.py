@@ -1,0 +1,308 @@
+"""Masking secrets in text before it is written anywhere.
+
+Owns `redact`: the union of what the rules find (known token formats, secrets known by their
+place, secrets known by their name, personal data on request), each replaced by a mask that
+names its rule, wherever else in the text it stands. Never keeps a secret, or a part of one, in
+its result. Always pure, deterministic, linear in the text, and idempotent. Whatever is taken from
+a text for good (a name, a probe, an excerpt) is taken from the masked text: alone it has lost the
+label that gave it away.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from recollect.core.rules.secret_commands import COMMANDS
+from recollect.core.rules.secret_formats import TOKENS, find_tokens
+from recollect.core.rules.secret_keywords import SearchedText, keywords_in
+from recollect.core.rules.secret_labels import LABELS, find_labelled
+from recollect.core.rules.secret_names import (
+    HEADERS,
+    NAMES,
+    PAIRS,
+    find_assigned,
+    find_columns,
+    find_pairs,
+)
+from recollect.core.rules.secret_nearby import STEMS, find_nearby
+from recollect.core.rules.secret_places import BLOCKS, PLACES, find_in_blocks, find_in_place
+from recollect.core.rules.secret_table import SecretMatch, find_by_rows
+from recollect.core.rules.secret_values import (
+    MASK,
+    MASK_OPENING,
+    is_name,
+    is_reference,
+    is_uuid,
+    is_wordy,
+    words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+
+_MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]{1,64}\Z")
+_DOMAIN = re.compile(r"@[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}\.){1,8}[A-Za-z]{2,24}\b", re.ASCII)
+# Digits with single separators. A card has 13 to 19 digits (ISO/IEC 7812), an international
+# phone number at most 15 after the plus (E.164).
+_CARD = re.compile(r"(?<![\w.+-])\d(?:[ -]?\d){12,18}(?![\w-])(?!\.\d)", re.ASCII)
+_PHONE = re.compile(
+    r"(?<![\w.+/=-])(?:\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?(?:\d{1,4}[ .-]?){2,5}\d{2,4}"
+    r"|\(\d{3}\) ?\d{3}[ .-]\d{4}|\d{3}[ .-]\d{3}[ .-]\d{4}|1[3-9]\d[ -]?\d{4}[ -]?\d{4})"
+    r"(?![\w-])(?!\.\d)",
+    re.ASCII,
+)
+_PHONE_DIGITS = range(8, 16)
+
+
+def find_personal_data(text: str) -> Iterator[SecretMatch]:
+    """Every e-mail address, payment card and phone number in the text."""
+    at = text.find("@")
+    while at >= 0:
+        domain = _DOMAIN.match(text, at)
+        mailbox = _MAILBOX.search(text, max(0, at - 64), at)
+        if domain is not None and mailbox is not None:
+            start = mailbox.start()
+            yield SecretMatch("email", start, domain.end(), start, domain.end())
+        at = text.find("@", at + 1)
+    for match in _CARD.finditer(text):
+        if _passes_luhn(match.group()):
+            yield SecretMatch("payment-card", *match.span(), *match.span())
+    for match in _PHONE.finditer(text):
+        if sum(c.isdigit() for c in match.group()) in _PHONE_DIGITS:
+            yield SecretMatch("phone", *match.span(), *match.span())
+
+
+def _passes_luhn(number: str) -> bool:
+    """Luhn's checksum over the digits; all zeros pass it and are no card."""
+    digits = [int(c) for c in number if c.isdigit()]
+    doubled = [d * 2 - 9 if d > 4 else d * 2 for d in digits[-2::-2]]
+    return any(digits) and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
+
+KNOWN_RULE = "known-secret"
+_LEAST_SECRET_CHARS = 8
+_LONG_SECRET_CHARS = 12
+_LEAST_DISTINCT_CHARS = 6
+_UNCERTAIN_RULES = words("told-code recovery-code called-with")
+"""They know a secret by where it stands: elsewhere the same characters mean something else."""
+_CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
+# What ends in a letter or digit, but is no part of the word behind it: escapes, colours.
+_ENDED = re.compile(r"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]{0,8}m)\Z")
+_MOST_ENDED_CHARS = 11
+MOST_KNOWN_SECRETS = 512
+"""So many are looked for by themselves: each costs a search through the text."""
+_ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedactedSpan:
+    """One masked stretch of the original text, and what stands there now."""
+
+    rule: str
+    start: int
+    end: int
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redacted:
+    """The text with its secrets masked, and where they were in the original."""
+
+    text: str
+    spans: tuple[RedactedSpan, ...] = ()
+
+
+def redact(
+    text: str,
+    *,
+    pii: bool = False,
+    known: Collection[str] = (),
+    judged: JudgedTexts | None = None,
+) -> Redacted:
+    """Mask every secret in the text; with `pii` also e-mail, phone and card numbers.
+
+    `known` are secrets that were masked elsewhere (`told_apart`): they are masked by themselves.
+    `judged` knows texts that were judged before; only speed depends on it.
+    """
+    if len(text) < _LEAST_SECRET_CHARS:
+        return Redacted(text=text)
+    found = _matches(text, pii=pii) if judged is None else judged.find(text, pii=pii)
+    matches = list(found)
+    if MASK_OPENING in text:
+        matches = _away_from_masks(text, matches)
+    if matches or known:
+        certain = (match for match in matches if match.rule not in _UNCERTAIN_RULES)
+        values = told_apart(text[match.start : match.end] for match in certain)
+        matches += _again(
+            text, values if not known else {**values, **dict.fromkeys(known)}, matches
+        )
+    if not matches:
+        return Redacted(text=text)
+    spans = tuple(_merge(matches))
+    return Redacted(text=spliced(text, spans), spans=spans)
+
+
+def told_apart(secrets: Iterable[str]) -> dict[str, None]:
+    """Those of these secrets that are known by themselves, without what stands beside them.
+
+    A short one, or one that reads like a word, a number, a path or a version, means something
+    else in the next sentence.
+    """
+    return dict.fromkeys(secret for secret in secrets if _looks_random(secret))
+
+
+def _looks_random(secret: str) -> bool:
+    if len(secret) < _LEAST_SECRET_CHARS or MASK_OPENING in secret:
+        return False
+    if len(set(secret)) < _LEAST_DISTINCT_CHARS or (secret.isalpha() and secret.islower()):
+        return False
+    kinds = sum(kind.search(secret) is not None for kind in _CLASSES)
+    if kinds < 2 or (len(secret) < _LONG_SECRET_CHARS and kinds < 3):  # digits alone among them
+        return False
+    if is_wordy(secret) or is_name(secret) or is_uuid(secret):
+        return False
+    return not is_reference(secret, quoted=True)
+
+
+def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
+    """What these spans of a text masked, as far as it is known by itself. Never to be stored."""
+    masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
+    # in JSON a span reaches over whole escapes: what stands between them is the secret
+    return told_apart([*masked, *(text for held in masked for text in _ESCAPES.split(held))])
+
+
+def spliced(text: str, spans: Iterable[RedactedSpan]) -> str:
+    """The text with its spans, in order, replaced."""
+    pieces: list[str] = []
+    done = 0
+    for span in spans:
+        pieces += (text[done : span.start], span.replacement)
+        done = span.end
+    pieces.append(text[done:])
+    return "".join(pieces)
+
+
+def _again(text: str, values: Iterable[str], matches: list[SecretMatch]) -> list[SecretMatch]:
+    """Where these secrets stand besides: what masked one of them does not see the others."""
+    taken = sorted((match.start, match.end) for match in matches)
+    starts = [start for start, _ in taken]
+    more: list[SecretMatch] = []
+    for value in sorted(values, key=lambda one: (-len(one), one))[:MOST_KNOWN_SECRETS]:
+        at = text.find(value)
+        while at >= 0:
+            end = at + len(value)
+            before = bisect_right(starts, at) - 1
+            free = before < 0 or taken[before][1] < end
+            if free and _stands_alone(text, at, end):
+                more.append(SecretMatch(KNOWN_RULE, at, end, at, end))
+            at = text.find(value, end)
+    return more
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether these characters are a word of their own, and no part of a longer one."""
+    if text[end : end + 1].isalnum() and text[end - 1].isalnum():
+        return False
+    if not (text[start - 1 : start].isalnum() and text[start].isalnum()):
+        return True
+    return _ENDED.search(text, max(0, start - _MOST_ENDED_CHARS), start) is not None
+
+
+_LEAST_REMEMBERED_CHARS = 128
+_MOST_REMEMBERED = 256
+
+
+class JudgedTexts:
+    """What the rules found in the last texts of a session, by the hash of each; no text is kept.
+
+    A message is judged when it is archived, and again when the request that holds it is recorded.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, tuple[SecretMatch, ...]] = {}
+
+    def find(self, text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
+        """What the rules find in a text."""
+        if len(text) < _LEAST_REMEMBERED_CHARS:
+            return _matches(text, pii=pii)
+        raw, person = text.encode("utf-8", "surrogatepass"), b"pii" if pii else b""
+        name = blake2b(raw, digest_size=16, person=person).digest()
+        found = self._found.pop(name, None)
+        if found is None:
+            found = _matches(text, pii=pii)
+        self._found[name] = found  # as the newest
+        if len(self._found) > _MOST_REMEMBERED:
+            with suppress(KeyError, RuntimeError):  # another thread was first
+                del self._found[next(iter(self._found))]
+        return found
+
+
+def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
+    matches = _find(text, pii=pii)
+    return tuple([match for match in matches if match.end > match.start]) if matches else ()
+
+
+# The order matters: of two rules that find the same, the first names the mask.
+_BY_PLACE = (
+    (TOKENS, find_tokens),
+    (PLACES, find_in_place),
+    (NAMES.bits, find_assigned),
+)
+_BY_LABEL = (
+    (COMMANDS.bits, partial(find_by_rows, COMMANDS)),
+    (BLOCKS, find_in_blocks),
+    (LABELS, find_labelled),
+    (PAIRS, find_pairs),
+    (HEADERS.bits, find_columns),
+    (STEMS.bits, find_nearby),
+)
+
+
+def _find(text: str, *, pii: bool) -> list[SecretMatch]:
+    matches: list[SecretMatch] = []
+    reading = SearchedText(text)
+    for bits, find in _BY_PLACE:
+        if reading.found & bits:
+            matches += find(reading)
+    if MASK_OPENING in text:  # a mask names its rule: that is no label
+        reading.found = keywords_in(MASK.sub(" ", text))
+    for bits, find in _BY_LABEL:
+        if reading.found & bits:
+            matches += find(reading)
+    if pii:
+        matches += find_personal_data(text)
+    return matches
+
+
+def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]:
+    """Drop what touches an earlier mask: its neighbours were read with the secret in place."""
+    masks = [match.span() for match in MASK.finditer(text)]
+    ends = [end for _, end in masks]
+    kept: list[SecretMatch] = []
+    for candidate in matches:
+        following = bisect_right(ends, candidate.first - 1)
+        if following == len(masks) or masks[following][0] > candidate.last:
+            kept.append(candidate)
+    return kept
+
+
+def _merge(matches: list[SecretMatch]) -> list[RedactedSpan]:
+    """Overlapping findings become one span under the name of the widest of them."""
+    matches.sort(key=lambda candidate: (candidate.start, -candidate.end))
+    spans: list[RedactedSpan] = []
+    for candidate in matches:
+        rule, start, end = candidate.rule, candidate.start, candidate.end
+        if spans and start < spans[-1].end:
+            last = spans.pop()
+            rule, start, end = last.rule, last.start, max(end, last.end)
+        spans.append(
+            RedactedSpan(rule=rule, start=start, end=end, replacement=f"{MASK_OPENING}{rule}]")
+        )
+    return spans

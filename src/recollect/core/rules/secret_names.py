@@ -1,0 +1,449 @@
+"""Secrets known by the name they are given: `DB_PASSWORD=…`, `"apiKey": "…"`, pairs, columns.
+
+Owns what a name promises, and how a value follows it: an assignment, two members of an object, a
+column of a table. Never masks a name, and leaves to `secret_values` whether a value is a secret.
+Always linear: every search goes forward from a literal, and what follows it is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from recollect.core.rules.secret_keywords import Keywords, SearchedText, declare
+from recollect.core.rules.secret_table import SecretMatch, keys
+from recollect.core.rules.secret_values import (
+    is_chosen_words,
+    is_name,
+    is_password_value,
+    is_reference,
+    is_token_value,
+    is_uuid,
+    words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Where a name may promise a secret; the rest of the name is read by `_ASSIGNMENT`.
+_HINTS = ("pass", "pw", "secret", "token", "key", "cred", "auth", "access", "sonar", "psk")
+_HAN_KINDS = {"密码": "password", "口令": "password", "密钥": "token", "令牌": "token"}
+_ASSIGNMENT = re.compile(
+    r"(?P<tail>[a-z0-9_.-]{0,32}+)\\{0,3}[\"'`]?[\])]?"
+    r"(?:[ \t]{0,20}:?[ \t]{0,4}\b(?:str|string|char|text|varchar)\b[ \t*]{0,4}(?==))?"
+    r"(?P<between>[ \t]{0,20})"
+    r"(?P<sign>[?|:+!]{0,3}={1,3}>?|:{1,3}|->|,(?=[ \t]{0,4}\\{0,3}[\"'`])|\((?=[\"'`])|>"
+    r"|[ \t]is[ \t]|[是为：]|[ \t]{1,4}(?=[^\s=:-]))"
+    r"(?P<gap>[ \t]{0,20}(?:\\?\r?\n[ \t]{0,20}(?=\\{0,3}[\"'`]))?)"
+    r"(?:(?:bytes(?:\.fromhex)?|bytearray\.fromhex|(?:base64\.)?b64decode|buffer\.from|unhexlify"
+    r"|secretstr|encoding\.utf8\.getbytes|str|string)\()?"
+    r"(?:[fbru@ln]{1,2}(?=[\"'`]))?(?P<escape>\\{0,3})(?P<quote>[\"'`]{0,3})"
+)
+_QUOTED = {
+    quote: re.compile(rf"(?:[^{quote}\\\r\n]|\\[^\r\n]){{1,4000}}+(?={quote})") for quote in "\"'`"
+}
+_QUOTED_IN_ESCAPES = {quote: re.compile(rf"[^{quote}\\\r\n]{{1,4000}}+(?=\\)") for quote in "\"'`"}
+_BARE = re.compile(r"[!#-&*-+\--/0-9?@A-Z^_a-z~.({\[$%]{1,1000}+={0,2}")
+_BARE_LINE = re.compile(r"[^\s\"'`;<>\\]{1,1000}+")
+_REST_OF_TOKEN = re.compile(r"[\w.~+/-]*+={0,2}", re.ASCII)
+_PATTERN_CLASS = re.compile(r"[SwWdDs][+*{]")  # `token=\S+` of a search
+_NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-. "
+_MOST_NAME_CHARS = 48
+_MOST_ARN_CHARS = 80
+_FLAG = re.compile("-|define|global|[密口令]")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+_PASSWORD_WORDS = words("password passwort passwd pwd passphrase passcode pass pw psk")
+_OTHER_PASSES = words("bypass compass encompass surpass trespass overpass underpass multipass")
+_TOKEN_WORDS = words("secret token credential credentials cred creds apikey auth")
+_PASSWORD_ENDINGS = ("password", "passwd", "dbpass", "mysqlpass", "userpass", "rootpass")
+_TOKEN_ENDINGS = ("apikey", "secretkey", "accesskey", "privatekey", "authkey", "accountkey",
+    "signingkey", "sharedkey", "secret", "token")  # fmt: skip
+_KEY_QUALIFIERS = words(
+    "api access secret private auth account encryption encrypt signing sign master storage shared "
+    "service subscription deploy app application client consumer webhook admin license licence "
+    "host function connection bot integration ingest server session cookie hmac jwt aes rsa "
+    "developer user dev"
+)
+_ISSUERS = words(
+    "airtable algolia anthropic asana atlassian aws azure bitbucket circleci cloudflare cohere "
+    "confluent datadog deepgram discord dropbox elevenlabs fastly firebase gemini github gitlab "
+    "google grafana heroku hubspot huggingface intercom jira jenkins linear mailchimp mailgun "
+    "mapbox mistral mixpanel netlify newrelic notion okta openai openrouter pagerduty paypal "
+    "pinecone plaid postman render replicate rollbar segment sendgrid sentry shopify slack snyk "
+    "sonar square stripe sumologic supabase telegram twilio twitter vercel zendesk"
+)
+_NEUTRAL_WORDS = words(
+    "value val string str text data prod production dev development test testing staging stage "
+    "live default base b encoded plain raw hex old new current primary secondary sandbox local ci "
+    "read write only ro rw header param env var v x a c d e"
+)
+_PUBLIC_WORDS = words(
+    "public publishable pub next page continuation pagination cursor sync max min num count total "
+    "cache foreign sort partition index row no non without invalid wrong device push csrf xsrf "
+    "authenticity"
+)
+
+
+NAMES = Keywords((hint, None) for hint in (*_HINTS, *_HAN_KINDS))
+
+
+def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
+    """Every secret given to a name that promises one."""
+    text, lowered = reading.text, reading.lowered
+    done = 0
+    for at in _hints(reading):
+        match = None if at < done else _ASSIGNMENT.match(lowered, at)
+        if match is None:
+            continue
+        kind = _promised(text, match)
+        if kind is None:
+            continue
+        secret_match = _read_value(text, match, kind)
+        if secret_match is not None:
+            done = secret_match.end
+            yield secret_match
+
+
+def _hints(reading: SearchedText) -> list[int]:
+    """The ends of all hints, in order."""
+    hints = [hint for hint, _ in NAMES.held(reading.found)]
+    return sorted([at + len(hint) for hint in hints for at in reading.places(hint)])
+
+
+def _name_start(text: str, at: int) -> int:
+    """Where the identifier that runs up to `at` begins."""
+    lead = text[max(0, at - _MOST_NAME_CHARS) : at]
+    return at - (len(lead) - len(lead.rstrip(_NAME_CHARS)))
+
+
+def _promised(text: str, match: re.Match[str]) -> str | None:
+    """What the name before the sign promises; a space is a sign only after a flag or `define`."""
+    spaced = match["sign"].isspace()
+    if (
+        spaced
+        and _FLAG.search(text, max(0, match.start() - _MOST_NAME_CHARS), match.start()) is None
+    ):
+        return None
+    han = _HAN_KINDS.get(text[match.start() - 2 : match.start()])
+    if han is not None:
+        return han
+    start = _name_start(text, match.start())
+    if text[start - 1 : start] == ":" and "arn:" in text[max(0, start - _MOST_ARN_CHARS) : start]:
+        return None  # `arn:aws:secretsmanager:…:secret:prod/db` names one
+    name = text[start : match.end("tail")]
+    if spaced:
+        before, _, name = name.rpartition(" ")
+        if not (name.startswith("-") or before.endswith(("define", "global"))):
+            return None
+    return kind_of_name(name)
+
+
+def kind_of_name(name: str) -> str | None:
+    """What a name promises: a password, a token, an access id, or nothing secret."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if any(word in _PUBLIC_WORDS for word in words[-3:]):
+        return None
+    while words and (words[-1] in _NEUTRAL_WORDS or words[-1].isdigit()):
+        words.pop()
+    if not words:
+        return None
+    last, before = words[-1], words[:-1]
+    if last in _PASSWORD_WORDS or last.endswith(_PASSWORD_ENDINGS):
+        return "password"
+    if last.endswith("pass") and last not in _OTHER_PASSES:
+        return "password"
+    if last in _TOKEN_WORDS or last.endswith(_TOKEN_ENDINGS):
+        return "token"
+    if last in ("id", "accessid") and "access" in (*before[-2:], last[:6]):
+        return "id"
+    if last == "login" and before[-1:] == ["sonar"]:  # SonarQube's property for a token
+        return "token"
+    if last == "key" and _is_secret_key(name, before):
+        return "token"
+    return None
+
+
+def _is_secret_key(name: str, before: list[str]) -> bool:
+    """Whether `…key` is a credential: qualified as one, or a constant of the environment."""
+    if any(word in _KEY_QUALIFIERS or word in _ISSUERS for word in before[-2:]):
+        return True
+    constant = name.rpartition(" ")[2]
+    return constant.isupper() and "_" in constant
+
+
+def _read_value(text: str, match: re.Match[str], kind: str) -> SecretMatch | None:
+    start = match.end()
+    quote = match["quote"]
+    if match["escape"] and not quote and _PATTERN_CLASS.match(text, start):
+        return None
+    value: re.Match[str] | None = None
+    if quote:
+        table = _QUOTED_IN_ESCAPES if match["escape"] else _QUOTED
+        value = table[quote[0]].match(text, start)
+    quoted = value is not None
+    if value is None:
+        value = _bare_value(text, match, start)
+    if value is None:
+        return None
+    end = value.end()
+    content = value.group()
+    if not quoted:
+        if content.endswith("..."):  # cut short by its writer
+            return None
+        content = content.rstrip(".,:!?)") if kind == "token" else content.rstrip(",;")
+        end = start + len(content)
+    if not _is_secret(content, kind, match, quoted=quoted):
+        return None
+    if not quoted and kind == "token":
+        rest = _REST_OF_TOKEN.match(text, end)
+        end = rest.end() if rest is not None and end - start >= 1000 else end
+    rule = "assigned-password" if kind == "password" else "assigned-token"
+    return SecretMatch(rule, start, end, _name_start(text, match.start()), end)
+
+
+def _bare_value(text: str, match: re.Match[str], start: int) -> re.Match[str] | None:
+    """A value without quotes: to the end of the word, in a shell's `NAME=value` to the space."""
+    name_start = _name_start(text, match.start())
+    if _is_alone(match) and (name_start == 0 or text[name_start - 1] == "\n"):
+        return _BARE_LINE.match(text, start)
+    return _BARE.match(text, start)
+
+
+def _is_secret(value: str, kind: str, match: re.Match[str], *, quoted: bool) -> bool:
+    prose = match["sign"].strip() == "is"
+    if kind == "password":
+        if prose and not any(c.isdigit() for c in value):
+            return False
+        if is_password_value(value, quoted=quoted, least_chars=4 if quoted else 6):
+            return True
+        return (quoted or _is_alone(match)) and is_chosen_words(value)
+    if is_token_value(value, quoted=quoted):
+        return not (kind == "id" and is_uuid(value))
+    # a passphrase with a number, given to a constant that is called a secret
+    named = match.string[: match.end("tail")].endswith("secret") and quoted
+    return named and is_chosen_words(value) and value[-1].isdigit()
+
+
+def _is_alone(match: re.Match[str]) -> bool:
+    """Whether it is written as in an environment or a file of properties: `name=value`."""
+    if match["sign"] == ">" or match["sign"].isspace():  # an element of XML, a flag
+        return True
+    return match["sign"] == "=" and not match["between"] and not match["gap"]
+
+
+_NAMING = r"(?:name|key|variable|parameterkey|field|label|param|header|property)"
+_HOLDING = r"(?:value|parametervalue|val|plaintext|stringvalue|secretvalue|content|defaultvalue)"
+_JOINT = r"[\"']?[ \t]{0,8}(?:[:=]|=>)[ \t]{0,8}"
+_PAIR = re.compile(
+    rf"[\"'\s<({{,](?:{_NAMING}){_JOINT}(?P<nq>[\"']?)(?P<name>[\w.$ -]{{2,80}}?)(?P=nq)"
+    rf"[ \t]{{0,8}}[,;]?(?:\r?\n)?[ \t]{{0,24}}[\"'\s]?(?:{_HOLDING}){_JOINT}(?P<q>[\"']?)"
+    rf"(?P<value>[^\n\"']{{4,2000}}?)(?=(?P=q)(?:[\s,;/>}}\])]|$))",
+    re.IGNORECASE,
+)
+_REVERSED_PAIR = re.compile(
+    rf"[\"'\s<({{,](?:{_HOLDING}){_JOINT}(?P<q>[\"'])(?P<value>[^\n\"']{{4,2000}}?)(?P=q)"
+    rf"[ \t]{{0,8}}[,;]?"
+    rf"(?:\r?\n)?[ \t]{{0,24}}[\"'\s]?(?:{_NAMING}){_JOINT}(?P<nq>[\"'])"
+    rf"(?P<name>[\w.$ -]{{2,80}}?)(?P=nq)",
+    re.IGNORECASE,
+)
+_ELEMENTS = re.compile(
+    r"<(?:name|key)>[ \t]*(?P<name>[\w.$ -]{2,80})</(?:name|key)>\s{0,40}<(?:value|string)>"
+    r"(?P<value>[^<\n]{4,2000})</",
+    re.IGNORECASE,
+)
+_PLIST = re.compile(
+    r"<key>(?P<name>[\w.$ -]{2,80})</key>\s{0,40}<string>(?P<value>[^<\n]{4,2000})</string>"
+)
+_VARIABLE = re.compile(
+    r"variable[ \t]+\"(?P<name>[\w-]{2,80})\"[ \t]*\{[^{}]{0,300}?default[ \t]*=[ \t]*\""
+    r"(?P<value>[^\"\n]{4,400})\""
+)
+_HOLDS = re.compile(r"[\"']?[ \t]{0,8}(?:[:=>]|=>)")
+_PAIR_REACH_CHARS = 160
+_MOST_PAIR_CHARS = 600
+_SESSION_NAME = re.compile(r"(?i)sess(?:ion)?[_-]?id$|^sid$|\.sid$|session$|remember_token")
+
+_COLUMNS = words(
+    "password passwd pwd pass passwort kennwort contraseña clave senha пароль 密码 密碼 パスワード "
+    "비밀번호 passphrase passcode wachtwoord hasło psk"
+)
+HEADERS = Keywords(
+    (keyword, None)
+    for keyword in (
+        *keys("pass|pwd|secret|token|key|kennwort|senha|clave|psk"),
+        *keys("contraseña|пароль|密码|密碼|パスワード|비밀번호"),
+    )
+)
+_PAIRED = declare("value")
+_PAIRED_ELEMENTS = declare("<key>")
+_VARIABLES = declare("variable")
+PAIRS = _PAIRED | _PAIRED_ELEMENTS | _VARIABLES
+_MOST_HEADER_CHARS = 400
+_MARK = re.compile(r"[|,\t#;]")
+_ROW_NAME = re.compile(r"[\w.-]{2,80}")
+_COLUMN_NAME = re.compile(r"[^\W_][\w ./#'-]{0,39}")
+_NO_HEADER = re.compile(r"[](){}[=<>!$&?@\\]")
+_RULE_LINE = re.compile(r"[\s|:+=-]+$")
+
+
+def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
+    """A name and a value that two members, attributes or elements hold, in either order."""
+    text, lowered, found = reading.text, reading.lowered, reading.found
+    patterns = [_PLIST] if found & _PAIRED_ELEMENTS and "<key>" in text else []
+    patterns += [_VARIABLE] if found & _VARIABLES and "default" in text else []
+    for pattern in patterns:
+        for pair in pattern.finditer(text):
+            if _is_paired(pair["name"], pair["value"]):
+                yield _paired(pair, *pair.span("value"))
+    done = 0
+    for at in reading.places("value") if found & _PAIRED else ():
+        if _HOLDS.match(lowered, at + 5) is None:
+            continue
+        since = max(done, at - _PAIR_REACH_CHARS)
+        match = _named_value(_PAIR, text, since, at) or _named_value(_ELEMENTS, text, since, at)
+        if match is None:
+            match = _REVERSED_PAIR.match(text, max(0, at - 1), at + _MOST_PAIR_CHARS)
+        if match is not None and _is_paired(match["name"], match["value"].strip()):
+            value = match["value"].strip()
+            start = match.start("value") + match["value"].index(value)
+            done = start + len(value)
+            yield _paired(match, start, done)
+
+
+def _named_value(pattern: re.Pattern[str], text: str, since: int, at: int) -> re.Match[str] | None:
+    """The pair whose value stands behind the word for it at that place."""
+    for match in pattern.finditer(text, since, at + _MOST_PAIR_CHARS):
+        if match.start("value") > at:
+            return match
+    return None
+
+
+def _paired(match: re.Match[str], start: int, end: int) -> SecretMatch:
+    kind = "password" if kind_of_name(match["name"]) == "password" else "token"
+    return SecretMatch(f"assigned-{kind}", start, end, match.start(), max(end, match.end()))
+
+
+def _is_paired(name: str, value: str) -> bool:
+    if not value or is_reference(value, quoted=True):
+        return False
+    kind = kind_of_name(name)
+    if kind == "password":
+        return is_password_value(value, quoted=True) or is_chosen_words(value)
+    if kind is not None and is_token_value(value, quoted=True):
+        return True
+    return _SESSION_NAME.search(name) is not None and len(value) >= 16 and " " not in value
+
+
+def find_columns(reading: SearchedText) -> Iterator[SecretMatch]:
+    """The cells below a header that names a password, a key or a token."""
+    text = reading.text
+    table_end = -1
+    for start, end in sorted(_header_lines(reading)):
+        if "|" in text[start:end]:
+            yield from _row_pairs(text, start, end)
+        if start > table_end:
+            matches, last = _cells(text, start, end)
+            yield from matches
+            table_end = max(table_end, last)
+
+
+def _header_lines(reading: SearchedText) -> set[tuple[int, int]]:
+    """The lines that hold one of the names, and may be a header or a row, as far as one reaches."""
+    lowered = reading.lowered
+    lines: set[tuple[int, int]] = set()
+    for keyword, _ in HEADERS.held(reading.found):
+        end = -1
+        for at in reading.places(keyword):
+            if at < end:  # on the line before it
+                continue
+            since = max(0, at - _MOST_HEADER_CHARS)
+            start = max(lowered.rfind("\n", since, at) + 1, since)
+            end = lowered.find("\n", at, start + _MOST_HEADER_CHARS)
+            if end < 0:
+                end = min(len(lowered), start + _MOST_HEADER_CHARS)
+            if (start and lowered[start - 1] != "\n") or not _MARK.search(lowered, start, end):
+                continue
+            if not _NO_HEADER.search(lowered, start, end) or "|" in lowered[start:end]:
+                lines.add((start, end))
+    return lines
+
+
+def _row_pairs(text: str, start: int, end: int) -> Iterator[SecretMatch]:
+    """The cell beside one that names a secret: `| DB_PASSWORD | … |`."""
+    cells = text[start:end].split("|")
+    place = start
+    for name, cell in pairwise(cells):
+        place += len(name) + 1
+        called, value = name.strip(" \t`*"), cell.strip(" \t`*\r")
+        if value and _ROW_NAME.fullmatch(called) and _is_paired(called, value):
+            first = place + cell.index(value)
+            yield SecretMatch("table-secret", first, first + len(value), start, end)
+
+
+def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
+    """What stands in a header's secret columns, and where its table ends."""
+    matches: list[SecretMatch] = []
+    header, at = text[start:end], end + 1
+    mark = next((sign for sign in "|\t,;" if sign in header), ":")
+    stop = text.find("\n", at)
+    below = text[at:] if stop < 0 else text[at:stop]
+    if below.count(mark) != header.count(mark) and not _RULE_LINE.match(below):
+        return matches, end  # asked first: mostly it is no table
+    columns, width = _secret_columns(header, mark)
+    while columns and at < len(text):
+        stop = text.find("\n", at)
+        stop = len(text) if stop < 0 else stop
+        cells = text[at:stop].split(mark)
+        if _RULE_LINE.match(text, at, stop) is None:
+            if len(cells) != width:
+                break
+            for column, kind in columns:
+                value = cells[column].strip(" \t\"'`*\r")
+                if value and _is_cell_secret(value, kind):
+                    first = at + sum(len(cell) + 1 for cell in cells[:column])
+                    first += cells[column].index(value)
+                    matches.append(
+                        SecretMatch("table-secret", first, first + len(value), start, stop)
+                    )
+        elif not text[at:stop].strip():
+            break
+        at = stop + 1
+    return matches, at - 1
+
+
+def _secret_columns(header: str, mark: str) -> tuple[list[tuple[int, str]], int]:
+    """Which columns of a header hold secrets, and how many there are."""
+    if mark == ":" and not (header.startswith("#") and header.count(":") >= 2):
+        return [], 0
+    if mark != "|" and header[0].isspace():  # code, whose lines end so
+        return [], 0
+    names = [name.strip(' \t\r"`*#') for name in header.split(mark)]
+    named = [name for name in names if name]
+    if len(named) < 2 or not all(map(_COLUMN_NAME.fullmatch, named)):
+        return [], 0
+    columns = [(at, kind) for at, name in enumerate(names) if (kind := _column_kind(name))]
+    return columns, len(names)
+
+
+def _column_kind(name: str) -> str | None:
+    if name.lower() in _COLUMNS:
+        return "password"
+    kind = kind_of_name(name)
+    return None if kind == "id" else kind
+
+
+def _is_cell_secret(value: str, kind: str) -> bool:
+    if " " in value or is_reference(value, quoted=True):
+        return False
+    if kind == "password":
+        return is_password_value(value, quoted=True) or is_chosen_words(value)
+    return is_labelled_token(value)
+
+
+def is_labelled_token(value: str) -> bool:
+    """Whether a value that stands apart from its label is a token, and no name."""
+    has_digit = any(c.isdigit() for c in value)
+    return has_digit and is_token_value(value, quoted=True, least_chars=16) and not is_name(value)

@@ -1,0 +1,381 @@
+"""Text as it is kept and handed on: cleaned, cut into sentences, and a message written down.
+
+`clean_text` replaces what no store can hold without changing a length; `quote_labels` marks lines
+that begin like a speaker's label; `sentence_spans` and `statement_spans` cut without changing a
+character; `segment_text` writes a message down in reading order: calls as `name(arguments)`,
+errors marked, placeholders for what is not text, never base64, seals or a recalled block. Readable
+thinking is kept between marks, because it leaves the view with its message, but is not indexed.
+Always pure and linear.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from recollect.core.values.message import (
+    CallId,
+    Image,
+    Message,
+    Other,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+
+REPLACEMENT = "\ufffd"
+
+_UNHOLDABLE = re.compile("[\x00\ud800-\udfff]")
+_LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+"""Whatever a reader may take for the end of a line (the ends that `str.splitlines` knows)."""
+_LABEL = re.compile(
+    r"\[ ?(?:user|human|customer|assistant(?: thinking| tool calls?)?|model|ai|system|developer"
+    r"|(?:tool|function)(?: calls?| results?| outputs?| response)?|earlier summary|summary) ?\]",
+    re.IGNORECASE,
+)
+_LABEL_CHARS = 80
+"""A label and what may stand before it are read within so many characters of a line."""
+_OPENING = "【〔〖［⟦❲⁅﹝⦗「『"
+_CLOSING = "】〕〗］⟧❳⁆﹞⦘」』"
+_BRACKETS = str.maketrans(_OPENING + _CLOSING, "[" * len(_OPENING) + "]" * len(_CLOSING))
+QUOTED = "> "
+"""Before a line that begins like a label: it reads as a quotation, and stays legible."""
+
+
+def clean_text(text: str) -> str:
+    """The text with what no store can hold replaced, character by character."""
+    if text.isascii():
+        return text.replace("\x00", REPLACEMENT) if "\x00" in text else text
+    return _UNHOLDABLE.sub(REPLACEMENT, text)
+
+
+def quote_labels(text: str) -> str:
+    """The text with every line marked that begins like a speaker's label, in any spelling.
+
+    Told by what a reader sees: brackets of other scripts, other widths of letters, space and
+    invisible characters before and within a label make no difference.
+    """
+    lines: list[str] = []
+    start, changed = 0, False
+    for line_break in _LINE_BREAKS.finditer(text):
+        line = text[start : line_break.start()]
+        marked = _is_labelled(line)
+        changed |= marked
+        lines += [QUOTED if marked else "", line, line_break[0]]
+        start = line_break.end()
+    line = text[start:]
+    marked = _is_labelled(line)
+    if not (changed or marked):
+        return text
+    return "".join([*lines, QUOTED if marked else "", line])
+
+
+def _is_labelled(line: str) -> bool:
+    """Whether a line begins with what a reader may take for a label."""
+    head = line.lstrip()[:_LABEL_CHARS]
+    if not head.isascii():
+        folded = unicodedata.normalize("NFKC", head.translate(_BRACKETS)).translate(_BRACKETS)
+        head = "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Mn", "Cc"))
+    return "]" in head and _LABEL.match(" ".join(head.split())) is not None
+
+
+SENTENCE_CHARS: Final = 300
+"""As much of a sentence as is kept: what the model would have at hand to ask memory by."""
+
+_LINES: Final = re.compile(r"\S(?:[^\n]*\S)?")
+# A mark ends a sentence only before white space, so that no path or number is cut in two.
+_ENDS: Final = re.compile(
+    r"(?<=[.!?…])\s+(?=[\"'“‘(\[*_`]?[^\Wa-z])|(?<=[!?…])\s+|(?<=[。！？])\s*(?=\S)"
+)
+# As `_ENDS`, and before a small letter too.
+_CHAT_ENDS: Final = re.compile(r"\.\s+(?=[a-z`\"'(])|;\s+|；\s*(?=\S)")
+_ABBREVIATION_CHARS: Final = 12
+_ABBREVIATION: Final = re.compile(
+    r"\b(?:e\.g|i\.e|etc|vs|approx|incl|resp|nr|mr|mrs|ms|dr|st|ca|cf|fig|min|max|ver|a\.m|p\.m"
+    r"|[a-z])\.\s+$",
+    re.IGNORECASE,
+)
+# What a name or a number follows: a dot behind it ends no sentence, though a capital comes next.
+_TITLE: Final = re.compile(
+    r"\b(?<!\d )(?:(?:mr|mrs|ms|mx|dr|prof|st|sen|gov|gen|col|capt|lt|sgt|rev|hon|mt|nr|fig|vs|ca"
+    r"|cf|approx|e\.\ ?g|i\.\ ?e|bzw|z\.\ ?b|d\.\ ?h|u\.\ ?a|hr|fr|inkl|evtl)"
+    r"|(?<!in )(?<!plan )(?<!part )(?<!type )(?<!team )(?<!class )(?<!option )(?<!vitamin )(?-i:"
+    r"[A-HJ-Z]))\.$",
+    re.IGNORECASE,
+)
+_LIST_MARK: Final = re.compile(r"(?:[-*+•>#]+|\d{1,3}[.)])\s+")
+
+
+def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the sentences of a text stand."""
+    for line in _LINES.finditer(text):
+        start, end = line.span()
+        mark = _LIST_MARK.match(text, start, end)  # the dot of "1." ends nothing
+        for gap in _ENDS.finditer(text, mark.end() if mark else start, end):
+            before = max(start, gap.start() - _ABBREVIATION_CHARS)
+            if _TITLE.search(text[before : gap.start()]):
+                continue
+            if start < gap.start():
+                yield start, gap.start()
+            start = gap.end()
+        if start < end:
+            yield start, end
+
+
+def statement_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where the statements of a stretch of text stand: sentences as people type them in a chat,
+    which begin small, and what a semicolon parts."""
+    for first, last in sentence_spans(text[start:end]):
+        at, stop = start + first, start + last
+        mark = _LIST_MARK.match(text, at, stop)
+        for gap in _CHAT_ENDS.finditer(text, mark.end() if mark else at, stop):
+            if gap[0][0] == "." and _ABBREVIATION.search(
+                text, max(at, gap.start() - _ABBREVIATION_CHARS), gap.end()
+            ):
+                continue
+            cut = gap.start() + 1
+            if at < cut:
+                yield at, cut
+            at = gap.end()
+        if at < stop:
+            yield at, stop
+
+
+def one_line(text: str) -> str:
+    """A text on one line, without the mark of a list before it."""
+    joined = " ".join(text.split())
+    mark = _LIST_MARK.match(joined)
+    return joined[mark.end() :] if mark else joined
+
+
+def bounded(text: str, at: int, length: int, most: int = SENTENCE_CHARS) -> str:
+    """Not more than `most` characters of a text around a stretch of it, cut between words."""
+    if len(text) <= most:
+        return text
+    room = max(most - length, 0)
+    start = max(0, min(at - room // 2, len(text) - most))
+    end = min(len(text), start + most)
+    if 0 < start <= at:
+        space = text.find(" ", start, at)
+        start = space + 1 if space >= 0 else start
+    if at + length <= end < len(text):
+        space = text.rfind(" ", at + length, end)
+        end = space if space >= 0 else end
+    return text[start:end]
+
+
+THINKING_OPENING = "[thinking]\n"
+THINKING_CLOSING = "\n[/thinking]"
+ERROR_MARK = "[error] "
+BROKEN_OFF_MARK = "[broken off]"
+"""Stands behind a message that its model did not finish: stopped, or cut off by an error."""
+UNKNOWN_TOOL = "unknown"
+"""The tool of a result whose call is not known by name."""
+
+_ANY_TAG = r"[ \t]{0,20}<recalled-context\b[^>\n]{0,200}>"
+_ANY_BLOCK = re.compile(f"^{_ANY_TAG}|{re.escape(BLOCK_OPENING)}", re.MULTILINE)
+_OWN_BLOCK = re.compile(f"^{re.escape(BLOCK_OPENING)}", re.MULTILINE)
+_NEXT_BLOCK = re.compile(rf"\s*+{_ANY_TAG}")
+# Where blocks that we only carry keep words: documents, searches, refusals, transcripts.
+_WORDY_FIELDS = frozenset(
+    {"text", "title", "url", "query", "context", "refusal", "transcript", "code", "command"}
+    | {"stdout", "stderr", "logs", "output", "arguments", "name", "filename", "error"}
+)
+_BASE64 = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_-]{200,}={0,2}")
+_MOST_DEPTH = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentText:
+    """What is kept of a message."""
+
+    text: str = field(repr=False)
+    role: Role
+    """As said: results are a tool's words, also where the format has the user carry them."""
+    tool: str | None
+    says_something: bool
+    """Whether there are words in it, and not placeholders or thinking alone."""
+    only_recalled: bool = False
+    """There was nothing but a recalled block in it."""
+
+
+def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = None) -> SegmentText:
+    """Write a message down; `tool_names` says which tool each call id was for, where known."""
+    pieces: list[str] = []
+    tool: str | None = None
+    says = stripped = False
+    for part in message.parts:
+        written, worded, recalled = _written(part, message.role)
+        stripped |= recalled
+        if written:
+            pieces.append(written)
+            says |= worded
+        if tool is None:
+            tool = _tool(part, tool_names)
+    if pieces and message.ending != "complete":
+        pieces.append(BROKEN_OFF_MARK)
+    results = bool(message.parts) and all(isinstance(part, ToolResult) for part in message.parts)
+    return SegmentText(
+        text="\n".join(pieces),
+        role="tool" if results else message.role,
+        tool=tool,
+        says_something=says,
+        only_recalled=stripped and not pieces,
+    )
+
+
+def without_recalled_blocks(text: str, *, any_spelling: bool) -> str:
+    """The text without recalled blocks.
+
+    With `any_spelling`, any tag of that name that begins a line opens a block, up to the end
+    where nothing closes it. Otherwise only our own literal does, and only where it is closed:
+    tools and models quote files about it.
+    """
+    if "<recalled-context" not in text:
+        return text
+    kept: list[str] = []
+    at = 0
+    opening = _ANY_BLOCK if any_spelling else _OWN_BLOCK
+    while True:
+        following = _NEXT_BLOCK.match(text, at) if kept else None
+        begun = following or opening.search(text, at)
+        if begun is None:
+            break
+        end = text.find(BLOCK_CLOSING, begun.end())
+        if end < 0 and not (any_spelling and (following or _begins_line(text, begun.start()))):
+            break
+        kept.append(text[at : begun.start()].lstrip("\n").rstrip())
+        at = len(text) if end < 0 else end + len(BLOCK_CLOSING)
+    if not kept:
+        return text
+    kept.append(text[at:].lstrip("\n"))
+    return "\n\n".join(piece for piece in kept if piece.strip())
+
+
+def _begins_line(text: str, at: int) -> bool:
+    return text[:at].rstrip(" \t")[-1:] in ("", "\n")
+
+
+def without_thinking(text: str) -> str:
+    """The text of a model's segment without its thinking: what it said."""
+    pieces: list[str] = []
+    at = 0
+    for start, end in thinking_spans(text):
+        pieces.append(text[at:start])
+        at = end
+    return "".join([*pieces, text[at:]]) if pieces else text
+
+
+def thinking_spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Where thinking stands in the text of a model's segment, marks included."""
+    spans: list[tuple[int, int]] = []
+    at = 0
+    while (start := text.find(THINKING_OPENING, at)) >= 0:
+        end = text.find(THINKING_CLOSING, start + len(THINKING_OPENING) - 1)
+        if end < 0:
+            break
+        at = end + len(THINKING_CLOSING)
+        if start == 0 or text[start - 1] == "\n":
+            spans.append((start, at))
+    return tuple(spans)
+
+
+def _written(part: Part, role: Role) -> tuple[str, bool, bool]:
+    """A part as text, whether that is words, and whether a recalled block was left out."""
+    if isinstance(part, Text):
+        text = without_recalled_blocks(part.text, any_spelling=role in ("user", "system"))
+        return text, bool(text.strip()), text is not part.text
+    if isinstance(part, ToolCall):
+        return f"{part.name}({part.arguments})", True, False
+    if isinstance(part, ToolResult):
+        return _result(part)
+    if isinstance(part, Thinking):
+        text = f"{THINKING_OPENING}{part.text}{THINKING_CLOSING}" if part.text.strip() else ""
+        return text, False, False
+    if isinstance(part, Image):
+        return _image(part), False, False
+    words = "\n".join(_words_of(part))
+    placeholder = f"[{part.kind}, {_size(len(part.payload))}]"
+    return (f"{placeholder} {words}", True, False) if words else (placeholder, False, False)
+
+
+def _result(part: ToolResult) -> tuple[str, bool, bool]:
+    if part.recalls is not None:  # what memory told is kept where it was said
+        return "", False, True
+    pieces: list[str] = []
+    says = recalled = False
+    for inner in part.content:
+        text, worded, stripped = _written(inner, "tool")
+        recalled |= stripped
+        if text:
+            pieces.append(text)
+            says |= worded
+    mark = ERROR_MARK if part.is_error else ""
+    return mark + "\n".join(pieces), says or part.is_error, recalled
+
+
+def _image(image: Image) -> str:
+    if image.data is not None:
+        return f"[image {image.media_type or 'of unknown type'}, {_size(len(image.data) * 3 // 4)}]"
+    if image.address:
+        return f"[image at {image.address[:500]}]"
+    return "[image]"
+
+
+def _words_of(part: Other) -> Iterator[str]:
+    try:
+        value = json.loads(part.payload)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, str):  # a refusal is a string by itself
+        yield value
+        return
+    source = value.get("source") if isinstance(value, dict) else None
+    if isinstance(source, dict) and source.get("type") == "text":  # a document given as text
+        data = source.get("data")
+        if isinstance(data, str):
+            yield data
+    yield from _strings(value, "", 0)
+
+
+def _strings(value: Any, name: str, depth: int) -> Iterator[str]:
+    if depth > _MOST_DEPTH:
+        return
+    if isinstance(value, str):
+        if name in _WORDY_FIELDS and value.strip() and _BASE64.match(value) is None:
+            yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _strings(inner, key, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner, name, depth + 1)
+
+
+def _tool(part: Part, tool_names: Mapping[CallId, str] | None) -> str | None:
+    if isinstance(part, ToolCall):
+        name = part.name
+    elif isinstance(part, ToolResult):
+        known = tool_names or {}
+        name = part.name or known.get(part.call_id, "")
+        if not name and part.alternative is not None:
+            name = known.get(part.alternative, "")
+    else:
+        return None
+    return name or UNKNOWN_TOOL
+
+
+def _size(count: int) -> str:
+    if count < 1024:
+        return f"{count} bytes"
+    if count < 1024 * 1024:
+        return f"{count / 1024:.0f} KB"
+    return f"{count / 1024 / 1024:.1f} MB"

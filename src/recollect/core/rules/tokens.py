@@ -1,0 +1,310 @@
+"""How many tokens texts, images and messages cost, without a tokenizer; before calibration.
+
+A text is a row of byte classes, and every pair of neighbours has a cost, fitted against o200k
+(`token_costs`); the estimate is their sum, aimed a tenth above o200k. Images cost what the
+providers' published formulas say of the size in their header. `TokenCalibration` then follows what
+the provider reports. Always: the empty text costs 0, any other at least 1; more text never costs
+less. Never raises, decodes a whole image, or works per character in Python.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable, Iterable
+from math import ceil
+from zlib import adler32
+
+from recollect.core.rules.token_costs import (
+    EAST_ASIAN_CLASSES,
+    EAST_ASIAN_COSTS,
+    KNOWN_PAGES,
+    LETTER_CLASSES,
+    LETTER_COSTS,
+    PAGE_COSTS,
+    PAGE_UNITS,
+    RARE_PREFIXES,
+    SCRIPT_CLASSES,
+    SCRIPT_COSTS,
+    UNITS_PER_TOKEN,
+)
+from recollect.core.values.message import Image, Other, Part, Text, Thinking, ToolCall, ToolResult
+from recollect.core.values.model import Answer, ModelUse, Prompt
+from recollect.system.config.settings import Counter
+
+UNKNOWN_IMAGE_TOKENS = 1600
+"""The cost of an image whose size cannot be read: the most Anthropic charges, above OpenAI's."""
+
+# Anthropic's vision guide: width * height / 750 after scaling the long edge to 1568, about 1600
+# at most. OpenAI's vision guide, high detail: 85 + 170 a tile of 512, after fitting into a square
+# of 2048 and bringing the short side to 768.
+_ANTHROPIC_LONG_EDGE_PX = 1568
+_ANTHROPIC_PX_PER_TOKEN = 750
+_OPENAI_SQUARE_PX = 2048
+_OPENAI_SHORT_SIDE_PX = 768
+_OPENAI_TILE_PX = 512
+_OPENAI_BASE_TOKENS = 85
+_OPENAI_TILE_TOKENS = 170
+
+_HEADER_CHARS = 64
+# A camera's EXIF block with its thumbnail fits one JPEG segment, which is at most 64 KB long.
+_JPEG_CHARS = 96 * 1024
+_JPEG_FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_BARE_MARKERS = frozenset(range(0xD0, 0xD9)) | {0x01}
+
+
+def count_image(*, media_type: str | None, data: str | None) -> int:
+    """Tokens one image costs where it costs most; `data` is base64 or a data URL, anything else is
+    of unknown size."""
+    if data is None or (media_type is not None and not media_type.startswith("image/")):
+        return UNKNOWN_IMAGE_TOKENS
+    size = _image_size_px(data)
+    if size is None:
+        return UNKNOWN_IMAGE_TOKENS
+    return max(_anthropic_tokens(*size), _openai_tokens(*size))
+
+
+def _anthropic_tokens(width_px: int, height_px: int) -> int:
+    scale = min(1.0, _ANTHROPIC_LONG_EDGE_PX / max(width_px, height_px))
+    area_px = (width_px * scale) * (height_px * scale)
+    return min(UNKNOWN_IMAGE_TOKENS, max(1, ceil(area_px / _ANTHROPIC_PX_PER_TOKEN)))
+
+
+def _openai_tokens(width_px: int, height_px: int) -> int:
+    scale = min(1.0, _OPENAI_SQUARE_PX / max(width_px, height_px))
+    scale *= min(1.0, _OPENAI_SHORT_SIDE_PX / (min(width_px, height_px) * scale))
+    tiles_wide = max(1, ceil(width_px * scale / _OPENAI_TILE_PX))
+    tiles_high = max(1, ceil(height_px * scale / _OPENAI_TILE_PX))
+    return _OPENAI_BASE_TOKENS + _OPENAI_TILE_TOKENS * tiles_wide * tiles_high
+
+
+def _image_size_px(data: str) -> tuple[int, int] | None:
+    """Width and height, or None where the header is not one of the four formats we read."""
+    start = 0
+    if data.startswith("data:"):
+        start = data.find(",", 0, 256) + 1
+        if start == 0:
+            return None
+    header = _decoded_prefix(data, start, _HEADER_CHARS)
+    if header.startswith(b"\xff\xd8"):
+        size = _jpeg_size_px(_decoded_prefix(data, start, _JPEG_CHARS))
+    else:
+        size = _fixed_header_size_px(header)
+    return size if size is not None and min(size) > 0 else None
+
+
+def _decoded_prefix(data: str, start: int, chars: int) -> bytes:
+    """The bytes of the first `chars` base64 characters; empty where they are not base64."""
+    text = "".join(data[start : start + chars].split()).replace("-", "+").replace("_", "/")
+    text = text.rstrip("=")
+    try:
+        return binascii.a2b_base64(text[: len(text) - len(text) % 4])
+    except ValueError:  # binascii.Error is one; so is text outside ASCII
+        return b""
+
+
+def _fixed_header_size_px(header: bytes) -> tuple[int, int] | None:
+    if header.startswith(b"\x89PNG\r\n\x1a\n") and len(header) >= 24:
+        return int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")
+    if header.startswith((b"GIF87a", b"GIF89a")) and len(header) >= 10:
+        return int.from_bytes(header[6:8], "little"), int.from_bytes(header[8:10], "little")
+    if header.startswith(b"RIFF") and header[8:12] == b"WEBP" and len(header) >= 30:
+        return _webp_size_px(header)
+    return None
+
+
+def _webp_size_px(header: bytes) -> tuple[int, int] | None:
+    layout = header[12:16]
+    if layout == b"VP8X":
+        width_less_one = int.from_bytes(header[24:27], "little")
+        return width_less_one + 1, int.from_bytes(header[27:30], "little") + 1
+    if layout == b"VP8L":
+        bits = int.from_bytes(header[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if layout == b"VP8 ":
+        width_px = int.from_bytes(header[26:28], "little") & 0x3FFF
+        return width_px, int.from_bytes(header[28:30], "little") & 0x3FFF
+    return None
+
+
+def _jpeg_size_px(data: bytes) -> tuple[int, int] | None:
+    """The size in the frame header, found by walking from segment to segment."""
+    at = 2
+    while at + 9 <= len(data):
+        if data[at] != 0xFF:
+            return None
+        marker = data[at + 1]
+        if marker == 0xFF:  # fill bytes may stand before a marker
+            at += 1
+        elif marker in _JPEG_BARE_MARKERS:
+            at += 2
+        elif marker in _JPEG_FRAME_MARKERS:
+            height_px = int.from_bytes(data[at + 5 : at + 7], "big")
+            return int.from_bytes(data[at + 7 : at + 9], "big"), height_px
+        else:
+            at += 2 + max(2, int.from_bytes(data[at + 2 : at + 4], "big"))
+    return None
+
+
+# The sum of the costs is taken from Adler-32's low half, which counts modulo 65521: so many
+# bytes of the highest cost, 127, still fit.
+_CHUNK_BYTES = 512
+_SUM_MASK = 0xFFFF
+
+# What a table of pairs cannot see: long runs without a seam, which a vocabulary has no words for.
+# Capitals without an end (sequences of proteins and genes) cost by the letter from so many on,
+# empty fields of a table by the pair of commas. Measured against o200k like the tables, on the
+# shapes of `bench/token_generated.py`. Every eighth pair tells whether a row is read for runs.
+# Rows of `A` are zero bytes in base64, and cheap.
+_CAPITALS = re.compile(rb"(?:\x06{0,2}\x07){17,}")
+_LOOKED_AT = 8
+_CAPITAL_PAIR, _FEW_CAPITALS = 0x77, 4
+_CAPITALS_FREE, _CAPITAL_UNITS = 16, 24
+_COMMA_PAIR, _EMPTY_UNITS = 0xDD, 29
+
+
+def count_text(text: str) -> int:
+    """Estimated tokens of a text: 0 for the empty one, at least 1 for any other."""
+    if not text:
+        return 0
+    if text.isascii():
+        units = _pair_units(text.encode(), LETTER_CLASSES, LETTER_COSTS)
+    else:
+        data = text.encode("utf-8", "surrogatepass")
+        units = _pair_units(data, LETTER_CLASSES, LETTER_COSTS)
+        units += _pair_units(data, SCRIPT_CLASSES, SCRIPT_COSTS)
+        units += _pair_units(data, EAST_ASIAN_CLASSES, EAST_ASIAN_COSTS)
+        units += _rare_units(text, data)
+    return -(-units // UNITS_PER_TOKEN) or 1
+
+
+def count_text_openclaw(text: str) -> int:
+    """OpenClaw's estimate, a third of the characters, for `preset = "openclaw"`."""
+    return -(-len(text) // 3)
+
+
+def _pair_units(data: bytes, classes: bytes, costs: bytes) -> int:
+    """The summed cost of every byte after its neighbour; the first one follows class 0."""
+    if len(data) <= _CHUNK_BYTES:
+        return _row_units(data, data.translate(classes), costs)
+    total, before = 0, 0
+    for start in range(0, len(data), _CHUNK_BYTES):
+        chunk = data[start : start + _CHUNK_BYTES]
+        row = chunk.translate(classes)
+        first = row[0]
+        total += _row_units(chunk, row, costs) + costs[before << 4 | first] - costs[first]
+        before = row[-1]
+    return total
+
+
+def _rare_units(text: str, data: bytes) -> int:
+    """What characters cost, beyond their bytes' pairs, in scripts that the tables were not fitted
+    on: a vocabulary that has no words of a script spells it out by the byte."""
+    pages = text.encode("utf-16-be", "surrogatepass")[::2].translate(None, KNOWN_PAGES)
+    units = 0
+    for start in range(0, len(pages), _CHUNK_BYTES):
+        row = pages[start : start + _CHUNK_BYTES].translate(PAGE_COSTS)
+        units += PAGE_UNITS * (adler32(row, 0) & _SUM_MASK)
+    for lead, prefixes, cost in RARE_PREFIXES:
+        if lead in data:
+            units += cost * sum([data.count(prefix) for prefix in prefixes])
+    return units
+
+
+def _row_units(chunk: bytes, row: bytes, costs: bytes) -> int:
+    """The cost of one chunk's classes, all below 16.
+
+    Read as one large integer and laid over themselves half a byte further on, they make a byte
+    of every pair: four passes in C, none in Python.
+    """
+    each = int.from_bytes(row, "big")
+    if not each:  # nothing here that this table looks at
+        return 0
+    pairs = (each | each >> 4).to_bytes(len(row), "big")
+    units = adler32(pairs.translate(costs), 0) & _SUM_MASK
+    return units + _run_units(chunk, row, pairs) if costs is LETTER_COSTS else units
+
+
+def _run_units(chunk: bytes, row: bytes, pairs: bytes) -> int:
+    """What long runs cost beyond their pairs; most rows have none, and are not read for them."""
+    units = 0
+    some = pairs[::_LOOKED_AT]
+    if some.count(_CAPITAL_PAIR) > _FEW_CAPITALS:
+        long = sum([len(run) - _CAPITALS_FREE for run in _CAPITALS.findall(row)])
+        units += long * _CAPITAL_UNITS
+    if _COMMA_PAIR in some:
+        units += chunk.count(b",,") * _EMPTY_UNITS
+    return units
+
+
+MESSAGE_TOKENS = 4
+"""Role and delimiters of one message; OpenAI's cookbook counts 3 to 4."""
+CALL_TOKENS = 10
+"""Id, name fields and delimiters around one tool call or result."""
+SEALED_CHARS_A_TOKEN = 6
+"""Encrypted reasoning is base64 of some encoding of the tokens it stands for."""
+CARRIED_DATA_CHARS_A_TOKEN = 20
+"""A document's base64 weighs far less than as text: providers read its pages."""
+LONG_DATA_CHARS = 4096
+
+CountText = Callable[[str], int]
+
+
+class Weigher:
+    """Counts parts with one text counter; stateless beyond that choice."""
+
+    __slots__ = ("_count_text",)
+
+    def __init__(
+        self, counter: Counter = "script-aware", *, count: CountText | None = None
+    ) -> None:
+        chosen = count_text_openclaw if counter == "openclaw" else count_text
+        self._count_text: CountText = count or chosen
+
+    def message(self, parts: Iterable[Part]) -> int:
+        """The estimate for one message of these parts."""
+        return MESSAGE_TOKENS + sum([self.part(part) for part in parts])
+
+    def text(self, text: str) -> int:
+        """The estimate for bare text."""
+        return self._count_text(text)
+
+    def part(self, part: Part) -> int:
+        """The estimate for one part."""
+        if isinstance(part, Text):
+            return self._count_text(part.text)
+        if isinstance(part, ToolCall):
+            return CALL_TOKENS + self._count_text(part.name) + self._count_text(part.arguments)
+        if isinstance(part, ToolResult):
+            return CALL_TOKENS + sum([self.part(inner) for inner in part.content])
+        if isinstance(part, Thinking):
+            return self._thinking(part)
+        if isinstance(part, Image):
+            return count_image(media_type=part.media_type, data=part.data)
+        return self._carried(part)
+
+    def _thinking(self, part: Thinking) -> int:
+        if part.text:
+            return self._count_text(part.text)
+        return len(part.sealed or "") // SEALED_CHARS_A_TOKEN
+
+    def _carried(self, part: Other) -> int:
+        if len(part.payload) < LONG_DATA_CHARS or " " in part.payload[:LONG_DATA_CHARS]:
+            return self._count_text(part.payload)
+        return len(part.payload) // CARRIED_DATA_CHARS_A_TOKEN
+
+
+def model_use(prompt: Prompt, answer: Answer | None = None) -> ModelUse:
+    """The one call of a prompt, and what it took."""
+    if answer is not None and answer.usage is not None:
+        read, written = answer.usage.input_tokens, answer.usage.output_tokens
+    else:
+        read = count_text(prompt.system) + count_text(prompt.text)
+        written = 0 if answer is None else count_text(answer.text)
+    return ModelUse(purpose=prompt.purpose, calls=1, input_tokens=read, output_tokens=written)
+
+
+def spent_tokens(prompt: Prompt, answer: Answer | None = None) -> int:
+    """Tokens of a prompt and its answer."""
+    used = model_use(prompt, answer)
+    return used.input_tokens + used.output_tokens

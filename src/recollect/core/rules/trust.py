@@ -1,0 +1,158 @@
+"""How far the words of a message may be trusted, from who said them.
+
+Owns one decision: the user's and the operator's words are high, the model's are medium, what a
+tool brought in is low, and what it fetched from elsewhere (web pages, searches, mail) is outside:
+anybody may have written that. Always holds: a message is trusted no more than the least trusted
+of its parts, whatever role carries it; a file, a hook or a request makes no difference.
+
+A tool is known by its name, and a shell by its command where the call is at hand. Taking a tool
+for one that fetches costs little: both kinds are evidence, and neither can lay anything down.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Iterable, Mapping
+from typing import Final
+
+from recollect.core.values.message import CallId, Message, Other, Part, Role, ToolCall, ToolResult
+from recollect.core.values.segment import Trust
+
+TRUST_ORDER: Final[tuple[Trust, ...]] = ("high", "medium", "low", "outside")
+"""From the most trusted to the least."""
+
+_BY_ROLE: Final[dict[Role, Trust]] = {
+    "system": "high",
+    "user": "high",
+    "assistant": "medium",
+    "tool": "low",
+}
+_PLACE: Final = {trust: place for place, trust in enumerate(TRUST_ORDER)}
+# Blocks in which a provider's own tools answer: web pages, files, other servers' output.
+_BROUGHT_IN: Final = ("_tool_result", "_call", "_output")
+
+# Names of tools, by the words they are made of: `mcp__fetch__get`, `WebSearch`, `browser_click`.
+_NAME_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_FETCHING_LINES: Final = """
+web webfetch websearch webpage url urls http https fetch browse browser browsing playwright
+puppeteer selenium crawl crawler crawling scrape scraper scraping firecrawl tavily exa
+duckduckgo bing serpapi wikipedia arxiv rss internet online perplexity jina
+mail email emails gmail imap inbox outlook
+"""
+_FETCHING: Final = frozenset(_FETCHING_LINES.split())
+_GOOGLE_SEARCH: Final = frozenset({"google", "brave", "search"})
+_NOT_FROM_ELSEWHERE: Final = frozenset({"git", "send", "db", "sql", "store"})
+"""`git_fetch` brings commits, `send_email` an acknowledgement, `fetch_from_db` one's own rows."""
+_SHELL_LINES: Final = """
+bash sh zsh shell terminal exec execute command cmd powershell console run process
+"""
+_SHELLS: Final = frozenset(_SHELL_LINES.split())
+_MOST_COMMAND_CHARS: Final = 20_000
+_FETCHERS: Final = re.compile(
+    r"(?:^|(?<=[\s;&|`\"'(]))(?:curl|wget|https?|xh|aria2c|lynx|w3m|iwr|irm"
+    r"|Invoke-WebRequest|Invoke-RestMethod|requests\.\w{3,7}|httpx\.\w{3,7}|urlopen|fetch)(?=[\s(])"
+    r"(?P<rest>[^\n|;]{1,500})",
+    re.IGNORECASE,
+)
+_ADDRESS: Final = re.compile(
+    r"(?:https?|ftp)://(?:[^/@\s\"']{1,100}@)?(?P<host>\[[0-9a-f:]{2,40}\]|[\w.-]{1,253})"
+    r"|(?<=\s)(?P<bare>(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24})(?=[/:\s\"'?#]|$)",
+    re.IGNORECASE,
+)
+_OWN_MACHINE: Final = re.compile(
+    r"localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1?\]|host\.docker\.internal", re.IGNORECASE
+)
+# A word with a dot behind a fetcher's option is a file more often than a host.
+_FILE_END: Final = re.compile(r"\.(?:json|txt|html?|sh|gz|zip|tar|tgz|md|py|js|ya?ml|log|xml|csv)$")
+
+
+def trust_of_role(role: Role) -> Trust:
+    """The trust of words that this role said itself."""
+    return _BY_ROLE[role]
+
+
+def lowest(trusts: Iterable[Trust]) -> Trust:
+    """The least trusted of these; high where there are none, since nothing lowers it."""
+    return max(trusts, key=_PLACE.__getitem__, default="high")
+
+
+def is_below(trust: Trust, other: Trust) -> bool:
+    """Whether `trust` is less than `other`."""
+    return _PLACE[trust] > _PLACE[other]
+
+
+def trust_of(
+    message: Message,
+    tool_names: Mapping[CallId, str] | None = None,
+    fetched: Container[CallId] = frozenset(),
+) -> Trust:
+    """The trust of a message: its role's, or less where it carries less trusted words.
+
+    Some formats carry tool results under the user's role. A summary stands there too, but
+    the model wrote it. `tool_names` says which tool each call was for, `fetched` which calls
+    fetch from elsewhere whatever their tool is called (see `fetched_calls`).
+    """
+    own: Trust = "medium" if message.summary and message.role != "tool" else _BY_ROLE[message.role]
+    return lowest([own, *(_brought_in(part, tool_names or {}, fetched) for part in message.parts)])
+
+
+def fetches(call: ToolCall) -> bool:
+    """Whether a call brings in content from elsewhere: by its tool's name, or a shell's command."""
+    if is_fetcher(call.name):
+        return True
+    return bool(_words(call.name) & _SHELLS) and _fetches_by_shell(call.arguments)
+
+
+def fetched_calls(parts: Iterable[Part]) -> frozenset[CallId]:
+    """The calls among these parts whose results come from elsewhere."""
+    return frozenset(part.id for part in parts if isinstance(part, ToolCall) and fetches(part))
+
+
+def is_fetcher(tool: str) -> bool:
+    """Whether a tool of this name brings in what others wrote."""
+    words = _words(tool)
+    if words & _NOT_FROM_ELSEWHERE:
+        return False
+    return bool(words & _FETCHING) or len(words & _GOOGLE_SEARCH) > 1
+
+
+def _brought_in(part: Part, names: Mapping[CallId, str], fetched: Container[CallId]) -> Trust:
+    if isinstance(part, ToolResult):
+        tool = part.name or names.get(part.call_id, "")
+        if not tool and part.alternative is not None:
+            tool = names.get(part.alternative, "")
+        known = part.call_id in fetched or (
+            part.alternative is not None and part.alternative in fetched
+        )
+        return "outside" if known or is_fetcher(tool) else "low"
+    if isinstance(part, Other) and part.kind.endswith(_BROUGHT_IN):
+        return "outside" if is_fetcher(part.kind) or _server_tool_fetches(part) else "low"
+    return "high"
+
+
+def _server_tool_fetches(part: Other) -> bool:
+    """A call of a tool on another server names the tool inside the block."""
+    if not part.kind.startswith("mcp"):
+        return False
+    try:
+        value = json.loads(part.payload)
+    except (ValueError, RecursionError):
+        return False
+    name = value.get("name") if isinstance(value, dict) else None
+    return isinstance(name, str) and is_fetcher(name)
+
+
+def _words(tool: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _NAME_WORDS.findall(tool[:200]))
+
+
+def _fetches_by_shell(arguments: str) -> bool:
+    for command in _FETCHERS.finditer(arguments[:_MOST_COMMAND_CHARS]):
+        for match in _ADDRESS.finditer(command["rest"]):
+            host = match["host"] or match["bare"]
+            if match["bare"] and _FILE_END.search(host):
+                continue
+            if not _OWN_MACHINE.fullmatch(host):
+                return True
+    return False

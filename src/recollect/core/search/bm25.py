@@ -1,0 +1,180 @@
+"""Scores documents against a query by the words they share (Okapi BM25).
+
+Owns the formula, once: stores choose by it and hand over counts, `search` scores, so that every
+engine ranks alike. It must never tokenize, cut or read anything. Always holds: the terms of a sum
+are added in the order in which the query names its words, so equal inputs give equal floats in any
+process; repeating a word in the query changes nothing; a score is never negative and always below
+its ceiling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from recollect.core.values.recall import Candidate, Candidates
+
+SATURATION: Final = 1.2
+"""k1: how soon repeating a word stops mattering (docs/sources.md)."""
+LENGTH_SHARE: Final = 0.75
+"""b: how much of a document's length counts against it (docs/sources.md)."""
+
+Number = TypeVar("Number", float, NDArray[np.float64])
+
+
+def inverse_document_frequency(*, document_frequency: int, documents: int) -> float:
+    """What one word is worth: more, the fewer of the documents hold it; never below zero."""
+    return math.log1p((documents - document_frequency + 0.5) / (document_frequency + 0.5))
+
+
+def word_worths(
+    query: Iterable[str], document_frequencies: Mapping[str, int], documents: int
+) -> dict[str, float]:
+    """What each word of a query is worth, each once, in its order."""
+    return {
+        word: inverse_document_frequency(
+            document_frequency=document_frequencies.get(word, 0), documents=documents
+        )
+        for word in dict.fromkeys(query)
+    }
+
+
+def length_damping(length: Number, average_length: float) -> Number:
+    """How soon a word saturates in a document of this length; of one, or of many as an array."""
+    relative = length / average_length if average_length else 0.0 * length + 1.0
+    return SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * relative)
+
+
+def saturated(count: Number, damping: Number) -> Number:
+    """How much of a word's worth so many of it bring; of one document, or of many as arrays."""
+    return count * (SATURATION + 1.0) / (count + damping)
+
+
+def score_document(
+    *,
+    term_counts: Mapping[str, int],
+    length: int,
+    average_length: float,
+    document_frequencies: Mapping[str, int],
+    documents: int,
+    query: Iterable[str],
+) -> float:
+    """The score of one document, see `score_documents`."""
+    return score_documents(
+        [term_counts],
+        [length],
+        average_length=average_length,
+        document_frequencies=document_frequencies,
+        documents=documents,
+        query=query,
+    )[0]
+
+
+def score_documents(
+    counted: Sequence[Mapping[str, int]],
+    lengths: Sequence[int],
+    *,
+    average_length: float,
+    document_frequencies: Mapping[str, int],
+    documents: int,
+    query: Iterable[str],
+) -> list[float]:
+    """The scores of documents from statistics that the caller holds.
+
+    `counted` says how often each holds each word of the query (others do no harm), `lengths` its
+    number of words, `document_frequencies` how many of the `documents` hold each word.
+    """
+    worths = word_worths(query, document_frequencies, documents)
+    # Once for each pair that occurs: a recall scores a thousand passages, most of them alike.
+    dampings = {length: length_damping(float(length), average_length) for length in set(lengths)}
+    gains: dict[tuple[int, int], float] = {}
+    scores: list[float] = []
+    place_of = {word: place for place, word in enumerate(worths)}.__getitem__
+    for counts, length in zip(counted, lengths, strict=True):
+        score = 0.0
+        # A passage holds few of a long question's words: by what it holds, in the query's order.
+        held = [word for word in counts if word in worths]
+        if len(held) > 1:
+            held.sort(key=place_of)
+        for word in held:
+            if count := counts[word]:
+                gain = gains.get((count, length))
+                if gain is None:
+                    gain = gains[count, length] = saturated(float(count), dampings[length])
+                score += worths[word] * gain
+        scores.append(score)
+    return scores
+
+
+def score_passages(
+    passages: Sequence[Candidate], statistics: Candidates, query: Iterable[str]
+) -> list[float]:
+    """The scores of passages by the statistics that a store gave with them."""
+    return score_documents(
+        [passage.counts for passage in passages],
+        [passage.length for passage in passages],
+        average_length=statistics.average_length,
+        document_frequencies=statistics.document_frequencies,
+        documents=statistics.documents,
+        query=query,
+    )
+
+
+def score_ceiling(
+    *, document_frequencies: Mapping[str, int], documents: int, query: Iterable[str]
+) -> float:
+    """What no document can reach: every word of the query, known or not, as often as you like.
+
+    A score divided by its ceiling lies between 0 and 1 and can be compared across queries and
+    memories. A word no document holds counts at its full worth: asking about what is not in
+    memory must look poor. A query without words has the ceiling 1, so that its share is 0.
+    """
+    total = sum(word_worths(query, document_frequencies, documents).values())
+    return total * (SATURATION + 1.0) or 1.0
+
+
+class Bm25Index:
+    """Tokenized documents in memory, which are known by their position."""
+
+    __slots__ = ("_counted", "_lengths", "document_frequencies")
+
+    def __init__(self, counted: list[Counter[str]]) -> None:
+        self._counted = counted
+        self._lengths = [counts.total() for counts in counted]
+        self.document_frequencies: Final[Mapping[str, int]] = Counter(
+            word for counts in self._counted for word in counts
+        )
+
+    @classmethod
+    def build(cls, documents: Sequence[Sequence[str]]) -> Self:
+        """Index documents given as their words."""
+        return cls([Counter(words) for words in documents])
+
+    @property
+    def documents(self) -> int:
+        """How many there are."""
+        return len(self._lengths)
+
+    def scores(self, query: Iterable[str]) -> list[float]:
+        """The score of every document, by position; 0 where no word is shared."""
+        return score_documents(
+            self._counted,
+            self._lengths,
+            average_length=sum(self._lengths) / (len(self._lengths) or 1),
+            document_frequencies=self.document_frequencies,
+            documents=self.documents,
+            query=query,
+        )
+
+    def top(self, query: Iterable[str], limit: int) -> list[tuple[int, float]]:
+        """The best documents that share a word with the query, best first, ties by position."""
+        matches = [(at, score) for at, score in enumerate(self.scores(query)) if score]
+        return nsmallest(limit, matches, key=lambda match: (-match[1], match[0]))

@@ -1,0 +1,202 @@
+"""Ranks facts for a question by the words they share, rare words counting most, and by meaning.
+
+Owns when a fact is near enough to be shown: it must hold enough of what the question's words are
+worth, or lie near enough by vector. Must never need a threshold on counts of words, which no
+short fact could reach, nor a number of facts: a single one is found. What always holds: superseded
+facts are the caller's to leave out; pinned ones come first, whatever is asked; ties go by time,
+newest first, then by id; the order of the candidates does not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from recollect.core.search.bm25 import inverse_document_frequency
+from recollect.core.search.question import Question, substance
+from recollect.core.search.tokenize import is_unspaced_pair, tokenize
+from recollect.core.values.fact import EXTRACTED_TYPES, Fact, FactType
+from recollect.core.values.recall import AskedVector, FactCandidate, FactCandidates
+
+LEAST_SCORE: Final = 0.3
+"""For a fact to be shown: by words alone, so much of the worth of the question's words."""
+TAIL_SHARE: Final = 0.5
+"""Of the best score, for a fact to be shown beside it."""
+MOST_FACTS: Final = 10
+FACTS_SHARE: Final = 0.3
+"""Of a block's budget, what facts may take; passages get the rest (OpenClaw's design)."""
+PRIOR_FACTS: Final = 50
+"""So many facts that hold none of the words are imagined beside those there are: the worth of a
+word among one or two facts would say nothing."""
+_FAR: Final = 2.0
+_NEAR: Final = 6.0
+"""Spreads above what is unrelated, between which nearness grows from nothing to all of it."""
+_BY_VECTOR: Final = 0.6
+"""What meaning alone can reach: without a shared word a fact is never certain."""
+
+MOST_LISTED: Final = 100
+"""Facts of a type that are told to who asks for all of them, as far as a block holds them."""
+_LISTED: Final = 0.4
+"""Their score: behind those that answer by their words."""
+# "list our decisions", "any open tasks?", "what is left to do": a group by the type it asks for.
+_ASKS_TYPES: Final = (
+    re.compile(
+        r"\b(?:list|show|give|tell|name|recap|summari[sz]e|which|what|whats"
+        r"|any(?=\ (?:open|pending|remaining)\b))"
+        r"(?:\W+(?:me|us|are|were|is|s|all|of|the|our|my|your|every|open|known|pending|remaining"
+        r"|current|existing|key|main|important|design|technical))*"
+        r"\W+(?:(?P<decision>decisions)|(?P<issue>issues|bugs|problems)"
+        r"|(?P<task_state>tasks|to-?dos|action\ items|loose\ ends)"
+        r"|(?P<preference>preferences)|(?P<config>settings|configurations?))\b",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"\b(?P<decision>(?:all|everything)(?:\ that)?\ we\ (?:have\ )?"
+        r"(?:decided|agreed|settled))\b"
+        r"|\b(?P<task_state>open\ (?:items|points)|left\ to\ do|still\ to\ (?:do|be\ done))\b",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"(?:所有|全部|哪些|列出).{0,6}(?:(?P<decision>决定)|(?P<task_state>任务|待办)"
+        r"|(?P<issue>问题)|(?P<preference>偏好)|(?P<config>配置))"
+    ),
+)
+_ASKING_CHARS: Final = 400
+LISTING_WORDS: Final = frozenset(
+    tokenize(
+        "list all every each open pending remaining show tell give name so far current make made "
+        "take taken decide decided agree agreed settle settled decision task todo do action item "
+        "loose end point issue bug problem preference setting configuration left still know"
+    )
+)
+"""Words that say what is listed, and nothing about its subject."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedFact:
+    """A fact that answers, and how well."""
+
+    fact: Fact
+    score: float
+    """Between 0 and 1."""
+    shared: int
+    """How many of the question's words it holds; in a script without spaces those that do not
+    overlap."""
+    nearness: float = 0.0
+    """By meaning, between 0 and 1."""
+
+
+def rank_facts(
+    words: Sequence[str], candidates: FactCandidates, vectors: Sequence[AskedVector] = ()
+) -> tuple[RankedFact, ...]:
+    """The facts that answer, best first; `vectors` are those of the similarities."""
+    worths = _worths(words, candidates)
+    total = sum(worths.values())
+    ranked = [_ranked(candidate, worths, total, vectors) for candidate in candidates.facts]
+    near = [
+        ranked_fact
+        for ranked_fact in ranked
+        if ranked_fact.fact.pinned or ranked_fact.score >= LEAST_SCORE
+    ]
+    near.sort(
+        key=lambda ranked_fact: (
+            not ranked_fact.fact.pinned,
+            -ranked_fact.score,
+            -ranked_fact.fact.at,
+            ranked_fact.fact.id,
+        )
+    )
+    least = TAIL_SHARE * max((ranked.score for ranked in near), default=0.0)
+    return tuple(
+        ranked for ranked in near[:MOST_FACTS] if ranked.fact.pinned or ranked.score >= least
+    )
+
+
+def asked_types(text: str) -> tuple[FactType, ...]:
+    """The types of which a message asks for all: "list our decisions", "any open tasks?"."""
+    if len(text) > _ASKING_CHARS:
+        return ()
+    named = {
+        name
+        for pattern in _ASKS_TYPES
+        for match in pattern.finditer(text)
+        for name, words in match.groupdict().items()
+        if words
+    }
+    if "decision" in named:
+        named.add("architecture")
+    return tuple(one for one in EXTRACTED_TYPES if one in named)
+
+
+def list_facts(
+    question: Question, types: Sequence[FactType], candidates: FactCandidates
+) -> tuple[RankedFact, ...]:
+    """The facts of these types, newest first; where the question names a subject, those on it."""
+    about = set(substance(question.text, question.words)) - LISTING_WORDS
+    of_type = [candidate.fact for candidate in candidates.facts if candidate.fact.type in types]
+    listed = [fact for fact in of_type if not about or about.intersection(fact.words)]
+    listed.sort(key=lambda fact: (-fact.at, fact.id))
+    return tuple(RankedFact(fact=fact, score=_LISTED, shared=0) for fact in listed[:MOST_LISTED])
+
+
+def _worths(words: Sequence[str], candidates: FactCandidates) -> dict[str, float]:
+    """What each word of the question is worth, in its order.
+
+    A word that no fact holds is no rarer than one that a single fact does, as far as facts can
+    tell. Where words are not written apart, most pairs of characters are no words at all.
+    """
+    held = candidates.document_frequencies
+    return {
+        word: inverse_document_frequency(
+            document_frequency=max(1, held.get(word, 0)),
+            documents=candidates.documents + PRIOR_FACTS,
+        )
+        for word in dict.fromkeys(words)
+        if held.get(word) or not is_unspaced_pair(word)
+    }
+
+
+def _ranked(
+    candidate: FactCandidate, worths: dict[str, float], total: float, vectors: Sequence[AskedVector]
+) -> RankedFact:
+    own = set(candidate.fact.words)
+    # in the order they were asked in, so that the sum is the same in every process
+    held = [word for word in worths if word in own]
+    by_words = sum(worths[word] for word in held) / (total or 1.0)
+    nearness = _nearness(candidate, vectors)
+    return RankedFact(
+        fact=candidate.fact,
+        score=1 - (1 - by_words) * (1 - _BY_VECTOR * nearness),
+        shared=_words_apart(held),
+        nearness=nearness,
+    )
+
+
+def _words_apart(held: Sequence[str]) -> int:
+    """How many words these are: of a script without spaces the index knows characters and pairs,
+    which overlap; only pairs say something there."""
+    taken: set[str] = set()
+    count = 0
+    for word in held:
+        if word.isascii():
+            count += 1
+        elif is_unspaced_pair(word):
+            if not taken & set(word):
+                taken |= set(word)
+                count += 1
+        elif len(word) > 1:
+            count += 1
+    return count
+
+
+def _nearness(candidate: FactCandidate, vectors: Sequence[AskedVector]) -> float:
+    """By the embedder that puts it nearest, of those whose similarities can be compared."""
+    best = 0.0
+    for similarity, vector in zip(candidate.similarities, vectors, strict=False):
+        if similarity is None or vector.scale is None or not vector.scale.spread:
+            continue
+        spreads = (similarity - vector.scale.mean) / vector.scale.spread
+        best = max(best, min(1.0, (spreads - _FAR) / (_NEAR - _FAR)))
+    return best

@@ -1,0 +1,180 @@
+"""Names: those of a question, those of who speaks; and whether a text is German.
+
+A name that memory never heard of is strong evidence that memory holds nothing on the question; a
+name is a capitalised word that no sentence begins with, no month, no weekday, and no noun of a
+German text. Chats between people begin a message with `Name:`; its passages are indexed by a word
+of their own, `by=name`. Always holds: a speaker's name is one to three words, of which the first
+and the last are capitalised, and a colon; a label ("Note: …") is none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from recollect.core.search.dates import MONTH_NUMBERS, WEEKDAYS
+from recollect.core.search.tokenize import STOP_WORDS, tokenize
+
+_WORDS: Final = re.compile(r"[^\W_]+(?:['’.\-][^\W_]+)*")
+_SENTENCE_ENDS: Final = re.compile(r"[.!?:;\n\"“(]\s*$|^\s*$")
+_MONTHS: Final = frozenset(MONTH_NUMBERS)
+_WEEKDAYS: Final = frozenset((*WEEKDAYS, *(name[:3] for name in WEEKDAYS), "tues", "thur", "thurs"))
+_NO_NAMES: Final = _MONTHS | _WEEKDAYS | STOP_WORDS | {"today", "yesterday", "tomorrow"}
+# Words that say when only where they are capitalised: "the sun sat on the mon".
+_DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat", "mon", "wed"})
+_SHOUTED_INNER: Final = 3
+_TITLED_WORDS, _TITLED_SHARE = 6, 0.6
+"""Where so many words are capitalised, capitals mean nothing."""
+# Small words that English does not have; a name may begin with a capital, so they must not.
+_GERMAN: Final = re.compile(
+    r"\b(?:das|dem|ein|ist|sind|sollst|nicht|und|oder|wir|ihr|ich|wird|werden|wurden?|haben?"
+    r"|eine[mnrs]?|keine?[mnrs]?|auf|für|über|nach|vom|zum|zur|beim|bei|mit|seit|aus|unsere?[mnrs]?"
+    r"|meine?[mnrs]?|deine?[mnrs]?|kommt|kostet|gibt|heißt|läuft|liegt|steht|geht|macht|muss|soll|kann"
+    r"|darf|noch|schon|nur|aber|wenn|weil|dass"
+    r"|[Hh]ast|[Bb]ist|[Kk]annst|[Ww]illst|[Mm]usst|[Dd]arfst|[Ww]eißt|[Mm]achst|[Bb]rauchst"
+    r"|[Ww]elche[mnrs]?|[Ww]er|[Ww]em|[Ww]ann|[Ww]arum|wen|wie|wo)\b"
+)
+# The same, where English or French has the word too: they count beside another one.
+_ALSO_GERMAN: Final = re.compile(r"\b(?:der|die|den|des|du|was|hat|war|im|es|er|sie|von)\b", re.I)
+_ASKS_IN_GERMAN: Final = re.compile(
+    r"\W*(?:Wann|Wer|Wem|Welche[mnrs]?|Warum|Wieso|Weshalb|Wieviele?|Wo(?:her|hin|mit|für|bei|gegen"
+    r"|ran|rum))\s|\W*(?:Wie|Wo|Wen)\s+(?:[a-z]*[äöüß]|[a-z]+(?:t|en)\b)"
+)
+_GERMAN_WORDS: Final = 2
+"""A text with so many different words of German writes every noun with a capital."""
+GERMAN_STOP_WORDS: Final = frozenset(
+    tokenize(
+        "der die das den dem des ein eine einen einem einer eines und oder aber wenn weil "
+        "dass ob als wie was wer wen wem wo wann warum welche welcher welches welchen welchem "
+        "ich du er sie es wir ihr mich dich sich uns euch mir dir ihm ihn ihnen mein meine "
+        "meinem meinen meiner dein deine sein seine unser unsere unserem unseren unserer euer "
+        "ist sind war waren bin bist wird werden wurde wurden hat haben hatte hatten habe "
+        "kann können soll sollen muss müssen darf dürfen will nicht kein keine auch noch "
+        "schon nur so da dort hier in im an am auf aus bei beim mit nach von vom vor zu zum "
+        "zur für über unter um durch gegen ohne bis seit viel viele gibt mal doch denn "
+        "wieso weshalb wieviel woher wohin womit wofür wogegen heißt heisst kostet läuft liegt "
+        "steht geht macht nehmen nimmt sollst "
+    )
+)
+"""Words too common in German to tell one message from another. They are indexed, and only left out
+of what is asked: an index without them would have to be made anew."""
+_LEAST_LETTERS: Final = 2
+_YEAR: Final = re.compile(r"(?:19|20)\d\d")
+_DAY: Final = re.compile(r"(?:[12]?\d|3[01])(?:st|nd|rd|th)?")
+
+
+def is_german(text: str) -> bool:
+    """Whether a text is German, as far as its small words tell."""
+    if _ASKS_IN_GERMAN.match(text):
+        return True
+    words = set(_GERMAN.findall(text))
+    both = words | set(_ALSO_GERMAN.findall(text))
+    return bool(words) and len(both) + ("ß" in text) >= _GERMAN_WORDS
+
+
+def names_in(question: str) -> tuple[tuple[str, ...], ...]:
+    """The words of each name, as the index knows them; none where nothing is a name."""
+    words = list(_WORDS.finditer(question))
+    inner = [match for match in words if not _begins_sentence(question, match)]
+    capitalised = [match for match in inner if match[0][:1].isupper()]
+    shouted = len(inner) >= _SHOUTED_INNER and len(capitalised) == len(inner)
+    titled = len(words) >= _TITLED_WORDS and len(capitalised) > _TITLED_SHARE * len(words)
+    if shouted or titled or is_german(question):
+        return ()
+    names: list[tuple[str, ...]] = []
+    for match in capitalised:
+        word = match[0].removesuffix("'s").removesuffix("’s")
+        # "DB" and "API" are said of anything
+        if len(word) < _LEAST_LETTERS or word.isupper() or word.lower() in _NO_NAMES:
+            continue
+        parts = tuple(dict.fromkeys(tokenize(word)))
+        if parts:
+            names.append(parts)
+    return tuple(names)
+
+
+def _begins_sentence(question: str, match: re.Match[str]) -> bool:
+    return _SENTENCE_ENDS.search(question[max(0, match.start() - 4) : match.start()]) is not None
+
+
+def date_words_in(question: str) -> frozenset[str]:
+    """Words of a question that only say when: messages do not hold their own date."""
+    words = [match[0] for match in _WORDS.finditer(question)]
+    lowered = [word.lower() for word in words]
+    certain = [
+        low not in _DOUBTFUL or (word[0].isupper() and not (at == 0 and low in ("may", "march")))
+        for at, (word, low) in enumerate(zip(words, lowered, strict=True))
+    ]
+    months = {at for at, low in enumerate(lowered) if low in _MONTHS and certain[at]}
+    found: set[str] = set()
+    for at, low in enumerate(lowered):
+        is_weekday = low in _WEEKDAYS and certain[at]
+        beside = any(near in months for near in range(at - 2, at + 3))
+        is_day = beside and _DAY.fullmatch(low) is not None
+        if at in months or is_weekday or is_day or _YEAR.fullmatch(low):
+            found.update(tokenize(low))
+    return frozenset(found)
+
+
+_SPEAKER: Final = re.compile(
+    r"\s*(?P<name>[^\W\d_][\w'’.\-]{0,30}(?: [^\W\d_][\w'’.\-]{0,30}){0,2})\s?[:：]\s"
+)
+# What stands before a colon and says nothing of who speaks.
+_LABEL_LINES: Final = """
+note notes nb ps todo fixme hint tip fyi update edit important attention warning error info
+debug question answer example task goal plan step context summary result results output
+input issue bug fix problem solution reminder subject re fw fwd from to cc date time title
+the this that here it my your our what why how when where who
+user assistant system developer tool human
+traceback expected actual steps options option request response usage password token secret key
+login username email url host port path file files command code version status
+"""
+_FAILURE: Final = re.compile(r"\w*(?:Error|Exception|Warning|Failure)")
+_LABELS: Final = frozenset(_LABEL_LINES.split())
+_SPEAKER_WORDS: Final = re.compile(r"[\w'’.\-]+")
+_MARK: Final = "by="
+_MOST_ASKED: Final = 16
+SPEAKS_FROM: Final = 3
+"""Messages that begin with a name before it is taken for a speaker's."""
+
+
+def speaker_of(text: str) -> str:
+    """The name that a message begins with; empty where it begins with none."""
+    match = _SPEAKER.match(text)
+    if match is None:
+        return ""
+    words = match["name"].split()
+    named = words[0][0].isupper() and words[-1][0].isupper()
+    label = words[-1].lower() in _LABELS or words[0].lower() in _LABELS
+    return match["name"] if named and not label and not _FAILURE.fullmatch(words[0]) else ""
+
+
+def speaker_word(name: str) -> str:
+    """What a speaker's passages are asked for by."""
+    return _MARK + name.lower()
+
+
+def speaker_words(name: str) -> tuple[str, ...]:
+    """What a speaker's passages are indexed by: the whole name, and the first of several."""
+    return tuple(dict.fromkeys((speaker_word(name), speaker_word(name.split()[0]))))
+
+
+def speaker_words_asked(question: str) -> tuple[str, ...]:
+    """What to ask for who is named in a question."""
+    return tuple(map(speaker_word, speaker_names_asked(question)))
+
+
+def speaker_names_asked(question: str) -> tuple[str, ...]:
+    """Who may be named in a question: every capitalised word, and pairs of them."""
+    names: list[str] = []
+    before = ""
+    for match in _SPEAKER_WORDS.finditer(question):
+        word = match[0].rstrip(".").removesuffix("'s").removesuffix("’s").removesuffix("'")
+        if word[:1].isupper():
+            names.append(word)
+            if before:
+                names.append(f"{before} {word}")
+            before = word
+        else:
+            before = ""
+    return tuple(dict.fromkeys(names))[:_MOST_ASKED]

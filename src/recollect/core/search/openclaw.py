@@ -1,0 +1,335 @@
+"""Scores whole messages and facts as OpenClaw does, for `recall.method = "openclaw"`.
+
+Owns its formulas, and nothing of ours: `0.7 * cosine + 0.3 * BM25`, BM25 as a share of the best
+hit, `0.995 ** days` before the threshold, a window of two messages around a hit, facts by how many
+of the question's words they hold. No stems, no stop words, no lift of any kind. What is indexed is
+a whole message; what the view shows is left out, because OpenClaw archives what left it. Always
+holds: the same messages, question and time give the same hits; ties go by arrival.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
+from recollect.core.values.fact import Fact
+from recollect.core.values.segment import SegmentId
+
+VECTOR_WEIGHT: Final = 0.7
+TEXT_WEIGHT: Final = 0.3
+MIN_SCORE: Final = 0.7
+WINDOW: Final = 2
+"""Messages before and behind a hit that come with it."""
+WINDOW_FADE: Final = 0.15
+"""What a message in the window loses of the hit's score for each place it stands away."""
+MOST_FACTS: Final = 10
+NOISE_CHARS: Final = 6
+"""A message of no more characters is noise."""
+_LEAST_HITS: Final = 8
+_TOKENS_A_HIT: Final = 500
+_DAY_SECONDS: Final = 86_400.0
+_IDEOGRAPHS: Final = "\u3000-\u303f\u3400-\u4dbf\u4e00-\u9fff"
+_WORDS: Final = re.compile(f"[{_IDEOGRAPHS}]+|[^ {_IDEOGRAPHS}]+")
+_HAN: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+Rows: TypeAlias = NDArray[np.float32]
+_FACT_WORDS: Final = re.compile(rf"[{_HAN}]+|[^\s{_HAN}]+")
+
+
+def hit_limit(cap_tokens: int) -> int:
+    """How many hits are taken for a block of this cap."""
+    return max(_LEAST_HITS, math.ceil(cap_tokens / _TOKENS_A_HIT))
+
+
+class _Spelling(dict[int, int | None]):
+    """What becomes of a character: letters and numbers stay, white space and punctuation part
+    words, ideographs and their punctuation are words; everything else is passed over."""
+
+    def __missing__(self, code: int) -> int | None:
+        char = chr(code)
+        kind = unicodedata.category(char)[0]
+        kept: int | None = code if kind in "LN" else None
+        if re.match(f"[{_IDEOGRAPHS}]", char):
+            kept = code
+        elif char.isspace() or kind == "P":
+            kept = ord(" ")
+        self[code] = kept
+        return kept
+
+
+_SPELLING: Final = _Spelling()
+
+
+def words_of(text: str) -> list[str]:
+    """The words that BM25 counts; of ideographs each one, and each pair that stands together."""
+    words: list[str] = []
+    for run in _WORDS.findall(text.lower().translate(_SPELLING)):
+        if not re.match(f"[{_IDEOGRAPHS}]", run):
+            words.append(run)
+            continue
+        for at, char in enumerate(run):
+            words += (char,) if at == 0 else (char, run[at - 1 : at + 1])
+    return words
+
+
+def score_texts(texts: Sequence[str], query: str) -> list[float]:
+    """BM25 of each text for the query; a word that the query repeats counts again."""
+    counted = [Counter(words_of(text)) for text in texts]
+    lengths = [counts.total() for counts in counted]
+    average = sum(lengths) / len(lengths) if lengths else 0.0
+    counters = Counter(word for counts in counted for word in counts)
+    scores = [0.0] * len(texts)
+    for word in words_of(query):
+        worth = inverse_document_frequency(document_frequency=counters[word], documents=len(texts))
+        for at, counts in enumerate(counted):
+            if counts[word]:
+                damping = length_damping(float(lengths[at]), average)
+                scores[at] += worth * saturated(float(counts[word]), damping)
+    return scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmMessage:
+    """A message that may be indexed: what was said of it, without tools and thinking."""
+
+    id: SegmentId
+    session: str
+    role: str
+    said_at: float
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmHit:
+    """A message that was found, and by what."""
+
+    id: SegmentId
+    score: float
+    """`(vector_weight * cosine + text_weight * words) * decay ** days`; in a window less."""
+    cosine: float = 0.0
+    words: float = 0.0
+    """BM25, as a share of the best hit's."""
+    distance: int = 0
+    """How many messages it stands away from the hit that it came with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The numbers of the formula."""
+
+    vector: float = VECTOR_WEIGHT
+    text: float = TEXT_WEIGHT
+    decay_per_day: float = 0.995
+    min_score: float = MIN_SCORE
+
+
+class WarmIndex:
+    """The messages of one scope in memory, as OpenClaw's warm store holds them.
+
+    It keeps counts and vectors, never a text: what is shown is read from the store again.
+    """
+
+    def __init__(self, *, max_segments: int, eviction_days: float | None) -> None:
+        self.reached = 0
+        """The place in the order of arrival up to which messages were read."""
+        self._max_segments = max_segments
+        self._eviction_days = eviction_days
+        self._ids: list[SegmentId] = []
+        self._said_at: list[float] = []
+        self._lengths: list[int] = []
+        self._vectors = np.zeros((0, 0), np.float32)
+        """A row a message; zeros where it has no vector."""
+        self._postings: dict[str, dict[int, int]] = {}
+        self._known: set[bytes] = set()
+        self._gone: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._ids) - len(self._gone)
+
+    def holds(self, message: WarmMessage) -> bool:
+        """Whether there is nothing to index: it is noise, or was said before in these words."""
+        return len(message.text) <= NOISE_CHARS or _spoken_key(message) in self._known
+
+    def add(self, message: WarmMessage, vector: bytes | None) -> None:
+        """Index a message, the newest of all; not twice what was said in the same words."""
+        if self.holds(message):
+            return
+        self._known.add(_spoken_key(message))
+        at = len(self._ids)
+        counts = Counter(words_of(message.text))
+        self._ids.append(message.id)
+        self._said_at.append(message.said_at)
+        self._lengths.append(counts.total())
+        if vector is not None:
+            self._keep(at, np.frombuffer(vector, "<f4"))
+        for word, count in counts.items():
+            self._postings.setdefault(word, {})[at] = count
+
+    def drop(self, ids: Collection[SegmentId]) -> None:
+        """Leave out messages that the store no longer has, their words with them."""
+        gone = {at for at, id_ in enumerate(self._ids) if id_ in ids} - self._gone
+        for posting in self._postings.values():
+            for at in gone & posting.keys():
+                del posting[at]
+        self._vectors[[at for at in gone if at < len(self._vectors)]] = 0.0
+        self._gone |= gone
+
+    def _keep(self, at: int, row: Rows) -> None:
+        if at >= len(self._vectors):
+            held = self._vectors
+            self._vectors = np.zeros((max(64, 2 * at), len(row)), np.float32)
+            self._vectors[: len(held), : held.shape[1]] = held
+        self._vectors[at] = row
+
+    def search(
+        self,
+        query: str,
+        vector: bytes | None,
+        *,
+        now: float,
+        limit: int,
+        weights: Weights,
+        leave_out: Collection[SegmentId] = frozenset(),
+        near: Mapping[SegmentId, float] | None = None,
+    ) -> tuple[list[WarmHit], list[SegmentId]]:
+        """The best hits for the query, and all messages in the order of arrival.
+
+        `near` are cosines from elsewhere, where the vectors are not kept here.
+        """
+        places = list(self._warm(now, frozenset(leave_out)))
+        if near is None:
+            cosines = self._cosines(places, vector, most=2 * limit)
+        else:
+            cosines = self._named(places, near)
+        nearest = sorted(cosines, key=lambda at: (-cosines[at], at))[: 2 * limit]
+        by_words = self._by_words(places, words_of(query))
+        wordiest = sorted(by_words, key=lambda at: (-by_words[at], at))[: 2 * limit]
+        best = max((by_words[at] for at in wordiest), default=0.0) or 1.0
+        hits = [
+            self._hit(
+                at,
+                cosines[at] if at in nearest else 0.0,
+                by_words[at] / best if at in wordiest else 0.0,
+                now,
+                weights,
+            )
+            for at in sorted({*nearest, *wordiest})
+        ]
+        hits.sort(key=lambda hit: -hit.score)
+        passing = [hit for hit in hits if _effective(hit, weights) >= weights.min_score]
+        return passing[:limit], [self._ids[at] for at in places]
+
+    def _warm(self, now: float, leave_out: frozenset[SegmentId]) -> Iterator[int]:
+        """Where the messages stand that may be found: the newest, neither too old nor shown."""
+        oldest = -math.inf
+        if self._eviction_days is not None:
+            oldest = now - self._eviction_days * _DAY_SECONDS
+        held = [at for at in range(len(self._ids)) if at not in self._gone]
+        for at in held[-self._max_segments :]:
+            if self._said_at[at] >= oldest and self._ids[at] not in leave_out:
+                yield at
+
+    def _cosines(
+        self, places: Sequence[int], vector: bytes | None, *, most: int
+    ) -> dict[int, float]:
+        """Of the nearest messages; none that points the other way, as OpenClaw has it."""
+        among = np.array([at for at in places if at < len(self._vectors)], np.intp)
+        if vector is None or not len(among):
+            return {}
+        near = (self._vectors @ np.frombuffer(vector, "<f4"))[among]
+        first = np.argsort(-near, kind="stable")[:most]
+        return {int(among[at]): float(near[at]) for at in first if near[at] >= 0}
+
+    def _named(self, places: Sequence[int], near: Mapping[SegmentId, float]) -> dict[int, float]:
+        return {at: near[self._ids[at]] for at in places if near.get(self._ids[at], -1.0) >= 0}
+
+    def _by_words(self, places: Sequence[int], words: Sequence[str]) -> dict[int, float]:
+        among = set(places)
+        average = sum(self._lengths[at] for at in places) / len(places) if places else 0.0
+        scores: dict[int, float] = {}
+        for word in words:
+            held = [(at, n) for at, n in self._postings.get(word, {}).items() if at in among]
+            worth = inverse_document_frequency(document_frequency=len(held), documents=len(places))
+            for at, count in held:
+                damping = length_damping(float(self._lengths[at]), average)
+                scores[at] = scores.get(at, 0.0) + worth * saturated(float(count), damping)
+        return scores
+
+    def _hit(self, at: int, cosine: float, words: float, now: float, weights: Weights) -> WarmHit:
+        days = max(0.0, now - self._said_at[at]) / _DAY_SECONDS
+        raw = weights.vector * cosine + weights.text * words
+        score = raw * math.pow(weights.decay_per_day, days)
+        return WarmHit(id=self._ids[at], score=score, cosine=cosine, words=words)
+
+
+def _spoken_key(message: WarmMessage) -> bytes:
+    """What makes two messages one: session, role and words."""
+    named = f"{message.session}\0{message.role}\0{message.text}"
+    return blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _effective(hit: WarmHit, weights: Weights) -> float:
+    """What is held against the threshold: the score, as a share of the weights that had a say."""
+    said = (weights.vector if hit.cosine > 0 else 0.0) + (weights.text if hit.words > 0 else 0.0)
+    return hit.score / said if said else hit.score
+
+
+def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHit]:
+    """The hits with the messages around them, each at the best score it has by any hit."""
+    place = {id_: at for at, id_ in enumerate(timeline)}
+    best: dict[SegmentId, WarmHit] = {}
+    for hit in hits:
+        for distance in range(-WINDOW, WINDOW + 1):
+            at = place[hit.id] + distance
+            if not 0 <= at < len(timeline):
+                continue
+            score = hit.score * (1.0 - WINDOW_FADE * abs(distance))
+            known = best.get(timeline[at])
+            if known is None or known.score < score:
+                best[timeline[at]] = (
+                    hit
+                    if not distance
+                    else WarmHit(id=timeline[at], score=score, distance=abs(distance))
+                )
+    return sorted(best.values(), key=lambda hit: (-hit.score, place[hit.id]))
+
+
+def search_facts(query: str, facts: Sequence[Fact], *, limit: int = MOST_FACTS) -> list[Fact]:
+    """The facts that hold enough of the query's words: all of up to two, half of up to eight,
+    of more three in ten, six at the most. Those that hold most come first, then the newest."""
+    words = list(dict.fromkeys(_fact_words(query)))
+    if not words:
+        return []
+    least = _least_words(len(words))
+    held: list[tuple[int, Fact]] = []
+    for fact in facts:
+        text = f"{fact.content} {fact.context}".lower()
+        count = sum(word in text for word in words)
+        if count >= least:
+            held.append((count, fact))
+    held.sort(key=lambda one: (-one[0], -one[1].at))
+    return [fact for _, fact in held[:limit]]
+
+
+def _least_words(count: int) -> int:
+    if count <= 2:
+        return count
+    return math.ceil(count * 0.5) if count <= 8 else min(math.ceil(count * 0.3), 6)
+
+
+def _fact_words(text: str) -> Iterator[str]:
+    """Words by white space; of ideographs each pair, or a lone one."""
+    for run in _FACT_WORDS.findall(text.lower()):
+        if len(run) > 1 and re.match(f"[{_HAN}]", run):
+            yield from (run[at : at + 2] for at in range(len(run) - 1))
+        else:
+            yield run

@@ -1,0 +1,390 @@
+"""Reads a question: its words, whom and when it asks about, and whose words it wants.
+
+Owns what is taken out of a question before anything is looked up, what counts as asking, and which
+words only keep a conversation going: "sounds good, please continue" shares words with a hundred
+messages and asks about none. Must never look at memory, nor drop a word from a search. Always
+holds: `words` are the tokenizer's own, each once, in the order of the question; `marks` are asked
+of the store beside them and never count as words of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from recollect.core.search.dates import TimeWindow, windows_asked
+from recollect.core.search.names import GERMAN_STOP_WORDS, is_german, names_in, speaker_words_asked
+from recollect.core.search.statements import STANDING_WORD
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.recall import Asks, Candidate, RecallRequest
+
+_FILLERS: Final = """
+ok okay yes yeah yep no nope sure fine good great nice cool perfect awesome excellent wonderful
+thanks thank thx please welcome hello hi hey bye goodbye morning evening night again sorry
+go going on continue proceed carry move next step thing things do did done doing make let lets
+sounds sound looks look right correct exactly indeed agreed agree understood got it see know think
+keep start stop wait try now then here there just also too very so much really more well maybe
+help helps helped need want like would could should can will may might need me us
+say said tell ask talk speak answer question idea way bit lot one two first last other another
+take care soon later once today everything anything something nothing all any some
+why how what when where who which and but because ready back up out over off
+"""
+_FILLER_WORDS: Final = frozenset(word for filler in _FILLERS.split() for word in tokenize(filler))
+_ANSWER_KINDS: Final = frozenset(
+    tokenize(
+        "name names called number numbers value kind type sort date time day hour month year place"
+        " person people reason amount size colour color version address title many much often long"
+        " far"
+    )
+)
+"""What is asked for, not what it is asked about: an answer gives a name without the word."""
+_QUESTION_CHARS: Final = 300
+"""A longer message says something, whatever it asks at its end."""
+_QUESTION_MARKS: Final = ("?", "？")
+_SENTENCE_ENDS: Final = re.compile(r"(?<=[?？。！])|(?<=[.!…])\s+|\n+")
+# "the crane is green?" says something too: a verb asks where it stands first
+_ASKS: Final = re.compile(
+    r"""什么|哪|谁|多少|几|怎么|怎样|为何|是否|何时|呢|(?<![对是])吗
+    |^\W*(?:[\w'’]+\W+){0,3}?(?:what|which|who|whom|whose|when|where|why|how)(?:['’]s)?\b
+    |^\W*(?:(?:and|so|but|or|also|then|hi|hey|hello|ok|okay|sorry|please|now)\W+){0,2}
+     (?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|shall|should|may|might
+       |must)(?:n['’]t)?\b
+    |^\W*(?:(?:und|aber|also|auf|in|an|mit|von|für|bei|seit|bis|aus|zu)\W+)?(?:wann|wer|we[mn]|was
+       |welche[mnrs]?|warum|wieso|weshalb|wie|wo(?:her|hin|mit|für|bei|gegen|ran|rum)?|ist|sind|hat
+       |habe?n?|kann|können|soll|sollen|wird|gibt)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ECHO_SHARE: Final = 0.8
+"""Of the question's words, those that an earlier asking of it holds."""
+_KEEPS_GOING: Final = re.compile(
+    r"\s*(?:好的?|好吧|继续|谢谢|多谢|可以|嗯+|行|没问题|收到|对的?|是的?|不用了?|下一步|はい|了解|ありがとう"
+    r"|続けて|네|감사합니다|계속)(?:[\s,，。.!！~吧呀啊了地]|继续|谢谢)*"
+)
+
+
+def substance(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a message that it is about; none where it only keeps the talk going."""
+    if _KEEPS_GOING.fullmatch(text):
+        return ()
+    return tuple(word for word in words if word not in _FILLER_WORDS)
+
+
+def subject(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words that tell what a question is about, without those for the answer it wants."""
+    about = substance(text, words)
+    return tuple(word for word in about if word not in _ANSWER_KINDS) or about
+
+
+def is_echo(question: Question, candidate: Candidate) -> bool:
+    """Whether a passage is an earlier asking of the same: it says nothing that the question does
+    not say."""
+    if len(candidate.counts) < int(_ECHO_SHARE * len(question.words)):
+        return False  # nearly all: it is asked of every candidate
+    held = [candidate.counts.get(word, 0) for word in question.words]
+    if candidate.length == question.length == sum(held):
+        return True
+    share = sum(map(bool, held)) / max(1, len(held))
+    return candidate.role == "user" and share >= _ECHO_SHARE and candidate.length <= sum(held)
+
+
+def only_asks(text: str) -> bool:
+    """Whether a message holds questions and nothing else that is about anything.
+
+    English, German and Chinese; in doubt it says something too.
+    """
+    if len(text) > _QUESTION_CHARS or not text.rstrip().endswith(_QUESTION_MARKS):
+        return False
+    sentences = [each.strip() for each in _SENTENCE_ENDS.split(text)]
+    said = [each for each in sentences if substance(each, tuple(tokenize(each)))]
+    return bool(said) and all(
+        each.endswith(_QUESTION_MARKS) and _ASKS.search(each) is not None for each in said
+    )
+
+
+# Whoever asks for what the assistant said does not want the user's own words lifted over it.
+_ASKS_ASSISTANT: Final = re.compile(
+    r"""\b(?:did|had|have)\ you\ (?:\w+\ )?(?:recommend|suggest|mention|advise|provide
+        |give|gave|list|explain|propose|describe|say|said|tell|told|write|wrote|recommended|suggested
+        |mentioned|provided)
+    |\byou\ (?:had\ |have\ |previously\ |just\ )?(?:said|told|suggest|suggested
+        |recommend|recommended|mentioned|advise|advised|provided|gave|listed|explained|proposed|described|wrote)\b
+    |\byour\ (?:suggestion|recommendation|advice|answer|response|explanation|list|reply|proposal
+        |previous|earlier|last)
+    |\bremind\ me\b
+    |\b(?:previous|earlier|last)\ (?:chat|conversation|discussion|answer)
+    |\bwalk\ me\ through\ how\ you
+    |你(?:之前|刚才|上次|曾)?(?:说|建议|推荐|提到|给)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# What asks for what was said before, in so many words.
+_ASKS_PAST: Final = re.compile(
+    r"""\b(?:remind\ me(?!\ to\b)
+        |do\ you\ (?:remember|recall|know\ (?:what|which|who|when|where|why|how))
+        |(?:as|like|what|which|how|when|where|why|who|that)\ (?:we|i)\ (?:\w+\ )?(?:had\ )?
+          (?:said|told|agreed|decided|settled|chose|picked|discussed|talked|mentioned|planned|wanted)
+        |(?:did|had|have)\ (?:we|i|you)\b
+        |(?:we|i|you)\ (?:had\ |have\ |already\ |once\ |originally\ )?
+          (?:agreed|decided|settled|discussed|talked\ about|mentioned|told\ you|said|suggested
+            |recommended|proposed|found\ out)
+        |(?:earlier|previously|last\ time|back\ then|the\ other\ day|so\ far|originally|once\ more
+          |in\ the\ past|before\ that|already)
+        |(?:what|which|who|whom|when|where|how\ \w+)\ (?:was|were|had)
+        |was\ (?:that|it)\ again|again\ \?|left\ for\ later)\b
+    |之前|上次|上回|刚才|以前|当时|曾经|还记得|提醒我|我们(?:决定|说|商量|约定|定)|我(?:说过|告诉过)|你说过""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# What was done a moment ago is in the view: "what did I just run?".
+_ASKS_LATEST: Final = re.compile(
+    r"\b(?:did|have|has|had|was|were)\ (?:i|we|you|he|she|it|they|that)\ just\b|\bjust\ now\b"
+    r"|刚刚",
+    re.IGNORECASE | re.VERBOSE,
+)
+# The same as an order: "remind me which host it was", "list all decisions".
+_REMINDS: Final = re.compile(
+    r"\bremind\ me\b(?!\ to\b)"
+    r"|\b(?:list|show|give|tell|name|recap|summari[sz]e|sum\ up|repeat)\b.{0,60}"
+    r"\b(?:all|every|everything|decisions?|decided|agreed|we|again|so\ far|left\ (?:for|to\ do)"
+    r"|told|said|open)\b"
+    r"|提醒我|列出|总结",
+    re.IGNORECASE | re.VERBOSE,
+)
+# An order that wants the past told: "can you walk me through the order in which I brought up …".
+_RECOUNTS: Final = re.compile(
+    r"\b(?:list|recap|summari[sz]e|sum\ up|summary|overview|walk\ me\ through)\b.{0,40}"
+    r"\b(?:(?:i|we)\ (?:brought|mentioned|asked|talked|said|told)|how\ (?:i|we|my|our))\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Work that leans on what both know: "our definition", "as told", "a page on: who runs it, …".
+_REFERS: Final = re.compile(
+    r"\b(?:our|my|your\ own|usual|agreed|as\ (?:always|told|before|discussed|planned|decided)"
+    r"|the\ way\ (?:i|we)|like\ (?:last\ time|before)|(?:the\ )?same\ (?:as|way)|where\ it\ belongs"
+    r"|whoever|allowed|supposed\ to|i\ need\ (?:the|their|our|his|her))\b"
+    r"|[:,;]\s*(?:and\s+)?(?:which|who|what|when|where|how|why)\b|:\s[^:,\n]{2,60},[^:,\n]{2,60},"
+    r"|我们的|老规矩|像上次|照旧",
+    re.IGNORECASE | re.VERBOSE,
+)
+# A question that the model answers by what it knows of the world: "how do I …", "what if …".
+_SEEKS_ADVICE: Final = re.compile(
+    r"\bhow\ (?:do|can|should|could|would)\ i\b"
+    r"|^\W*(?:(?:and|so|but|ok|okay|hm+|also|then)\b\W*)*(?:do\ i\ need|(?:should|can|could|may)\ i"
+    r"|what\ if|what\ about\ \w+ing)\b"
+    r"|\b(?:best\ (?:way|practices?|tool|approach|option|choice)|is\ (?:it|there)\ (?:any\ |an?\ )?"
+    r"(?:possible|ok|okay|better|worth|way|need)|any\ (?:tips|ideas?|advice|suggestions?)"
+    r"|(?:do|would|can)\ you\ (?:suggest|recommend|advise))\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+# An order in a question's clothes.
+_ORDERS: Final = re.compile(
+    r"\W*(?:(?:please|pls|ok|okay|hey|hi|and|so|now|then|also)\b\W*)*"
+    r"(?:can|could|would|will)\ you\b(?!\ (?:please\ )?(?:remind|tell|remember|recall|say))",
+    re.IGNORECASE | re.VERBOSE,
+)
+# A question without its mark: it begins as one.
+_BEGINS_AS_QUESTION: Final = re.compile(
+    r"\W*(?:(?:and|so|but|or|also|then|hi|hey|hello|ok|okay|sorry|please|now|btw|actually|wait|hm+"
+    r"|explain|tell\ me)"
+    r"\b\W*)*(?:(?:at|in|on|by|for|from|to|until|since|under|with|about|after|before)\ )?"
+    r"(?:what|which|who|whom|whose|when|where|why|how|whats|wheres|whos)(?:['’](?:s|re|d))?\b"
+    r"|\W*(?!don['’]?t\b)(?:is|are|was|were|do|does|did|has|have|had|should|may|must)(?:n['’]t)?"
+    r"\ (?!not\b)\w+",
+    re.IGNORECASE,
+)
+_ASKS_IN_CHINESE: Final = re.compile(
+    "什么|哪|谁|多少|几[个点时次]|怎么|怎样|为何|是否|何时|呢[?？]?$|吗[?？]?$"
+)
+_LISTS: Final = re.compile(
+    r"\b(?:list|all|every|everything|each|which\ (?:\w+\ )?\w{2,}[^s\W]s"
+    r"\ (?:do|did|are|were|have|had|we|i|you|should|can|need)"
+    r"|summari[sz]e|recap|overview|sum\ up)\b"
+    r"|所有|全部|列出|哪些|总结",
+    re.IGNORECASE,
+)
+# What points at something that was named before.
+_LEANS: Final = re.compile(
+    r"^\W*(?:since\ when|until\ when|which(?:\ one)?|(?:what|who|anything)\ else|by\ whom"
+    r"|for\ whom|with\ what|where|when|who|how\ (?:much|many|long|often|far|big))\W*$"
+    r"|^\W*(?:and|but|or|also)\b|^\W*(?:why|how\ come|what\ about|how\ about|because)\b"
+    r"|\b(?:that|this|those|these|there|ones?|same"
+    r"|others?|former|latter|instead|alternative|both|either|exactly|then|else)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+# The same words where they point at nothing: "these days", "which shop was it where …".
+_POINTS_NOWHERE: Final = re.compile(
+    r"\b(?:this|these|that)\ (?:morning|afternoon|evening|night|day|days|week|weekend|month|year"
+    r"|time|way|kind|sort)\b|\b(?:is|was)\ it\ (?:that|where|who|which|when)\b|\bnow\ then\b"
+    r"|\bso\ that\b|\bone\ of\b|\bif\ (?:it|that)['’]s\b|\bthere\ (?:is|are|was|were)\b"
+    r"|\b(?:is|are|was|were)\ there\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+_PRONOUNS: Final = re.compile(
+    r"\b(?:it|its|it['’]s|them|they|their|he|she|him|his|her|hers)\b", re.IGNORECASE
+)
+_OF_PEOPLE: Final = re.compile(r"he|she|him|his|hers?", re.IGNORECASE)
+_NAMED_BEFORE: Final = 2
+"""Words of a message set off before its first pronoun: what it stands for is among them."""
+_LEANS_IN_CHINESE: Final = re.compile(
+    "^(?:那|为什么|为何|还有|然后)|[它他她]|这个|那个|[^什怎]么呢"
+)
+_LETTERS: Final = re.compile(r"[^\W\d_]+|\d+")
+_MOST_LEANING_WORDS: Final = 14
+_SENTENCES: Final = re.compile(r"(?<=[?？。！])\s*|(?<=[.!…])\s+|\n+")
+_ASKING_CHARS: Final = 600
+_CLAUSES: Final = re.compile(
+    r"[,;]\s+(?:(?:and|but|so)\s+)*"
+    r"(?=(?:can|could|would|will|should|how|what|why|do|does|did|is|are|any)\b)",
+    re.IGNORECASE,
+)
+_OURS: Final = re.compile(r"\b(?:our|ours|we|us|agreed|usual|as\ (?:always|told|before))\b", re.I)
+_SHORT_QUESTION: Final = 25
+"""Words: a longer sentence brings along what it asks about."""
+_ASKING_WORDS: Final = 60
+"""In a longer message what looks like a question may be part of what was pasted; and what it is
+about it says itself."""
+_END_WORDS: Final = 64
+"""Of a pasted text its first and its last words say what it is about."""
+_MOST_MARKS: Final = 24
+_END_CHARS: Final = 4_000
+"""What is read of either end of a pasted text: what is asked stands before it or behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question as it was read."""
+
+    words: tuple[str, ...] = field(repr=False)
+    speakers: tuple[str, ...] = field(default=(), repr=False)
+    """What passages are indexed by whose speaker is named."""
+    windows: tuple[TimeWindow, ...] = ()
+    asks_assistant: bool = False
+    length: int = 0
+    """Its number of words, repeats included."""
+    text: str = field(default="", repr=False)
+    asks: Asks = "other"
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What is asked of the store beside the words."""
+        dates = [word for window in self.windows for word in window.words]
+        return tuple(dict.fromkeys([STANDING_WORD, *self.speakers, *dates]))[:_MOST_MARKS]
+
+
+def question_text(request: RecallRequest) -> str:
+    """What a turn asks by: its newest message, with what that leans on; ungated, all of them."""
+    text = request.newest if request.gated and request.newest else request.query
+    if request.gated and request.leans_on:
+        text = f"{request.leans_on}\n{text}"
+    if len(text) <= 2 * _END_CHARS:
+        return text
+    return f"{text[:_END_CHARS]}\n{text[-_END_CHARS:]}"
+
+
+def read_question(
+    text: str, *, asked_at: float, newest: str = "", asks: Asks | None = None
+) -> Question:
+    """What a question asks for; `newest` is the message that asks, where the text has more, and
+    `asks` what it wants, where that is known."""
+    words = tokenize(text)
+    common = GERMAN_STOP_WORDS if is_german(text) else frozenset()
+    return Question(
+        words=_ends(tuple(word for word in dict.fromkeys(words) if word not in common)),
+        length=len(words),
+        speakers=speaker_words_asked(text),
+        windows=windows_asked(text, asked_at=asked_at),
+        asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
+        text=text,
+        asks=what_asks(newest or text) if asks is None else asks,
+    )
+
+
+def what_asks(text: str) -> Asks:
+    """Whether a message asks for what was said before, asks something, or does neither: a long
+    one that ends in "can you help me with that?" brings along what it is about."""
+    long = _tells_itself(text)
+    if len(text) > _ASKING_CHARS:
+        text = f"{text[: _ASKING_CHARS // 2]}\n{text[-_ASKING_CHARS // 2 :]}"
+    asking: Asks = "other"
+    for told in filter(None, map(str.strip, _SENTENCES.split(text))):
+        marked = told.endswith(("?", "？"))
+        sentence = _asking_clause(told) if marked else told
+        if _ORDERS.match(sentence):
+            if _RECOUNTS.search(sentence):
+                return "past"
+            continue
+        if _ASKS_LATEST.search(sentence):
+            continue
+        if marked or _BEGINS_AS_QUESTION.match(sentence) or _ASKS_IN_CHINESE.search(sentence):
+            if _ASKS_PAST.search(sentence):
+                return "past"
+            if asking != "question":
+                general = _SEEKS_ADVICE.search(sentence) and not _OURS.search(sentence)
+                brings_along = len(told.split()) > _SHORT_QUESTION
+                asking = "advice" if general or brings_along else "question"
+        elif _REMINDS.search(sentence):
+            return "past"
+        elif asking == "other" and _REFERS.search(sentence):
+            asking = "reference"
+    return "other" if long else asking
+
+
+def _asking_clause(sentence: str) -> str:
+    """What a sentence asks behind what it tells: "I moved to Bern, how do I register?"."""
+    if _BEGINS_AS_QUESTION.match(sentence):
+        return sentence
+    clauses = list(_CLAUSES.finditer(sentence))
+    return sentence[clauses[-1].end() :] if clauses else sentence
+
+
+def orders_politely(text: str) -> bool:
+    """Whether a short message is an order in a question's clothes: "can you suggest …?"."""
+    return not _tells_itself(text) and any(
+        _ORDERS.match(each) for each in _SENTENCES.split(text[:_ASKING_CHARS]) if each
+    )
+
+
+def _tells_itself(text: str) -> bool:
+    unspaced = sum(map(_is_unspaced, text[: 8 * _ASKING_WORDS]))
+    return len(text.split()) + unspaced // 2 > _ASKING_WORDS
+
+
+def _is_unspaced(character: str) -> bool:
+    """Chinese, Japanese and Korean characters, two to a word."""
+    return character > "\u2e7f"
+
+
+def asking_part(text: str) -> str:
+    """The sentences of a message that end as questions; all of it where none does: "what is the
+    meter's number? the supplier wants it" asks nothing about suppliers."""
+    marked = [each for each in _SENTENCES.split(text) if each.rstrip().endswith(("?", "？"))]
+    return "\n".join(marked) or text
+
+
+def leans(text: str) -> bool:
+    """Whether a message cannot be understood without what was said just before it: "why?",
+    "and who owns it?"."""
+    words = _LETTERS.findall(text)
+    if not words or len(words) > _MOST_LEANING_WORDS:
+        return False
+    if _LEANS_IN_CHINESE.search(text):
+        return True
+    if what_asks(text) not in ("past", "question", "advice"):
+        return False
+    text = _POINTS_NOWHERE.sub(" ", text)
+    pronoun = _PRONOUNS.search(text)
+    if pronoun is not None:
+        so_far = text[: pronoun.start()]
+        before, _, _ = so_far.rpartition(",")
+        set_off = len(substance(before, tuple(tokenize(before)))) >= _NAMED_BEFORE
+        named = _OF_PEOPLE.fullmatch(pronoun[0]) and names_in(so_far)
+        if not set_off and not named:  # "when did Ada lose her keys?" says whose
+            return True
+    return _LEANS.search(text) is not None
+
+
+def wants_list(text: str) -> bool:
+    """Whether a message asks for all of something."""
+    return len(text) <= _ASKING_CHARS and _LISTS.search(text) is not None
+
+
+def _ends(words: tuple[str, ...]) -> tuple[str, ...]:
+    return words if len(words) <= 2 * _END_WORDS else words[:_END_WORDS] + words[-_END_WORDS:]

@@ -1,0 +1,517 @@
+"""Ranks candidates for a question, and can say of each why it stands where it stands.
+
+Owns the order of evidence and what each kind is worth (docs/sources.md): words and vectors are
+fused first, each relative to the best of the search; then neighbours and the stretch of the session
+lend, then speaker, role, date and standing instructions lift, and age lowers where that is asked
+for. Must never read anything but the values it is given, so that every store ranks alike. Always
+holds: ties go by segment and place in it; the points of a hit's parts add up to its score; nothing
+is lent across sessions; evidence that speaks for nearly everything speaks for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import Final, get_args
+
+from recollect.core.search.bm25 import score_passages, word_worths
+from recollect.core.search.dates import TimeWindow
+from recollect.core.search.question import Question
+from recollect.core.search.statements import STANDING_WORD
+from recollect.core.values.recall import (
+    Candidate,
+    Candidates,
+    EmbedderKind,
+    Hit,
+    Neighbour,
+    PartName,
+    ScorePart,
+    Surroundings,
+)
+from recollect.core.values.segment import SegmentId
+
+SPEAKER_POINTS: Final = 0.3
+ROLE_POINTS: Final = 0.4
+DATE_POINTS: Final = 0.4
+STANDING_POINTS: Final = 0.4
+STANDING_MOST: Final = 8
+"""More of them would fill the block: a memory of years holds many."""
+LAID_DOWN_SHARE: Final = 0.3
+CALL_SHARE: Final = 0.3
+RESULT_SHARE: Final = 0.15
+"""Of the best score, for who searches a session with tools on purpose: what is added to a message
+that lays something down, and taken from a tool's call and from its output (docs/recall.md)."""
+WIDE_SHARE: Final = 0.7
+"""A window over more of the candidates than this tells nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEvidence:
+    """What is known about a search beside its words and vectors."""
+
+    speakers: frozenset[str]
+    """Whom the question names; only in a chat between people, where it tells who spoke."""
+    lifts_user: bool
+    windows: tuple[TimeWindow, ...] = field(default=())
+    between_people: bool = False
+    """No assistant among the candidates: a chat between people."""
+
+
+def gather_evidence(question: Question, passages: Sequence[Candidate]) -> SearchEvidence:
+    """What of a question's evidence tells these candidates apart."""
+    # where tools were used, what is looked for is as often in their output
+    has_tools = any(passage.tool is not None for passage in passages)
+    between_people = all(passage.role != "assistant" for passage in passages)
+    return SearchEvidence(
+        speakers=frozenset(question.speakers if between_people else ()),
+        lifts_user=not between_people and not has_tools and not question.asks_assistant,
+        windows=_narrow_windows(question.windows, passages),
+        between_people=between_people,
+    )
+
+
+def standing_points(passages: Sequence[Candidate], scores: Sequence[float]) -> list[float]:
+    """An instruction that is to last bears on every question; the nearest few are lifted."""
+    standing = [at for at, passage in enumerate(passages) if STANDING_WORD in passage.counts]
+    if not standing:
+        return [0.0] * len(passages)
+    standing.sort(key=lambda at: (-round(scores[at], 6), passages[at].segment))
+    lifted = set(standing[:STANDING_MOST])
+    return [STANDING_POINTS if at in lifted else 0.0 for at in range(len(passages))]
+
+
+def date_points(evidence: SearchEvidence, passage: Candidate) -> tuple[float, str]:
+    """Said in a window that the question names, or speaking of a day in it; and which."""
+    why = _when(evidence.windows, passage)
+    return (DATE_POINTS, why) if why else (0.0, "")
+
+
+def _when(windows: Sequence[TimeWindow], passage: Candidate) -> str:
+    """How the first of the windows that a passage belongs to holds it; empty where none does."""
+    for window in windows:
+        if window.start <= passage.said_at <= window.end:
+            return f"said {window.said}"
+        if any(word in passage.counts for word in window.words):
+            return f"speaks of {window.said}"
+    return ""
+
+
+def _narrow_windows(
+    windows: Sequence[TimeWindow], passages: Sequence[Candidate]
+) -> tuple[TimeWindow, ...]:
+    if not windows:
+        return ()
+    inside = sum(1 for passage in passages if _when(windows, passage))
+    return tuple(windows) if 0 < inside <= WIDE_SHARE * len(passages) else ()
+
+
+VECTOR_SHARES: Final[Mapping[tuple[EmbedderKind, ...], tuple[float, ...]]] = {
+    ("hash",): (0.2,),
+    ("static",): (0.5,),
+    ("onnx",): (0.5,),
+    ("remote",): (0.5,),
+    ("onnx", "static"): (0.4, 0.2),
+    ("static", "onnx"): (0.2, 0.4),
+}
+"""What the vectors of these embedders weigh; words have the rest (docs/sources.md)."""
+_WITHOUT_VECTOR: Final = 0.8
+"""A passage that has no vector (yet) is judged by its words, a little below what it could be."""
+_OF_SEVERAL: Final = 0.6
+"""What the vectors of any other set of embedders weigh together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fused:
+    """The score of every passage, with what it was made of, in the passages' order."""
+
+    words: list[float] = field(repr=False)
+    """BM25, as a share of the best."""
+    vectors: list[float] = field(repr=False)
+    """What all vectors together add."""
+    scores: list[float] = field(repr=False)
+
+
+def vector_shares(kinds: Sequence[EmbedderKind]) -> tuple[float, ...]:
+    """What each embedder's vector weighs; words have what is left of 1."""
+    several = tuple(_OF_SEVERAL / len(kinds) for _ in kinds)
+    return VECTOR_SHARES.get(tuple(kinds), several)
+
+
+def fuse(
+    passages: Sequence[Candidate],
+    statistics: Candidates,
+    words: Sequence[str],
+    shares: Sequence[float],
+) -> Fused:
+    """The fused score of every passage; `shares` are those of its similarities."""
+    raw = score_passages(passages, statistics, words)
+    best = max(raw, default=0.0) or 1.0
+    by_words = [score / best for score in raw]
+    by_vectors = [
+        near if near is not None else sum(shares) * _WITHOUT_VECTOR * lexical
+        for near, lexical in zip(_by_vectors(passages, shares), by_words, strict=True)
+    ]
+    text_share = 1.0 - sum(shares)
+    scores = [
+        text_share * lexical + near for lexical, near in zip(by_words, by_vectors, strict=True)
+    ]
+    return Fused(words=by_words, vectors=by_vectors, scores=scores)
+
+
+def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:
+    """What the vectors add, None where a passage has none; those that are there stand for the
+    missing one. Embedder by embedder: passage by passage took four times as long."""
+    points = [0.0] * len(passages)
+    weights = [0.0] * len(passages)
+    total = 0.0
+    for at, share in enumerate(shares):
+        held = [passage.similarities[at] for passage in passages]
+        near = [similarity or 0.0 for similarity in held]
+        top = max(near, default=0.0)
+        if top > 0:
+            points = [
+                sofar + share * similarity / top if similarity > 0.0 else sofar
+                for sofar, similarity in zip(points, near, strict=True)
+            ]
+        total += share
+        weights = [
+            weight if similarity is None else weight + share
+            for weight, similarity in zip(weights, held, strict=True)
+        ]
+    return [
+        sofar * total / weight if weight else None
+        for sofar, weight in zip(points, weights, strict=True)
+    ]
+
+
+NEIGHBOUR_SHARE: Final = 0.5
+"""What the best neighbour lends of its score."""
+SECOND_SHARE: Final = 0.8
+"""What is left of that at two places' distance (docs/sources.md)."""
+STRETCH_SEGMENTS: Final = 24
+STRETCH_SHARE: Final = 0.2
+_STRETCH_SATURATION: Final = 3.0
+"""How soon repeating a word in a stretch stops mattering: later than in one passage."""
+
+
+def best_of_segments(
+    passages: Sequence[Candidate], scores: Sequence[float]
+) -> dict[SegmentId, float]:
+    """Each segment's best score."""
+    best: dict[SegmentId, float] = {}
+    for passage, score in zip(passages, scores, strict=True):
+        if score > best.get(passage.segment, -1.0):
+            best[passage.segment] = score
+    return best
+
+
+def lift_neighbours(
+    best: Mapping[SegmentId, float],
+    neighbours: Iterable[Neighbour],
+    tools: AbstractSet[SegmentId] = frozenset(),
+    users: AbstractSet[SegmentId] = frozenset(),
+) -> dict[SegmentId, float]:
+    """What each segment is lent by its best neighbour; `tools` are what tools were asked and
+    printed, `users` what the user said."""
+    lent: dict[SegmentId, float] = {}
+    for taker, lender, distance in lending(neighbours, tools, users):
+        score = best.get(lender)
+        if score is None:
+            continue
+        points = NEIGHBOUR_SHARE * score * SECOND_SHARE ** (distance - 1)
+        if points > lent.get(taker, 0.0):
+            lent[taker] = points
+    return lent
+
+
+def lending(
+    neighbours: Iterable[Neighbour], tools: AbstractSet[SegmentId], users: AbstractSet[SegmentId]
+) -> Iterator[tuple[SegmentId, SegmentId, int]]:
+    """Taker, lender and the places between them.
+
+    What a tool printed before a user's message answers the message before that one.
+    """
+    for neighbour in neighbours:
+        far = abs(neighbour.distance)
+        first, second = (
+            (neighbour.of, neighbour.segment)
+            if neighbour.distance > 0
+            else (neighbour.segment, neighbour.of)
+        )
+        yield second, first, far
+        if not (first in tools and second in users):
+            yield first, second, far
+
+
+def tools_and_users(passages: Iterable[Candidate]) -> tuple[set[SegmentId], set[SegmentId]]:
+    """The segments of tools, and those in which the user spoke."""
+    tools: set[SegmentId] = set()
+    users: set[SegmentId] = set()
+    for passage in passages:
+        if passage.tool is not None:
+            tools.add(passage.segment)
+        elif passage.role == "user":
+            users.add(passage.segment)
+    return tools, users
+
+
+def stretch_of(passage: Candidate) -> tuple[str, int]:
+    """The stretch of its session that a passage stands in."""
+    return passage.session, passage.sequence // STRETCH_SEGMENTS
+
+
+def lift_stretches(
+    passages: Sequence[Candidate], statistics: Candidates, words: Sequence[str]
+) -> dict[tuple[str, int], float]:
+    """What each stretch lends: how well its passages together answer to the words."""
+    counters: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for passage in passages:
+        counters[stretch_of(passage)].update(passage.counts)
+    worths = word_worths(words, statistics.document_frequencies, statistics.documents)
+    scores = {
+        stretch: math.fsum(
+            worth * counts[word] / (counts[word] + _STRETCH_SATURATION)
+            for word, worth in worths.items()
+            if counts[word]
+        )
+        for stretch, counts in counters.items()
+    }
+    lowest, highest = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+    if highest <= lowest:
+        return {}
+    return {
+        stretch: STRETCH_SHARE * (score - lowest) / (highest - lowest)
+        for stretch, score in scores.items()
+    }
+
+
+_DAY_SECONDS: Final = 86_400.0
+_DECIMALS: Final = 6
+"""Scores are compared rounded: two stores agree on a cosine to about seven places."""
+
+
+_PARTS: Final[tuple[PartName, ...]] = get_args(PartName)
+_WHY: Final[Mapping[PartName, str]] = {
+    "neighbours": "a message beside it answers",
+    "stretch": "said where the talk was about it",
+    "speaker": "its speaker is named",
+    "role": "the user's own words",
+    "standing": "an instruction that is to last",
+    "age": "it was said some time ago",
+    "kind": "it lays something down, or is a tool's call or output",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighing:
+    """How a search is weighed, where it is not by what was measured."""
+
+    kinds: tuple[EmbedderKind, ...] = ()
+    shares: tuple[float, ...] | None = None
+    """What each vector weighs; None: by the kinds of embedders."""
+    decay_per_day: float = 1.0
+    now: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Passages, best first."""
+
+    passages: tuple[Candidate, ...] = field(repr=False)
+    scores: tuple[float, ...] = field(repr=False)
+    _parts: tuple[tuple[float, ...], ...] = field(repr=False)
+    _evidence: SearchEvidence = field(repr=False)
+    _question: Question = field(repr=False)
+    _kinds: tuple[EmbedderKind, ...] = ()
+
+    def at_least(self, least: float) -> Ranking:
+        """Those whose words and vectors alone score at least so much."""
+        return self._only([p[0] + p[1] >= least for p in self._parts])
+
+    def near_best(self, share: float) -> Ranking:
+        """Those that score at least this share of the best."""
+        least = share * max(self.scores, default=0.0)
+        return self._only([score >= least for score in self.scores])
+
+    def without_stray_results(self, share: float, beside: AbstractSet[SegmentId]) -> Ranking:
+        """Without what tools printed that has neither this share of the best by words and vectors
+        of its own, nor stands beside what answers."""
+        own = [points[0] + points[1] for points in self._parts]
+        least = share * max(own, default=0.0)
+        return self._only(
+            [
+                passage.tool is None or worth >= least or passage.segment in beside
+                for passage, worth in zip(self.passages, own, strict=True)
+            ]
+        )
+
+    def by_kind(self, laid_down: Callable[[Candidate], float]) -> Ranking:
+        """The same with what each passage is: how much it lays down, between 0 and 1, lifts a
+        message; a tool's call, or its output, comes later than its words alone would have it."""
+        best = max(self.scores, default=0.0)
+        points = [best * _kind_share(passage, laid_down) for passage in self.passages]
+        parts = [(*held[:-1], more) for held, more in zip(self._parts, points, strict=True)]
+        scores = [
+            round(score + more, _DECIMALS) for score, more in zip(self.scores, points, strict=True)
+        ]
+        order = sorted(range(len(scores)), key=lambda at: (-scores[at], at))
+        return replace(
+            self,
+            passages=tuple(self.passages[at] for at in order),
+            scores=tuple(scores[at] for at in order),
+            _parts=tuple(parts[at] for at in order),
+        )
+
+    def without(self, unwanted: Callable[[Candidate], bool]) -> Ranking:
+        """Those that are not unwanted."""
+        return self._only([not unwanted(passage) for passage in self.passages])
+
+    def _only(self, wanted: Sequence[bool]) -> Ranking:
+        return replace(
+            self,
+            passages=tuple(compress(self.passages, wanted)),
+            scores=tuple(compress(self.scores, wanted)),
+            _parts=tuple(compress(self._parts, wanted)),
+        )
+
+    def hits(self, most: int) -> tuple[Hit, ...]:
+        """The first of them, explained."""
+        return tuple([self._hit(at) for at in range(min(most, len(self.passages)))])
+
+    def _hit(self, at: int) -> Hit:
+        passage = self.passages[at]
+        parts = [
+            ScorePart(name=name, points=points, why=self._why(name, passage))
+            for name, points in zip(_PARTS, self._parts[at], strict=True)
+            if points
+        ]
+        return Hit(passage=passage, score=self.scores[at], parts=tuple(parts))
+
+    def _why(self, name: PartName, passage: Candidate) -> str:
+        match name:
+            case "words":
+                asked = self._question.words
+                return (
+                    f"{sum(bool(passage.counts.get(word)) for word in asked)} of {len(asked)} words"
+                )
+            case "vector":
+                near = [
+                    f"{similarity:.2f} by {kind}"
+                    for kind, similarity in zip(self._kinds, passage.similarities, strict=False)
+                    if similarity is not None
+                ]
+                return ", ".join(near) or "no vector of it yet: by its words"
+            case "date":
+                return date_points(self._evidence, passage)[1]
+        return _WHY[name]
+
+
+def _kind_share(passage: Candidate, laid_down: Callable[[Candidate], float]) -> float:
+    if passage.tool is None:
+        return LAID_DOWN_SHARE * laid_down(passage)
+    return -CALL_SHARE if passage.role == "assistant" else -RESULT_SHARE
+
+
+def seeds(
+    question: Question, candidates: Candidates, weighing: Weighing, *, most: int
+) -> tuple[SegmentId, ...]:
+    """The segments whose surroundings are worth looking at: the best by words and vectors."""
+    fused = fuse(candidates.passages, candidates, question.words, _shares(weighing))
+    best = best_of_segments(candidates.passages, fused.scores)
+    ordered = sorted([(-round(score, _DECIMALS), segment) for segment, score in best.items()])
+    return tuple([segment for _, segment in ordered[:most]])
+
+
+def rank(
+    question: Question, candidates: Candidates, around: Surroundings, weighing: Weighing
+) -> Ranking:
+    """All that was found, best first."""
+    passages = _together(candidates.passages, around.passages)
+    fused = fuse(passages, candidates, question.words, _shares(weighing))
+    evidence = gather_evidence(question, passages)
+    parts = _parts_of(question, candidates, around, passages, fused, evidence, weighing)
+    scores = [round(sum(points), _DECIMALS) for points in parts]
+    scored = [
+        (-score, passage.segment, passage.ordinal, at)
+        for at, (passage, score) in enumerate(zip(passages, scores, strict=True))
+    ]
+    order = [at for *_, at in sorted(scored)]
+    return Ranking(
+        passages=tuple([passages[at] for at in order]),
+        scores=tuple([scores[at] for at in order]),
+        _parts=tuple([parts[at] for at in order]),
+        _evidence=evidence,
+        _question=question,
+        _kinds=weighing.kinds,
+    )
+
+
+def _parts_of(
+    question: Question,
+    candidates: Candidates,
+    around: Surroundings,
+    passages: Sequence[Candidate],
+    fused: Fused,
+    evidence: SearchEvidence,
+    weighing: Weighing,
+) -> list[tuple[float, ...]]:
+    """The points of every passage, in the order of `PartName`."""
+    best = best_of_segments(passages, fused.scores)
+    lent = lift_neighbours(best, around.neighbours, *tools_and_users(passages))
+    stretches = (
+        lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
+    )
+    text_share = 1.0 - sum(_shares(weighing))
+    # A column for each kind of evidence: most kinds say nothing on most questions.
+    zeros = [0.0] * len(passages)
+    columns = (
+        [text_share * share for share in fused.words],
+        fused.vectors,
+        [lent.get(passage.segment, 0.0) for passage in passages] if lent else zeros,
+        [stretches.get(stretch_of(passage), 0.0) for passage in passages] if stretches else zeros,
+        [_speaker_points(evidence, passage) for passage in passages]
+        if evidence.speakers
+        else zeros,
+        [_role_points(passage) for passage in passages] if evidence.lifts_user else zeros,
+        [date_points(evidence, passage)[0] for passage in passages] if evidence.windows else zeros,
+        standing_points(passages, fused.scores),
+    )
+    if weighing.decay_per_day >= 1.0:
+        return list(zip(*columns, zeros, zeros, strict=True))
+    ages = [
+        _aged(sum(points), passage, weighing)
+        for passage, *points in zip(passages, *columns, strict=True)
+    ]
+    return list(zip(*columns, ages, zeros, strict=True))
+
+
+def _speaker_points(evidence: SearchEvidence, passage: Candidate) -> float:
+    return SPEAKER_POINTS if any(word in evidence.speakers for word in passage.counts) else 0.0
+
+
+def _role_points(passage: Candidate) -> float:
+    return ROLE_POINTS if passage.role == "user" and not passage.tool else 0.0
+
+
+def _aged(score: float, passage: Candidate, weighing: Weighing) -> float:
+    """What age takes away."""
+    days = max(0.0, weighing.now - passage.said_at) / _DAY_SECONDS
+    return score * (math.pow(weighing.decay_per_day, days) - 1.0)
+
+
+def _together(
+    candidates: Sequence[Candidate], around: Sequence[Candidate]
+) -> tuple[Candidate, ...]:
+    known = {(passage.segment, passage.ordinal) for passage in candidates}
+    return (
+        *candidates,
+        *[passage for passage in around if (passage.segment, passage.ordinal) not in known],
+    )
+
+
+def _shares(weighing: Weighing) -> tuple[float, ...]:
+    return vector_shares(weighing.kinds) if weighing.shares is None else weighing.shares

@@ -1,0 +1,180 @@
+"""Recognises what was settled in words: standing instructions, decisions, tasks, attempts, errors.
+
+Owns the turns of phrase, English and Chinese, and what an order looks like. "Always answer in
+metric units" bears on questions that share no word with it, so messages of this kind are marked
+when they are indexed, always come as candidates, and are lifted. Must never take a question for an
+answer, nor mark what was said in passing. Always holds: the same sentence is of the same kind, or
+of none, in any process; a miss costs a probe, never a message.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from recollect.core.values.compaction import ProbeKind
+
+STANDING_WORD: Final = "is=standing"
+"""What passages of standing instructions are indexed by."""
+_MOST_STANDING_CHARS: Final = 300
+
+_LASTING: Final = re.compile(
+    r"\b(?:always|never|from\ (?:now|here)\ on|going\ forward|in\ (?:the\ )?future"
+    r"|(?:whenever|every\ time|each\ time|any\ ?time|when|if)\ i\ (?:ask|say|tell|mention|want"
+    r"|request|talk|write|send|give|share|need|use)\b"
+    r"|don'?t\ (?:ever|forget)|keep\ in\ mind|remember\ (?:to|that))"
+    r"|以后|从现在起|今后|总是|永远|每次|一律|务必",
+    re.IGNORECASE | re.VERBOSE,
+)
+_LASTING_ORDER: Final = re.compile(
+    r"\W*(?:(?:please|also|and|so|ok(?:ay)?)\b\W*)*(?:(?:always|never|from\ (?:now|here)\ on"
+    r"|going\ forward|in\ (?:the\ )?future|whenever|when\ i|if\ i|every\ time|each\ time|make\ sure"
+    r"|be\ sure|don'?t|do\ not|remember|keep|use|include|format|provide|avoid|mention|give|answer"
+    r"|reply|respond|write|call)\b|请|以后|从现在起|今后|每次|不要|务必|记住|一律)",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def is_standing(text: str) -> bool:
+    """Whether a user's message asks for something that is to last."""
+    return (
+        len(text) <= _MOST_STANDING_CHARS
+        and not text.rstrip().endswith(("?", "？"))
+        and _LASTING.search(text) is not None
+        and _LASTING_ORDER.match(text) is not None
+    )
+
+
+_TASK: Final = re.compile(
+    r"\b(?:TODO|FIXME)\b|^\W*\[\ \]"
+    r"|(?i:\b(?:still\ (?:have|has|need|needs)\ to|still\ (?:missing|open|to\ do|todo|pending)"
+    r"|remains?\ to\ be|left\ to\ do|not\ (?:yet\ )?(?:done|finished|implemented)"
+    r"|next\ (?:step|up|task|thing)s?\b(?!\W*$)|(?:up\ )?next:|next,?\ (?:we|i|you|let)"
+    r"|we\ should\ (?:also|still|then)|remember\ to|don'?t\ forget\ to|to-?do:|follow[- ]up:))"
+    r"|待办|还需要|还要|接下来|下一步|尚未|未完成",
+    re.VERBOSE,
+)
+# A model that says "I need to" is about to do it; a person asks for it.
+_ASKED: Final = re.compile(
+    r"\b(?:we|i|you)\ (?:still\ )?(?:need|have)\ to\b", re.IGNORECASE | re.VERBOSE
+)
+_ATTEMPT: Final = re.compile(
+    r"\b(?:(?:did|does|do)(?:\ not|n'?t)"
+    r"\ (?:work|help|fix|solve|change\ anything|compile|build|pass)"
+    r"|(?:that|this|it|which|attempt|approach|try)\ (?:\w+\ )?"
+    r"(?:failed|fails|broke|crashed|timed\ out)"
+    r"|still\ (?:fails|failing|broken|crashes|the\ same\ error|does\ not|doesn'?t)"
+    r"|(?:no|without)\ (?:success|luck|effect)|(?:was|were|is)\ (?:a\ )?(?:dead\ end|not\ enough)"
+    r"|made\ (?:it|things)\ worse|(?:had|have)\ to\ (?:revert|roll\ back)|reverted|rolled\ back"
+    r"|tried\b[^.]{1,200}\bbut)\b|没有用|不起作用|还是不行|失败了|没有效果|行不通",
+    re.IGNORECASE | re.VERBOSE,
+)
+_DECISION: Final = re.compile(
+    r"\b(?:(?:we|i|you)(?:'ve|\ have)?\ (?:decided|agreed|chose|settled|opted|picked)"
+    r"|(?:it\ (?:was|is)|was)\ decided|decision:|decided\ (?:to|on|against|that)"
+    r"|let'?s\ (?:use|go|stick|keep|take|pick|make|switch|do|call|drop|skip|not)"
+    r"|(?:we'?re|we\ are|i'?m|i\ am|i'?d\ be)\ going\ with|go(?:ing)?\ with|stick(?:ing)?\ with"
+    r"|(?:we|i)(?:'ll|\ will)\ (?:use|go|keep|stick|take|switch|stay|drop)|the\ plan\ is"
+    r"|instead\ of\b[^.]{1,120}\b(?:use|we|i)\b|i\ prefer|my\ preference\ is)\b"
+    r"|决定|采用|就用|选择了|确定用|改用",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CONSTRAINT: Final = re.compile(
+    r"\b(?:must(?:\ not|n'?t)?|never|always|shall(?:\ not)?|may\ not|under\ no\ circumstances"
+    r"|only\ ever|has\ to|have\ to\ be|required?\ to|make\ sure|be\ sure\ to"
+    r"|at\ (?:most|least)|no\ (?:more|less|later)\ than|without\ (?:asking|breaking|changing)"
+    r"|keep\ in\ mind|from\ now\ on|not\ allowed|forbidden|deadline|budget\ (?:is|of))\b"
+    # said to somebody, not of somebody: "they do not agree" lays nothing down
+    r"|(?:^\W*|[,;:(–—]\s*|\b(?:please|and|but|so|then|you|we|also)\ )"
+    r"(?:do\ not|don'?t)\b|\b(?:you|we)\ cannot\b"
+    r"|必须|不要|禁止|绝不|务必|不能|不得|总是|一律",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Work to be done now. Verbs that also lay down how things are done ("use", "keep", "ask") are not
+# among them.
+_ORDER: Final = re.compile(
+    r"""^\W*(?:(?:please|pls|plz|ok|okay|now|then|next|also|and|so|hey|hi|quick(?:ly)?|just|first
+        |again|(?:can|could|would|will)\ you|i\ need\ you\ to|i(?:'d|\ would)\ like\ you\ to)\W+)*
+    (?:add|adapt|analy[sz]e|apply|arrange|attach|benchmark|build|bump|calculate|change|check|clean
+      |clear|collect|commit|compare|compute|convert|copy|count|create|cut|debug|delete|deploy
+      |describe|design|document|download|draft|draw|edit|estimate|explain|export|extract|fetch
+      |figure\ out|fill|find|finish|fix|format|generate|get|give|go\ (?:on|through|ahead)
+      |have\ a\ look|help|implement|import|improve|inspect|install|investigate|list|load|look
+      |make|mark|measure|merge|migrate|modify|open|optimi[sz]e|organi[sz]e|outline|paste|plan|plot|polish|post
+      |prepare|print|profile|propose|pull|push|read|rebase|recheck|refactor|regenerate|remove|rename
+      |reorder|replace|reply|reproduce|research|reset|restart|restore|revert|review|rewrite|run
+      |save|scan|search|send|set\ up|show|simplify|sketch|sort|split|start|suggest|summari[sz]e|sum
+      |switch|tell|test|tidy|trace|translate|trim|try|turn|update|upgrade|upload|validate|verify
+      |visuali[sz]e|walk|wire|wrap|write)\b
+    |^\W*(?:请|帮我|麻烦)?(?:写|改|修|查|看|跑|加|删|列|画|生成|总结|翻译|解释|检查|整理)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# The same word as a noun: "Update: the port is 8471", "Run times are capped".
+_SAYS_SO: Final = re.compile(
+    r"^\W*\w+(?::|(?:\ (?!(?:if|that|why|what|how|the|an?|this|all|my|our)\b)\w+){0,2}"
+    r"\ (?:is|are|was|were|has|have|goes?|must|should|will)\b)",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ERROR_LINE: Final = re.compile(
+    r"\b[A-Z]\w{0,60}(?:Error|Exception)\b(?=[:\s(]|$)|\bE[A-Z]{5,20}\b|\bFAILED\b|\bFAIL:"
+    r"|npm\ ERR!|^Traceback"
+    r"|(?i:\b(?:error|fatal|panic|exception)(?:\[\w{1,12}\])?:|\bsegmentation\ fault"
+    r"|\bexit(?:ed)?\ (?:with\ )?(?:code|status):?\ [1-9]\d{0,2}\b|\breturned\ non-zero"
+    r"|\bcommand\ not\ found|\bno\ such\ file\ or\ directory|\bpermission\ denied"
+    r"|\bcannot\ find\ module|\bundefined\ reference"
+    r"|\b(?:build|tests?|job|command|request|connection|deploy|migration)\ failed\b)",
+    re.VERBOSE,
+)
+# A line of a program that speaks of errors tells none.
+_CODE: Final = re.compile(
+    r"[;{,]\s*$|\$\{|^\W*(?:import|from|const|let|var|def|class|return|raise|throw|catch|except|if"
+    r"|elif|else|assert|expect|await|async|function|try)\b|//|/\*"
+)
+_NAMES_ERROR: Final = re.compile(r"\b[A-Z]\w{0,60}(?:Error|Exception)\b|\bE[A-Z]{5,20}\b|[:!]")
+_LEAST_WORDS: Final = 3
+
+
+def statement_kind(sentence: str, *, by_user: bool) -> ProbeKind | None:
+    """What kind of statement a sentence is; None where it settles nothing."""
+    if len(sentence.split()) < _LEAST_WORDS and sentence.isascii():
+        return None
+    if sentence.rstrip(" \"'”)*_").endswith(("?", "？")):
+        return None
+    if _TASK.search(sentence) or (by_user and _ASKED.search(sentence)):
+        return "task"
+    for kind, shape in _KINDS:
+        if shape.search(sentence):
+            return kind
+    return "constraint" if is_standing(sentence) else None
+
+
+def is_order(sentence: str) -> bool:
+    """Whether a sentence asks for work to be done now, and lays nothing down."""
+    return (
+        _ORDER.match(sentence) is not None
+        and _SAYS_SO.match(sentence) is None
+        and statement_kind(sentence, by_user=True) is None
+    )
+
+
+def is_error_line(line: str) -> bool:
+    """Whether a line tells what went wrong."""
+    return _ERROR_LINE.search(line) is not None and _CODE.search(line) is None
+
+
+def tells_the_error(text: str) -> str:
+    """Of the lines of a failed result, the one that says most; the first where none does.
+
+    A traceback names its error last, so the last of those that name one is taken.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if is_error_line(line) and _NAMES_ERROR.search(line)]
+    told = [line for line in told if not line.startswith("Traceback")]
+    return told[-1] if told else (lines or [""])[0]
+
+
+_KINDS: Final[tuple[tuple[ProbeKind, re.Pattern[str]], ...]] = (
+    ("attempt", _ATTEMPT),
+    ("decision", _DECISION),
+    ("constraint", _CONSTRAINT),
+)

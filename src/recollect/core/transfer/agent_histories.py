@@ -1,0 +1,449 @@
+"""The histories that coding agents keep on this machine: found, counted and read, never altered.
+
+Looks only where each agent writes: Claude Code's projects, Codex's rollouts, the sessions of pi and
+of OpenClaw's agents, opencode's database, and aider's files in the folders that the others worked
+in and in the current one, never through a link that leads out of such a folder. Nothing else of the
+disk is walked. What a session is worth showing (project, size, dates) is known from a file's first
+lines or a query; its bytes are read when it is imported. A file that cannot be read is told and
+hides no other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any, Final, Literal, TypeAlias
+
+from recollect.core.formats.json_text import Fields, object_fields, text_of
+from recollect.core.formats.transcripts.records import instant_of, unpacked
+from recollect.errors import FormatError, MissingExtra
+from recollect.system.agent_folders import (
+    claude_code_folder,
+    codex_folder,
+    openclaw_folder,
+    opencode_data_folder,
+    pi_folder,
+    project_space,
+)
+from recollect.system.plain_files import open_regular, read_inside
+
+HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw", "opencode", "aider"]
+
+_HEAD_BYTES: Final = 16 << 20
+"""How far into a file its project is looked for: a pasted prompt may stand before it."""
+_AIDER_CHAT: Final = ".aider.chat.history.md"
+_AIDER_INPUT: Final = ".aider.input.history"
+_MOST_AIDER_BYTES: Final = 256 << 20
+_AIDER_STARTED: Final = re.compile(rb"^# aider chat started at ", re.MULTILINE)
+
+
+class LeftOutReason(Enum):
+    """Why something that was found is not imported."""
+
+    SUBAGENT = "what a subagent said; its parent's session holds what came of it"
+    NO_PROJECT = "it names no project folder"
+    SAME_THREADS = "it holds the same threads as the rollouts"
+    SAME_INPUTS = "the chat history beside it holds the same inputs"
+    UNREADABLE = "it cannot be read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutFile:
+    """Something that was found and is not imported."""
+
+    agent: HistoryAgent
+    name: str
+    reason: LeftOutReason
+    detail: str = ""
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentHistory:
+    """One file, or one session of a database, as far as it is known before it is read."""
+
+    agent: HistoryAgent
+    project: str
+    """The folder that it was said in; with `project_space` the name of its memory."""
+    name: str
+    """Where it stands: the file, and the session in it where that is a database."""
+    stem: str
+    """What its session is called where it does not say."""
+    size_bytes: int
+    first_at: float | None
+    last_at: float
+    sessions: int = 1
+    messages: int | None = None
+    """Where it can be told without reading it."""
+    read: Callable[[], bytes] = field(repr=False)
+
+    @property
+    def space(self) -> str:
+        """The memory that it belongs to: the one that hooks and the gateway use there."""
+        return project_space(self.project)
+
+
+@dataclass(slots=True)
+class FoundHistories:
+    """All that was found."""
+
+    histories: list[AgentHistory] = field(default_factory=list)
+    left_out: list[LeftOutFile] = field(default_factory=list)
+
+
+def find_histories(here: Path) -> FoundHistories:
+    """Every agent's histories, by memory and then by date; `here` is the current folder."""
+    found = FoundHistories()
+    _find_claude_code(found)
+    _find_codex(found)
+    _find_files(found, "pi", pi_folder() / "sessions", "*/*.jsonl")
+    _find_openclaw(found)
+    _find_opencode(found)
+    _find_aider(found, here)
+    found.histories.sort(key=lambda one: (one.space, one.last_at, one.name))
+    return found
+
+
+# Files of lines
+
+_ProjectOf: TypeAlias = Callable[[Fields], str | None]
+
+
+def _line_project(fields: Fields) -> str | None:
+    """Claude Code names the folder in every line that belongs to the conversation."""
+    return text_of(fields, "cwd")
+
+
+def _meta_project(fields: Fields) -> str | None:
+    """Codex names it in the payload of the first line."""
+    if text_of(fields, "type") != "session_meta":
+        return None
+    return text_of(object_fields(fields.get("payload", b"")) or {}, "cwd")
+
+
+def _header_project(fields: Fields) -> str | None:
+    """pi and OpenClaw name it in their header."""
+    return text_of(fields, "cwd") if text_of(fields, "type") == "session" else None
+
+
+_PROJECT_OF: Final[Mapping[HistoryAgent, _ProjectOf]] = {
+    "claude-code": _line_project,
+    "codex": _meta_project,
+    "pi": _header_project,
+    "openclaw": _header_project,
+}
+
+
+def first_folder(agent: HistoryAgent, path: Path) -> str | None:
+    """The folder that a session began in; None where its transcript does not say.
+
+    An agent may go elsewhere in the midst of a session: what was said belongs to where it began.
+    """
+    try:
+        return _head(path, _PROJECT_OF[agent])[0]
+    except (OSError, FormatError, MissingExtra):  # it is written with the first reply
+        return None
+
+
+def _find_claude_code(found: FoundHistories) -> None:
+    projects = claude_code_folder() / "projects"
+    for path in _sorted(projects, "*/agent-*.jsonl"):
+        _leave_out(found, "claude-code", path, LeftOutReason.SUBAGENT)
+    for path in _sorted(projects, "*/*/subagents/agent-*.jsonl"):
+        _leave_out(found, "claude-code", path, LeftOutReason.SUBAGENT)
+    main = (path for path in _sorted(projects, "*/*.jsonl") if not path.name.startswith("agent-"))
+    _take_files(found, "claude-code", main)
+
+
+def _find_codex(found: FoundHistories) -> None:
+    folder = codex_folder()
+    for name in ("sessions", "archived_sessions"):
+        _find_files(found, "codex", folder / name, "**/rollout-*.jsonl*")
+    for path in _sorted(folder, "thread_history*.sqlite"):
+        _leave_out(found, "codex", path, LeftOutReason.SAME_THREADS)
+
+
+def _find_files(found: FoundHistories, agent: HistoryAgent, folder: Path, pattern: str) -> None:
+    _take_files(found, agent, _sorted(folder, pattern))
+
+
+def _take_files(found: FoundHistories, agent: HistoryAgent, paths: Iterable[Path]) -> None:
+    for path in paths:
+        try:
+            project, first_at = _head(path, _PROJECT_OF[agent])
+            stat = path.stat()
+        except (OSError, FormatError, MissingExtra) as problem:
+            detail = getattr(problem, "strerror", None) or str(problem)
+            _leave_out(found, agent, path, LeftOutReason.UNREADABLE, detail)
+            continue
+        if project is None:
+            _leave_out(found, agent, path, LeftOutReason.NO_PROJECT)
+            continue
+        found.histories.append(
+            AgentHistory(
+                agent=agent,
+                project=project,
+                name=str(path),
+                stem=path.stem,
+                size_bytes=stat.st_size,
+                first_at=first_at,
+                last_at=stat.st_mtime,
+                read=path.read_bytes,
+            )
+        )
+
+
+def _opened(path: Path) -> IO[bytes]:
+    file = open(path, "rb", opener=open_regular)  # noqa: SIM115 - the caller closes it
+    if path.suffix not in (".zst", ".gz"):
+        return file
+    with file:
+        return BytesIO(unpacked(file.read(), name=path.name))
+
+
+def _head(path: Path, project_of: _ProjectOf) -> tuple[str | None, float | None]:
+    """The project and the first time that a file's first lines name."""
+    first_at: float | None = None
+    looked_at = 0
+    with _opened(path) as file:
+        while looked_at <= _HEAD_BYTES and (line := file.readline(_HEAD_BYTES)):
+            looked_at += len(line)
+            fields = object_fields(line.strip())
+            if fields is not None:
+                if first_at is None:
+                    first_at = instant_of(fields, "timestamp")
+                project = project_of(fields)
+                if project is not None and Path(project).is_absolute():
+                    return project, first_at
+    return None, first_at
+
+
+def _sorted(folder: Path, pattern: str) -> list[Path]:
+    return sorted(path for path in folder.glob(pattern) if path.is_file())
+
+
+def _leave_out(
+    found: FoundHistories, agent: HistoryAgent, path: Path, reason: LeftOutReason, detail: str = ""
+) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError:
+        size = 0
+    found.left_out.append(
+        LeftOutFile(agent=agent, name=str(path), reason=reason, detail=detail, size_bytes=size)
+    )
+
+
+# Databases
+
+
+_WAL_VERSION: Final = b"\x02\x02"
+"""Bytes 18 and 19 of a database that keeps a write-ahead log."""
+
+
+def opened_to_read(path: Path) -> sqlite3.Connection:
+    """A database of somebody else's, beside whoever writes it; nothing is left in its folder.
+
+    One whose log is empty is complete by itself: opened as such, SQLite makes no log of its own.
+    """
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with path.open("rb") as file:
+        alone = file.read(20)[18:] == _WAL_VERSION and not Path(f"{path}-wal").exists()
+    return sqlite3.connect(address + "&immutable=1" * alone, uri=True, timeout=10.0)
+
+
+def _seconds(milliseconds: object) -> float | None:
+    return milliseconds / 1000 if isinstance(milliseconds, int | float) else None
+
+
+def _find_openclaw(found: FoundHistories) -> None:
+    agents = openclaw_folder() / "agents"
+    _find_files(found, "openclaw", agents, "*/sessions/*.jsonl")
+    for path in _sorted(agents, "*/agent/openclaw-agent.sqlite"):
+        try:
+            found.histories.extend(list(_openclaw_sessions(path)))
+        except (sqlite3.Error, OSError) as problem:
+            _leave_out(found, "openclaw", path, LeftOutReason.UNREADABLE, str(problem))
+
+
+_OPENCLAW_SESSIONS: Final = """
+    SELECT session_id, count(*), sum(event_utf8_bytes), min(created_at), max(created_at)
+    FROM transcript_events GROUP BY session_id
+"""
+
+
+def _openclaw_sessions(path: Path) -> Iterator[AgentHistory]:
+    with closing(opened_to_read(path)) as database:
+        for session, count, size, first, last in database.execute(_OPENCLAW_SESSIONS):
+            header = database.execute(f"{_OPENCLAW_EVENTS} LIMIT 1", (session,)).fetchone()
+            fields = object_fields(_openclaw_line(*header)) or {}
+            yield AgentHistory(
+                agent="openclaw",
+                project=_header_project(fields) or str(openclaw_folder() / "workspace"),
+                name=f"{path}#{session}",
+                stem=session,
+                size_bytes=size or 0,
+                first_at=_seconds(first),
+                last_at=_seconds(last) or path.stat().st_mtime,
+                messages=count,
+                read=partial(_openclaw_lines, path, session),
+            )
+
+
+_OPENCLAW_EVENTS: Final = """
+    SELECT event_json, event_zstd FROM transcript_events WHERE session_id = ? ORDER BY seq
+"""
+
+
+def _openclaw_lines(path: Path, session: str) -> bytes:
+    """A session's events as the lines that older versions wrote."""
+    with closing(opened_to_read(path)) as database:
+        rows = database.execute(_OPENCLAW_EVENTS, (session,))
+        return b"\n".join(_openclaw_line(*row) for row in rows)
+
+
+def _openclaw_line(text: object, packed: object) -> bytes:
+    """One event; of what cannot be read a line that the reader tells as passed over."""
+    if isinstance(packed, bytes) and text is None:
+        try:
+            return unpacked(packed)
+        except (FormatError, MissingExtra):
+            return b"packed with Zstandard"
+    if isinstance(text, bytes):
+        return text
+    return str(text).encode("utf-8", "surrogatepass")
+
+
+def _find_opencode(found: FoundHistories) -> None:
+    for path in _sorted(opencode_data_folder(), "opencode*.db"):
+        try:
+            with closing(opened_to_read(path)) as database:
+                for row in database.execute(_OPENCODE_SESSIONS):
+                    _take_opencode(found, path, *row)
+        except (sqlite3.Error, OSError) as problem:
+            _leave_out(found, "opencode", path, LeftOutReason.UNREADABLE, str(problem))
+
+
+_OPENCODE_SESSIONS: Final = """
+    SELECT s.id, s.parent_id, s.directory, s.time_created, s.time_updated,
+        (SELECT count(*) FROM message m WHERE m.session_id = s.id),
+        (SELECT sum(length(p.data)) FROM part p WHERE p.session_id = s.id)
+    FROM session s
+"""
+
+
+def _take_opencode(
+    found: FoundHistories,
+    path: Path,
+    session: str,
+    parent: str | None,
+    folder: str,
+    created: int,
+    updated: int,
+    messages: int,
+    size: int | None,
+) -> None:
+    name = f"{path}#{session}"
+    if parent:
+        found.left_out.append(
+            LeftOutFile(
+                agent="opencode", name=name, reason=LeftOutReason.SUBAGENT, size_bytes=size or 0
+            )
+        )
+        return
+    found.histories.append(
+        AgentHistory(
+            agent="opencode",
+            project=str(folder or Path.home()),
+            name=name,
+            stem=session,
+            size_bytes=size or 0,
+            first_at=_seconds(created),
+            last_at=_seconds(updated) or path.stat().st_mtime,
+            messages=messages,
+            read=partial(_opencode_document, path, session),
+        )
+    )
+
+
+def _opencode_document(path: Path, session: str) -> bytes:
+    """A session as `opencode export` writes it."""
+    with closing(opened_to_read(path)) as database:
+        database.execute("BEGIN")  # messages and parts of one moment
+        (version,) = database.execute(
+            "SELECT version FROM session WHERE id = ?", (session,)
+        ).fetchone() or ("",)
+        parts: dict[str, list[Any]] = {}
+        for message, data in database.execute(
+            "SELECT message_id, data FROM part WHERE session_id = ? ORDER BY id", (session,)
+        ):
+            parts.setdefault(message, []).append(_parsed(data))
+        rows = database.execute(
+            "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id",
+            (session,),
+        )
+        messages = [
+            {"info": {"id": id_, **_parsed(data)}, "parts": parts.get(id_, [])}
+            for id_, data in rows
+        ]
+    document = {"info": {"id": session, "version": version}, "messages": messages}
+    return json.dumps(document).encode()
+
+
+def _parsed(data: str | bytes) -> dict[str, Any]:
+    """A row's JSON; of what cannot be read something that the reader tells as passed over."""
+    try:
+        value = json.loads(data)
+    except (ValueError, TypeError):
+        value = None
+    return value if isinstance(value, dict) else {"type": "damaged", "role": "damaged"}
+
+
+# aider writes into the projects themselves
+
+
+def _find_aider(found: FoundHistories, here: Path) -> None:
+    folders = {str(here.absolute()), project_space(str(here.absolute())), str(Path.home())}
+    for one in found.histories:
+        folders |= {one.project, one.space}
+    for folder in sorted(folders):
+        inputs = Path(folder) / _AIDER_INPUT
+        if not _take_aider(found, folder, _AIDER_CHAT):
+            _take_aider(found, folder, _AIDER_INPUT)
+        elif inputs.is_file():
+            _leave_out(found, "aider", inputs, LeftOutReason.SAME_INPUTS)
+
+
+def _take_aider(found: FoundHistories, folder: str, name: str) -> bool:
+    """Take in a file of aider's that is inside the folder; False if there is none to read."""
+    path = Path(folder) / name
+    try:
+        data, stat = read_inside(Path(folder), name, _MOST_AIDER_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as problem:
+        _leave_out(found, "aider", path, LeftOutReason.UNREADABLE, problem.strerror or str(problem))
+        return False
+    found.histories.append(
+        AgentHistory(
+            agent="aider",
+            project=folder,
+            name=str(path),
+            stem="aider",
+            size_bytes=stat.st_size,
+            first_at=None,
+            last_at=stat.st_mtime,
+            sessions=max(1, len(_AIDER_STARTED.findall(data))),
+            # again only from inside: the project may have put a link there since
+            read=lambda: read_inside(Path(folder), name, _MOST_AIDER_BYTES)[0],
+        )
+    )
+    return True

@@ -1,0 +1,377 @@
+"""A memory file's sections: read, named, compared with what is stored, and written.
+
+A section's id is made of what it says, the headings above it and which of its like in the file it
+is, never of its line, so it stays the same when it moves. Secrets are masked in the file as a
+whole, before it is cut: what gives one away may stand lines above it. A section has the role of
+the assistant, and so the trust of the model's words: nothing in a file says who wrote it. Reading
+blocks, so it runs in a thread. Must never follow a name to another file than the one that was
+found, nor give half of a file that is being written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from itertools import accumulate
+from pathlib import Path
+from typing import TypeAlias
+
+from recollect.core.formats.memory_file import FileSection, read_sections
+from recollect.core.ports import Archive
+from recollect.core.rules.identity import identify, segment_id
+from recollect.core.rules.redaction import RedactedSpan, redact
+from recollect.core.rules.tokens import Weigher
+from recollect.core.transfer.file_walk import FoundFile, ThreadRunner
+from recollect.core.turn.ingest import index, ingest
+from recollect.core.values.batch import EMBED_JOB, Batch, NewJob
+from recollect.core.values.history import Entry
+from recollect.core.values.message import EntryKey, Message, MessageId, Text
+from recollect.core.values.recall import FILE_SESSIONS
+from recollect.core.values.segment import NewSegment, Segment, SegmentId
+from recollect.system.config.settings import Redaction
+from recollect.system.plain_files import open_plain
+
+SESSION_PREFIX = FILE_SESSIONS
+MOST_SECTIONS = 5_000
+"""A file that is nothing but headings would be as many segments as it has lines."""
+
+_OUTSIDE = "0" * 8
+_OWNER_BYTES = 4
+_KEY_BYTES = 12
+_DATE = re.compile(r"(?<!\d)(\d{4})[-_](\d{2})[-_](\d{2})(?!\d)")
+_NOON = 12
+_BLANK_LINES = re.compile(r"\n{3,}")  # where a secret of many lines stood
+
+WriteBatch: TypeAlias = Callable[[Batch], Awaitable[object]]
+"""Makes a batch durable, or raises."""
+BATCH_SEGMENTS = 50
+PAGE_SEGMENTS = 500
+# Other kinds of noise are things that chats say: a file that speaks of them means it.
+_WORDLESS = (None, "empty", "no words", "short")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSection:
+    """A section with its names."""
+
+    id: SegmentId
+    line: int
+    """Its first."""
+    origin: str
+    """The file and that line."""
+    masked: int
+    """Secrets in it."""
+    entry: Entry = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """A file as it was read."""
+
+    sections: tuple[ReadSection, ...]
+    left_out: int = 0
+    """Sections beyond the most that a file may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """A file that was not read, and why."""
+
+    reason: str
+    refused: bool = False
+    """It is not followed as it is; otherwise it may be read next time."""
+
+
+def read_file(
+    file: FoundFile, *, owner: str, secret: bytes, weigher: Weigher, redaction: Redaction
+) -> ReadFile | Unread:
+    """Read a file that was found; `owner` is as `owner_of` says."""
+    data = _read(file)
+    if isinstance(data, Unread):
+        return data
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return Unread(reason="it is not UTF-8", refused=True)
+    masked = redact(text, pii=redaction.pii).spans if redaction.enabled else ()
+    sections = read_sections(_masked(text, masked))
+    return ReadFile(
+        sections=_Naming(text, masked, file.label, owner, secret, weigher).named(
+            sections[:MOST_SECTIONS]
+        ),
+        left_out=max(0, len(sections) - MOST_SECTIONS),
+    )
+
+
+def session_of(label: str) -> str:
+    """The session that a file's sections are kept in."""
+    return f"{SESSION_PREFIX}{label}"
+
+
+def owner_of(workspace: Path, *, outside: bool) -> str:
+    """Whose a file is: its workspace's, or, by its full name, anybody's who follows it.
+
+    It begins the keys of sections, so that two workspaces in one space never take each other's
+    files for deleted.
+    """
+    if outside:
+        return _OUTSIDE
+    named = os.fsencode(workspace)
+    return blake2b(named, digest_size=_OWNER_BYTES, person=b"recollect-work").hexdigest()
+
+
+def said_at_of(file: FoundFile, *, now: float) -> float:
+    """When a file says what it says: the date in its name, else when it was changed."""
+    for dated in _DATE.finditer(file.path.stem):
+        try:
+            day = datetime(int(dated[1]), int(dated[2]), int(dated[3]), _NOON, tzinfo=UTC)
+        except ValueError:
+            continue
+        return day.timestamp()  # noon: the same day almost everywhere
+    return min(file.mtime_ns / 1e9, now)
+
+
+def _read(found_file: FoundFile) -> bytes | Unread:
+    try:
+        with os.fdopen(open_plain(found_file.path), "rb") as file:
+            before = os.fstat(file.fileno())
+            data = file.read(found_file.size + 1)
+            after = os.fstat(file.fileno())
+    except OSError as error:
+        return Unread(reason=f"it cannot be read: {error.strerror or type(error).__name__}")
+    expected = (found_file.device, found_file.inode, found_file.size, found_file.mtime_ns)
+    if (
+        any(_signature(stat) != expected for stat in (before, after))
+        or len(data) != found_file.size
+    ):
+        return Unread(reason="it was changed while it was read; the next look reads it again")
+    return data
+
+
+def _signature(stat: os.stat_result) -> tuple[int, int, int, int]:
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _masked(text: str, spans: Sequence[RedactedSpan]) -> str:
+    """The text with its secrets masked and every line where it was."""
+    pieces: list[str] = []
+    at = 0
+    for span in spans:
+        lines = text.count("\n", span.start, span.end)
+        pieces += (text[at : span.start], span.replacement, "\n" * lines)
+        at = span.end
+    return "".join([*pieces, text[at:]])
+
+
+class _Naming:
+    """Names the sections of one file."""
+
+    def __init__(
+        self,
+        text: str,
+        masked: Sequence[RedactedSpan],
+        label: str,
+        owner: str,
+        secret: bytes,
+        weigher: Weigher,
+    ) -> None:
+        self._lines = text.split("\n")
+        starts = [0, *accumulate(len(line) + 1 for line in self._lines)]
+        self._masked_lines = [bisect_right(starts, span.start) for span in masked]
+        self._label = label
+        self._owner = owner
+        self._secret = secret
+        self._weigher = weigher
+
+    def named(self, sections: Sequence[FileSection]) -> tuple[ReadSection, ...]:
+        """The sections with ids; those that are alike are numbered."""
+        like: Counter[EntryKey] = Counter()
+        return tuple([self._section(section, like) for section in sections])
+
+    def _section(self, section: FileSection, like: Counter[EntryKey]) -> ReadSection:
+        identity = self._identity(section)
+        key = _key(self._owner, identity, section.headings, 0)
+        like[key] += 1
+        key = _key(self._owner, identity, section.headings, like[key])
+        first, last = section.first_line, section.last_line
+        masked = bisect_right(self._masked_lines, last) - bisect_left(self._masked_lines, first)
+        text = _BLANK_LINES.sub("\n\n", section.text) if masked else section.text
+        message = _message(text)
+        return ReadSection(
+            id=segment_id(session_of(self._label), key),
+            line=first,
+            origin=f"{self._label}:{first}",
+            masked=masked,
+            entry=Entry(
+                key=key,
+                id=identity,
+                message=message,
+                tokens=self._weigher.message(message.parts),
+                role=message.role,
+                raw=b"",
+            ),
+        )
+
+    def _identity(self, section: FileSection) -> MessageId:
+        """Of its lines as they stand in the file: other masks do not undo a tombstone."""
+        lines = self._lines[section.first_line - 1 : section.last_line]
+        return identify(_message("\n".join(lines)), self._secret)
+
+
+def _message(text: str) -> Message:
+    return Message(role="assistant", parts=(Text(text=text),), raw=b"")
+
+
+def _key(owner: str, identity: MessageId, headings: Sequence[str], occurrence: int) -> EntryKey:
+    text = "\0".join((identity, str(occurrence), *headings))
+    hashed = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES)
+    return EntryKey(f"{owner}{hashed.hexdigest()}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRules:
+    """How sections are kept."""
+
+    secret: bytes = field(repr=False)
+    """The key of the space's identities."""
+    redaction: Redaction
+    weigher: Weigher
+    embedders: tuple[str, ...] = ()
+    """Those that new passages get a vector of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """What is to be done about one file."""
+
+    unchanged: int = 0
+    fresh: tuple[ReadSection, ...] = ()
+    moved: tuple[ReadSection, ...] = ()
+    gone: tuple[SegmentId, ...] = ()
+    forgotten: tuple[ReadSection, ...] = ()
+    """Not stored, and not to be."""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the store has the file as it is."""
+        return not (self.fresh or self.moved or self.gone)
+
+
+class FileKeeper:
+    """Compares files with a store, and writes what differs."""
+
+    def __init__(self, *, write: WriteBatch, rules: FileRules, thread: ThreadRunner) -> None:
+        self._write = write
+        self._rules = rules
+        self._thread = thread
+
+    async def stored(
+        self, archive: Archive, session: str, owner: str
+    ) -> Mapping[SegmentId, Segment]:
+        """What the store has of a file of this owner."""
+        segments: dict[SegmentId, Segment] = {}
+        after = 0
+        while page := await archive.page(after=after, limit=PAGE_SEGMENTS, session=session):
+            after = page[-1].sequence
+            for stored_segment in page:
+                segment = stored_segment.segment
+                if segment.source == "file" and segment.key.startswith(owner):
+                    segments[segment.id] = segment
+        return segments
+
+    async def compare(
+        self, archive: Archive, read: ReadFile, segments: Mapping[SegmentId, Segment]
+    ) -> FileChange:
+        """How a file differs from what is stored of it."""
+        ids = {section.id for section in read.sections}
+        present = [section for section in read.sections if section.id in segments]
+        missing = [section for section in read.sections if section.id not in segments]
+        moved = tuple(
+            [
+                read_section
+                for read_section in present
+                if segments[read_section.id].origin != read_section.origin
+            ]
+        )
+        marks = await archive.tombstoned(
+            [MessageId(mark) for section in missing for mark in (section.id, section.entry.id)]
+        )
+        forgotten = [not marks.isdisjoint((section.id, section.entry.id)) for section in missing]
+        return FileChange(
+            unchanged=len(present) - len(moved),
+            fresh=tuple(
+                [section for section, gone in zip(missing, forgotten, strict=True) if not gone]
+            ),
+            moved=moved,
+            gone=tuple([id_ for id_ in segments if id_ not in ids]),
+            forgotten=tuple(
+                [section for section, gone in zip(missing, forgotten, strict=True) if gone]
+            ),
+        )
+
+    async def carry_out(
+        self,
+        archive: Archive,
+        file: FoundFile,
+        change: FileChange,
+        segments: Mapping[SegmentId, Segment],
+        *,
+        now: float,
+    ) -> int:
+        """Make the store have the file as it is; returns how many secrets were masked."""
+        said_at = said_at_of(file, now=now)
+        # what moved keeps the time it was first said at, though it is written again
+        times = {section.entry.key: segments[section.id].said_at for section in change.moved}
+        moved = {section.id for section in change.moved}
+        written = sorted((*change.fresh, *change.moved), key=lambda read_section: read_section.line)
+        made = await self._thread.run(lambda: self._made(file.label, written, times, said_at, now))
+        if change.gone:
+            await archive.withdraw(change.gone, at=now)
+        for at in range(0, len(made), BATCH_SEGMENTS):
+            batch = made[at : at + BATCH_SEGMENTS]
+            again = [new.segment.id for new in batch if new.segment.id in moved]
+            if again:  # a store keeps what it knows, so the old place has to go first
+                await archive.withdraw(again, at=now)
+            await self._write(Batch(at=now, segments=tuple(batch), jobs=self._jobs(batch, now)))
+        return sum(section.masked for section in written)
+
+    def _made(
+        self,
+        label: str,
+        sections: Sequence[ReadSection],
+        times: Mapping[EntryKey, float],
+        said_at: float,
+        now: float,
+    ) -> list[NewSegment]:
+        made = ingest(
+            [section.entry for section in sections],
+            session=session_of(label),
+            source="file",
+            said_at={
+                section.entry.key: times.get(section.entry.key, said_at) for section in sections
+            },
+            redaction=self._rules.redaction,
+            now=now,
+            origins={section.entry.key: section.origin for section in sections},
+        )
+        return [_indexed(new) for new in made.segments]
+
+    def _jobs(self, batch: Iterable[NewSegment], now: float) -> tuple[NewJob, ...]:
+        if not any(passage.embedded for new in batch for passage in new.passages):
+            return ()
+        return tuple(
+            NewJob(kind=EMBED_JOB, key=embedder, run_at=now) for embedder in self._rules.embedders
+        )
+
+
+def _indexed(new: NewSegment) -> NewSegment:
+    if new.segment.noise in _WORDLESS:
+        return new
+    segment = replace(new.segment, noise=None)
+    return NewSegment(segment=segment, passages=index(segment))

@@ -1,0 +1,363 @@
+"""Which files are followed: a workspace's memory files, and the paths that settings add.
+
+An added path is a file, a folder or a glob: relative to the workspace, `~` for the home, patterns
+as a shell has them, and `**` for any number of folders. Only looks at names and sizes, never into
+a file; blocks, so it runs in a thread. Must never leave the workspace and the added paths by a
+symbolic link. Always holds: a file is found once, whatever names lead to it; loops end; the walk
+is bounded, and everything that was passed over is told; what could not be listed is never taken
+for deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Self, TypeAlias, TypeVar
+
+from recollect.core.rules.text import clean_text
+from recollect.core.values.upkeep import SkippedFile
+
+T = TypeVar("T")
+Pattern: TypeAlias = tuple[str, ...]
+"""The parts of a glob that are still to be matched, one a name; empty: everything below."""
+
+_MAGIC = frozenset("*?[")
+
+MOST_FILES = 5_000
+MOST_BYTES = 2 * 1024 * 1024
+MOST_ENTRIES = 200_000
+"""Names that one look lists: a whole disk among the added paths must not keep it for ever."""
+_OWN_FILES = ("MEMORY.md", "memory.md")
+_OWN_FOLDER = "memory"
+_SUFFIX = ".md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtraPath:
+    """Where to begin, and what to look for there."""
+
+    path: Path
+    """The file, the folder, or the last folder before a glob's first pattern; links resolved."""
+    pattern: Pattern = ()
+
+    @classmethod
+    def read(cls, named: str, workspace: Path) -> Self:
+        """A path as the settings spell it."""
+        path = workspace / os.path.expanduser(named)  # noqa: PTH111 - never raises
+        if not _MAGIC.intersection(named) or os.path.lexists(path):
+            return cls(path=Path(os.path.realpath(path)))
+        parts = path.parts
+        fixed = next(at for at, part in enumerate(parts) if _MAGIC.intersection(part))
+        return cls(path=Path(os.path.realpath(Path(*parts[:fixed]))), pattern=parts[fixed:])
+
+    @staticmethod
+    def below(pattern: Pattern, name: str) -> Iterator[Pattern | None]:
+        """What of a pattern is left below this name; None where the name itself is meant."""
+        if not pattern:
+            yield None
+            return
+        first, *rest = pattern
+        if first == "**":
+            yield pattern
+            if rest:
+                yield from ExtraPath.below(tuple(rest), name)
+            else:
+                yield None
+        elif fnmatchcase(name, first):
+            yield tuple(rest) if rest else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """A file that is followed, as it was when it was found."""
+
+    path: Path
+    label: str
+    """How it is named: relative to its workspace; with `~` or absolute where it is outside."""
+    outside: bool
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFiles:
+    """What a walk found."""
+
+    files: tuple[FoundFile, ...]
+    skipped: tuple[SkippedFile, ...]
+    refused: frozenset[str]
+    """Names of files that are not followed as they are now."""
+    unlisted: tuple[str, ...]
+    """Names of folders that could not be listed; all of them where it is empty text."""
+
+
+class FollowedFiles:
+    """The files of one workspace and of the paths added to it."""
+
+    def __init__(
+        self, workspace: Path, extra_paths: Sequence[str] = (), *, own_files: bool = True
+    ) -> None:
+        """`own_files` are `MEMORY.md`, `memory.md` and the folder `memory`."""
+        self.workspace = Path(os.path.realpath(workspace))
+        self._own_files = own_files
+        self._home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111 - never raises
+        self._roots = tuple([ExtraPath.read(path, self.workspace) for path in extra_paths])
+
+    def find(self) -> FoundFiles:
+        """Walk; OSError only where the workspace itself cannot be listed."""
+        if self._own_files or any(self._is_inside(root.path) for root in self._roots):
+            with os.scandir(self.workspace):
+                pass
+        walk = _FileWalk(self, (self.workspace, *(root.path for root in self._roots)))
+        if self._own_files:
+            for name in _OWN_FILES:
+                walk.name(self.workspace / name)
+            walk.name(self.workspace / _OWN_FOLDER)
+        for root in self._roots:
+            walk.root(root)
+        return walk.found()
+
+    def is_gone(self, label: str, files: FoundFiles, *, outside: bool) -> bool:
+        """Whether a file that was followed, and was not found, is to be withdrawn."""
+        if label in files.refused:
+            return True
+        path = self._path_of(label, outside=outside)
+        if outside:
+            # another workspace may follow it with another pattern: only what is deleted is gone
+            roots = [root.path for root in self._roots if path.is_relative_to(root.path)]
+            return any(root.parent.exists() for root in roots) and _is_missing(path)
+        listed = not any(
+            not folder or label == folder or label.startswith(f"{folder}/")
+            for folder in files.unlisted
+        )
+        return listed or _is_missing(path)
+
+    def lies_within(self, label: str, *, outside: bool) -> bool:
+        """Whether the file of this name lies in the workspace, whoever follows it."""
+        return self._path_of(label, outside=outside).is_relative_to(self.workspace)
+
+    def label_of(self, path: Path) -> str:
+        """A path's name."""
+        if self._is_inside(path):
+            return clean_text(path.relative_to(self.workspace).as_posix())
+        if path.is_relative_to(self._home):
+            return clean_text(f"~/{path.relative_to(self._home).as_posix()}")
+        return clean_text(path.as_posix())
+
+    def is_outside(self, path: Path) -> bool:
+        """Whether it lies outside of the workspace."""
+        return not self._is_inside(path)
+
+    def _path_of(self, label: str, *, outside: bool) -> Path:
+        if outside and label.startswith("~/"):
+            return self._home / label[2:]
+        return self.workspace / label
+
+    def _is_inside(self, path: Path) -> bool:
+        return path.is_relative_to(self.workspace)
+
+
+class _FileWalk:
+    """One walk through all roots."""
+
+    def __init__(self, followed: FollowedFiles, allowed: Sequence[Path]) -> None:
+        self._followed = followed
+        self._allowed = allowed
+        self._files: dict[object, FoundFile] = {}
+        self._folders: set[tuple[int, int, Pattern]] = set()
+        self._skipped: list[SkippedFile] = []
+        self._refused: set[str] = set()
+        self._unlisted: list[str] = []
+        self._entries = 0
+        self._full = False
+
+    def found(self) -> FoundFiles:
+        """What was found so far."""
+        return FoundFiles(
+            files=tuple(self._files.values()),
+            skipped=tuple(self._skipped),
+            refused=frozenset(self._refused),
+            unlisted=tuple(self._unlisted),
+        )
+
+    def root(self, root: ExtraPath) -> None:
+        """An added path: a file whatever its name ends in, a folder, or a glob."""
+        if root.pattern:
+            self._walk(root.path, root.pattern)
+        elif not self.name(root.path, any_suffix=True):
+            self._skip(root.path, "it is not there")
+
+    def name(self, path: Path, *, any_suffix: bool = False) -> bool:
+        """One file, or a folder with all below it; False where there is nothing of that name."""
+        if _is_missing(path):
+            return False
+        try:
+            real = self._followed_to(path) if path.is_symlink() else path
+            found_stat = None if real is None else real.stat()
+        except OSError as error:
+            self._unread(path, error)
+            return True
+        if real is None or found_stat is None:
+            return True
+        if stat.S_ISDIR(found_stat.st_mode):
+            self._walk(real)
+        elif any_suffix or _is_markdown(path.name):
+            self._file(real, found_stat)
+        return True
+
+    def _walk(self, folder: Path, pattern: Pattern = ()) -> None:
+        waiting = [(folder, pattern)]
+        while waiting and not self._full:
+            at, left = waiting.pop()
+            entries = self._listed(at, left)
+            for entry in entries:
+                self._entries += 1
+                if self._entries > MOST_ENTRIES:
+                    self._end(f"more than {MOST_ENTRIES:,} names; the rest is not followed")
+                    break
+                below = list(ExtraPath.below(left, entry.name))
+                if below:
+                    waiting.extend(self._taken(entry, below))
+
+    def _listed(self, folder: Path, pattern: Pattern) -> list[os.DirEntry[str]]:
+        """A folder's entries, links last; none where it was listed before, or cannot be."""
+        try:
+            found_stat = folder.stat()
+            place = (found_stat.st_dev, found_stat.st_ino, pattern)
+            if place in self._folders:
+                return []
+            self._folders.add(place)
+            with os.scandir(folder) as listing:
+                entries = [entry for entry in listing if not entry.name.startswith(".")]
+        except OSError as error:
+            self._unread(folder, error)
+            return []
+        return sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
+
+    def _taken(
+        self, entry: os.DirEntry[str], below: list[Pattern | None]
+    ) -> Iterator[tuple[Path, Pattern]]:
+        """Take a file; of a folder, what is looked for in it."""
+        path = Path(entry.path)
+        try:
+            is_folder = entry.is_dir()
+            if not is_folder and not (None in below and _is_markdown(entry.name)):
+                return
+            real = self._followed_to(path) if entry.is_symlink() else path
+            if real is not None and not is_folder:
+                self._file(real, real.stat())
+        except OSError as error:
+            self._unread(path, error)
+            return
+        if real is not None and is_folder:
+            # a folder that a glob names is followed whole
+            rests = [()] if None in below else [rest for rest in below if rest is not None]
+            yield from ((real, rest) for rest in rests)
+
+    def _followed_to(self, link: Path) -> Path | None:
+        """Where a link leads; None, and told, where that is none of our business."""
+        real = Path(os.path.realpath(link))
+        if any(real.is_relative_to(root) for root in self._allowed):
+            return real
+        self._skip(link, "it leads out of the workspace; add where it leads to index.extra_paths")
+        return None
+
+    def _unread(self, path: Path, error: OSError) -> None:
+        """Something is there, but cannot be looked at: it is not taken for deleted."""
+        if not _is_missing(path):
+            self._skip(path, _unreadable(error))
+            self._unlisted.append(self._followed.label_of(path))
+
+    def _file(self, path: Path, found_stat: os.stat_result) -> None:
+        label = self._followed.label_of(path)
+        if not stat.S_ISREG(found_stat.st_mode):
+            self._skip(path, "it is no regular file")
+            return
+        # without inode numbers, as on some network drives, names have to do
+        same = (
+            (found_stat.st_dev, found_stat.st_ino) if found_stat.st_ino else os.path.normcase(path)
+        )
+        if same in self._files:
+            return
+        if found_stat.st_size > MOST_BYTES:
+            self._skip(path, f"it is larger than {MOST_BYTES // 1024**2} MiB")
+            self._refused.add(label)
+            return
+        if len(self._files) == MOST_FILES:
+            self._end(f"more than {MOST_FILES:,} files; the rest is not followed")
+            return
+        self._files[same] = FoundFile(
+            path=path,
+            label=label,
+            outside=self._followed.is_outside(path),
+            device=found_stat.st_dev,
+            inode=found_stat.st_ino,
+            size=found_stat.st_size,
+            mtime_ns=found_stat.st_mtime_ns,
+        )
+
+    def _end(self, reason: str) -> None:
+        if not self._full:
+            self._full = True
+            self._skipped.append(SkippedFile(file=str(self._followed.workspace), reason=reason))
+            self._unlisted.append("")
+
+    def _skip(self, path: Path, reason: str) -> None:
+        self._skipped.append(SkippedFile(file=self._followed.label_of(path), reason=reason))
+
+
+def _is_markdown(name: str) -> bool:
+    return name.lower().endswith(_SUFFIX)
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether nothing of that name is there; what cannot be asked is not missing."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _unreadable(error: OSError) -> str:
+    return f"it cannot be read: {error.strerror or type(error).__name__}"
+
+
+class ThreadRunner:
+    """Runs blocking work, each in a thread of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` is how long one piece of work may take."""
+        self._seconds = seconds
+        self._late: Future[Any] | None = None
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What `work` gives; TimeoutError when it takes too long, or earlier work still does."""
+        if self._late is not None and not self._late.done():
+            raise TimeoutError
+        done: Future[T] = Future()
+        done.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+                done.set_exception(error)
+
+        threading.Thread(target=run, name="recollect-files", daemon=True).start()
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(done), self._seconds)
+        finally:
+            if not done.done():
+                self._late = done

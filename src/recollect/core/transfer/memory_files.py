@@ -1,0 +1,367 @@
+"""Memory files as a source: what changed in them is written, what they no longer say withdrawn.
+
+Owns one look at all of them, and when they are looked at: at the start, and again whenever the
+interval is over. A look compares the files with what the store has of them, so it needs no state
+of its own and works across processes and restarts. Must never block the event loop, wait long for
+a disk that does not answer, or alter a file. Always holds: looking twice does what looking once
+does; a section that was forgotten stays out; what cannot be read just now keeps what is stored of
+it; a look that fails, or never ends, is never heard of in a turn; `close` returns soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from recollect.core.boundary import Failure, Part, attempted
+from recollect.core.ports import Archive, Clock
+from recollect.core.transfer.file_sections import (
+    SESSION_PREFIX,
+    FileChange,
+    FileKeeper,
+    FileRules,
+    ReadFile,
+    Unread,
+    WriteBatch,
+    owner_of,
+    read_file,
+    session_of,
+)
+from recollect.core.transfer.file_walk import FollowedFiles, FoundFile, FoundFiles, ThreadRunner
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.segment import Segment, SegmentId
+from recollect.core.values.upkeep import (
+    FileOutcome,
+    MemoryFileResult,
+    MemoryFilesResult,
+    SessionSummary,
+    SkippedFile,
+)
+from recollect.errors import StoreError
+
+OpenArchive: TypeAlias = Callable[[], Awaitable[Archive]]
+Progress: TypeAlias = Callable[[int, int], None]
+"""Told how many files are done, of how many."""
+
+STEP_SECONDS = 60.0
+"""How long listing the files, or reading one of them, may take before the look ends."""
+
+_SETTLED_SECONDS = 2.0  # a file changed just now may change again and keep its time and size
+_NOTHING = FoundFiles(files=(), skipped=(), refused=frozenset(), unlisted=())
+
+FIRST_LOOK_SECONDS = 2.0
+"""How long a question may wait for the first look."""
+CLOSE_SECONDS = 1.0
+"""How long a look under way may take to end."""
+LEAST_SECONDS = 1.0
+"""The shortest interval: an interval of nothing would never let go of the processor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settled:
+    """A session that needs no looking at while neither its file nor the store changes."""
+
+    stored: SessionSummary | None
+    file: FoundFile | None = None
+    """None for the session of a file that is none of ours."""
+    sections: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Scan:
+    """One look, and what there is to tell of it so far."""
+
+    archive: Archive
+    found: FoundFiles
+    dry_run: bool
+    now: float
+    files: list[MemoryFileResult] = field(default_factory=list)
+    skipped: list[SkippedFile] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    redacted: int = 0
+
+    def skip(self, label: str, reason: str) -> None:
+        """A file is not looked at."""
+        self.skipped.append(SkippedFile(file=label, reason=reason))
+
+    def tell(self, label: str, outcome: FileOutcome, change: FileChange) -> None:
+        """A file was looked at."""
+        self.forgotten.extend(section.origin for section in change.forgotten)
+        self.files.append(
+            MemoryFileResult(
+                file=label,
+                outcome=outcome,
+                added=len(change.fresh),
+                moved=len(change.moved),
+                withdrawn=len(change.gone),
+                unchanged=change.unchanged,
+            )
+        )
+
+
+class MemoryFiles:
+    """The memory files of one workspace, followed into one space."""
+
+    def __init__(
+        self,
+        workspace: Path,
+        extra_paths: Sequence[str] = (),
+        *,
+        own_files: bool = True,
+        open_archive: OpenArchive,
+        write: WriteBatch,
+        clock: Clock,
+        rules: FileRules,
+        step_seconds: float = STEP_SECONDS,
+    ) -> None:
+        """`own_files` are `MEMORY.md`, `memory.md` and `memory/**/*.md` of the workspace."""
+        self._followed = FollowedFiles(workspace, extra_paths, own_files=own_files)
+        self._open_archive = open_archive
+        self._clock = clock
+        self._rules = rules
+        self._thread = ThreadRunner(step_seconds)
+        self._keeper = FileKeeper(write=write, rules=rules, thread=self._thread)
+        self._settled: dict[str, _Settled] = {}
+        self._owners = {
+            outside: owner_of(self._followed.workspace, outside=outside)
+            for outside in (False, True)
+        }
+
+    async def look(
+        self, *, dry_run: bool = False, withdraw: bool = False, progress: Progress | None = None
+    ) -> MemoryFilesResult:
+        """Look once at all files; StoreError where the store cannot answer.
+
+        `dry_run` says what would be done and does nothing. `withdraw` takes everything that lies
+        in the workspace out of the memory, and reads no file.
+        """
+        found = _NOTHING if withdraw else await self._walk()
+        if isinstance(found, SkippedFile):
+            return MemoryFilesResult(skipped=(found,))
+        look = _Scan(
+            archive=await self._open_archive(),
+            found=found,
+            dry_run=dry_run,
+            now=self._clock.now(),
+            skipped=list(found.skipped),
+        )
+        listed = await look.archive.sessions()
+        stored = {
+            session.session: session
+            for session in listed
+            if session.session.startswith(SESSION_PREFIX)
+        }
+        names = {session_of(file.label) for file in found.files}
+        absent = [session for name, session in stored.items() if name not in names]
+        total = len(found.files) + len(absent)
+        answers = True
+        for done, file in enumerate(found.files, 1):
+            answers = await self._look_at(file, stored.get(session_of(file.label)), look)
+            if not answers:
+                break
+            if progress is not None:
+                progress(done, total)
+        for summary in absent if answers else ():
+            await self._look_for(summary, look, withdraw=withdraw)
+        if progress is not None:
+            progress(total, total)
+        return MemoryFilesResult(
+            files=tuple(look.files),
+            skipped=tuple(look.skipped),
+            forgotten=tuple(look.forgotten),
+            redacted=look.redacted,
+        )
+
+    async def _walk(self) -> FoundFiles | SkippedFile:
+        try:
+            return await self._thread.run(self._followed.find)
+        except OSError as error:  # TimeoutError is one
+            text = error.strerror or "it does not answer"
+            return SkippedFile(file=str(self._followed.workspace), reason=text)
+
+    async def _look_at(self, file: FoundFile, stored: SessionSummary | None, look: _Scan) -> bool:
+        """One file; False where the disk does not answer, so that no other one is tried."""
+        known = self._settled.get(session_of(file.label))
+        if known is not None and (known.file, known.stored) == (file, stored):
+            look.tell(file.label, "unchanged", FileChange(unchanged=known.sections))
+            return True
+        try:
+            read = await self._thread.run(lambda: self._read(file))
+            if isinstance(read, Unread):
+                await self._pass_over(file, read, stored, look)
+            else:
+                await self._keep(file, read, stored, look)
+        except TimeoutError:
+            look.skip(file.label, "it does not answer; the rest waits for the next look")
+            return False
+        return True
+
+    async def _pass_over(
+        self, file: FoundFile, read: Unread, stored: SessionSummary | None, look: _Scan
+    ) -> None:
+        look.skip(file.label, read.reason)
+        if read.refused and stored is not None:
+            await self._withdraw(stored, self._owners[file.outside], look)
+
+    async def _keep(
+        self, file: FoundFile, read: ReadFile, stored: SessionSummary | None, look: _Scan
+    ) -> None:
+        if read.left_out:
+            look.skip(file.label, f"{read.left_out:,} of its sections: it has too many")
+        segments: Mapping[SegmentId, Segment] = {}
+        if stored is not None:
+            owner = self._owners[file.outside]
+            segments = await self._keeper.stored(look.archive, stored.session, owner)
+        change = await self._keeper.compare(look.archive, read, segments)
+        if not change.is_none and not look.dry_run:
+            look.redacted += await self._keeper.carry_out(
+                look.archive, file, change, segments, now=look.now
+            )
+        look.tell(file.label, _outcome(change, known=bool(segments)), change)
+        self._settle(file, stored, change)
+
+    def _read(self, file: FoundFile) -> ReadFile | Unread:
+        return read_file(
+            file,
+            owner=self._owners[file.outside],
+            secret=self._rules.secret,
+            weigher=self._rules.weigher,
+            redaction=self._rules.redaction,
+        )
+
+    def _settle(self, file: FoundFile, stored: SessionSummary | None, change: FileChange) -> None:
+        """Remember a file that is as the store has it; after a change the next look makes sure."""
+        fresh = time.time() - file.mtime_ns / 1e9 < _SETTLED_SECONDS
+        # what was forgotten may be said again once its tombstone is gone, and is told each time
+        if change.is_none and not change.forgotten and not fresh:
+            self._settled[session_of(file.label)] = _Settled(
+                file=file, stored=stored, sections=change.unchanged
+            )
+        else:
+            self._settled.pop(session_of(file.label), None)
+
+    async def _look_for(self, summary: SessionSummary, look: _Scan, *, withdraw: bool) -> None:
+        """The session of a file that was not found: deleted, not to be listed, or none of ours."""
+        known = self._settled.get(summary.session)
+        if known == _Settled(stored=summary) and not withdraw:
+            return
+        label = summary.session.removeprefix(SESSION_PREFIX)
+        ours = False
+        for outside, owner in self._owners.items():
+            if not await self._keeper.stored(look.archive, summary.session, owner):
+                continue
+            ours = True
+            if withdraw:
+                gone = self._followed.lies_within(label, outside=outside)
+            else:
+                gone = await self._is_gone(label, look.found, outside=outside)
+            if gone:
+                await self._withdraw(summary, owner, look)
+        if not ours:
+            self._settled[summary.session] = _Settled(stored=summary)
+
+    async def _is_gone(self, label: str, files: FoundFiles, *, outside: bool) -> bool:
+        try:
+            return await self._thread.run(
+                lambda: self._followed.is_gone(label, files, outside=outside)
+            )
+        except OSError:
+            return False
+
+    async def _withdraw(self, summary: SessionSummary, owner: str, look: _Scan) -> None:
+        segments = await self._keeper.stored(look.archive, summary.session, owner)
+        if not segments:
+            return
+        label = summary.session.removeprefix(SESSION_PREFIX)
+        look.tell(label, "withdrawn", FileChange(gone=tuple(segments)))
+        if not look.dry_run:
+            await look.archive.withdraw(tuple(segments), at=look.now)
+
+
+def _outcome(change: FileChange, *, known: bool) -> FileOutcome:
+    if change.is_none:
+        return "unchanged"
+    if not known:
+        return "added"
+    return "changed" if change.fresh or change.moved or change.unchanged else "withdrawn"
+
+
+class Following:
+    """The looks of one engine."""
+
+    def __init__(
+        self, look: Callable[[], Awaitable[MemoryFilesResult]], *, interval_seconds: float
+    ) -> None:
+        self._look = look
+        self.interval_seconds = max(interval_seconds, LEAST_SECONDS)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stop, self._looked = asyncio.Event(), asyncio.Event()
+        self._closed = False
+        self.last: MemoryFilesResult | Failure | None = None
+        """What the last look did, or how it failed."""
+        self._part = Part("memory files")
+
+    @property
+    def running(self) -> bool:
+        """Whether it looks, or waits to look again."""
+        task, loop = self._task, self._loop
+        return task is not None and loop is not None and not (task.done() or loop.is_closed())
+
+    def trouble(self) -> Reason | None:
+        """What people should know of the last look; None when all is well."""
+        if isinstance(self.last, Failure):
+            return Reason(Cause.FILES_NOT_LOOKED_AT, error=self.last.said)
+        if self.last is None or not self.last.skipped:
+            return None
+        first = self.last.skipped[0]
+        if more := len(self.last.skipped) - 1:
+            return Reason(Cause.FILES_PASSED_OVER, file=first.file, why=first.reason, more=more)
+        return Reason(Cause.FILE_PASSED_OVER, file=first.file, why=first.reason)
+
+    def wake(self) -> None:
+        """Begin, unless it has begun; returns at once."""
+        if self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # what ran in another loop ended with it
+            self._loop, self._task = loop, None
+            self._stop, self._looked = asyncio.Event(), asyncio.Event()
+        if not self.running:
+            self._task = loop.create_task(self._follow(self._stop))
+
+    async def first_look(self, seconds: float = FIRST_LOOK_SECONDS) -> None:
+        """Begin, and wait so long at most until the files were looked at once."""
+        self.wake()
+        if self.last is None and self.running:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._looked.wait(), seconds)
+
+    async def close(self) -> None:
+        """Stop. What a look could not finish in time is finished by the next one."""
+        self._closed = True
+        task, self._task = self._task, None
+        if task is None or self._loop is not asyncio.get_running_loop():
+            return
+        self._stop.set()
+        _, looks = await asyncio.wait({task}, timeout=CLOSE_SECONDS)
+        if looks:
+            task.cancel()
+            await asyncio.wait({task}, timeout=CLOSE_SECONDS)
+
+    async def _follow(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self.last = await attempted(self._look())
+            self._looked.set()
+            if isinstance(self.last, Failure):
+                if not issubclass(self.last.error, StoreError):  # the store's trouble is its own
+                    self._part.away(self.last.said)
+            else:
+                self._part.back()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), self.interval_seconds)

@@ -1,0 +1,485 @@
+"""A recorded session into the archive, in batches that may be written again.
+
+Owns what is written for a recording, in which order, and where its items stand: the key that a
+live request would have given each of them, across branches and compactions. `turn.ingest` says
+what is kept of a message. What the store has already is skipped before anything is worked out
+about it, so a second run, or one after a kill, goes on where the first ended. It never lowers a
+live session.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields, replace
+from typing import Final, TypeAlias
+
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.stored_records import join_state, split_state
+from recollect.core.ports import Store
+from recollect.core.rules.identity import ROOT, SealSecret, chain, segment_id, unnamed_session
+from recollect.core.rules.noise import without_reminders
+from recollect.core.rules.tokens import Weigher
+from recollect.core.rules.trust import fetched_calls
+from recollect.core.turn.align import LastRequest, Reading, align, enter, read
+from recollect.core.turn.ingest import ingest
+from recollect.core.upkeep.chores import EVICT_JOB
+from recollect.core.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import CallId, EntryKey, ToolCall
+from recollect.core.values.segment import NewSegment, Segment, SegmentId
+from recollect.core.values.transcript import RecordedSession, ShownItems
+from recollect.errors import FormatError
+from recollect.system.config import Settings
+from recollect.system.config.settings import Redaction
+
+Runs: TypeAlias = tuple[range, ...]
+
+_Said: TypeAlias = tuple[str, str]
+"""Whose, and what."""
+Progress: TypeAlias = Callable[[int, int], None]
+_PAGE_SEGMENTS: Final = 500
+_UNNAMED_KINDS: Final = frozenset({"pi"})
+_UNNAMED_WIRES: Final = ("anthropic", "openai-chat", "openai-responses")
+"""Agents that name their sessions to no provider, or not in every wire format."""
+_SPEAKING: Final = frozenset({"user", "assistant"})
+BATCH_SEGMENTS = 200
+"""How many messages are written at once; what a kill can make a second run do again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedItems:
+    """Where the items of a recording stand."""
+
+    keys: tuple[EntryKey, ...] = field(repr=False)
+    """One an item, in the order of the recording."""
+    state: SessionState
+    """The session as the newest history leaves it: path, identities, aliases."""
+
+
+def place_items(
+    transcript: RecordedSession, readings: Sequence[Reading], known: SessionState | None = None
+) -> PlacedItems:
+    """Give every item its key; `known` is a live session that may hold some of them already."""
+    contexts = [tuple(_items(runs)) for runs in _contexts(transcript)]
+    keys: dict[int, EntryKey] = {}
+    aliases: Mapping[EntryKey, EntryKey] = {}
+    if known is not None:
+        aliases = known.aliases
+        # the newest history is the likeliest to be the one that is known, so it goes first
+        for context in reversed(contexts):
+            for item, key in _recognised(known, context, readings):
+                keys.setdefault(item, key)
+    state = SessionState(aliases=aliases)
+    for context in contexts:
+        state = _follow(state, context, readings, keys)
+    _place_unshown(readings, keys)
+    placed = tuple([keys[item] for item in range(len(readings))])
+    return PlacedItems(keys=placed, state=state)
+
+
+def _follow(
+    state: SessionState,
+    context: Sequence[int],
+    readings: Sequence[Reading],
+    keys: dict[int, EntryKey],
+) -> SessionState:
+    """The session after this history was sent, and the keys of what is new in it."""
+    recognised = dict(_recognised(state, context, readings)) if state.path else {}
+    aliases = dict(state.aliases)
+    path: list[EntryKey] = []
+    parent = ROOT
+    for item in context:
+        chained = chain(parent, readings[item].id)
+        key = keys.get(item) or recognised.get(item) or aliases.get(chained, chained)
+        if key != chained:
+            aliases[chained] = key
+        keys.setdefault(item, key)
+        path.append(key)
+        parent = key
+    shown = set(path)
+    return SessionState(
+        path=tuple(path),
+        ids=tuple([readings[item].id for item in context]),
+        aliases={alias: key for alias, key in aliases.items() if key in shown},
+    )
+
+
+def _recognised(
+    state: SessionState, context: Sequence[int], readings: Sequence[Reading]
+) -> Iterator[tuple[int, EntryKey]]:
+    """Items that a known history holds: the same place, or the same words in the same order."""
+    alignment = align(
+        state, [readings[item].id for item in context], [readings[item].tokens for item in context]
+    )
+    keys = set(state.path)
+    for item, key in zip(context, alignment.keys, strict=True):
+        if key in keys:
+            yield item, key
+
+
+def _place_unshown(readings: Sequence[Reading], keys: dict[int, EntryKey]) -> None:
+    """Items that no request ever showed stand behind what came before them in the file."""
+    parent = ROOT
+    for item, reading in enumerate(readings):
+        if item not in keys:
+            keys[item] = chain(parent, reading.id)
+        parent = keys[item]
+
+
+def _contexts(transcript: RecordedSession) -> list[Runs]:
+    """The histories that were sent, each once at its longest, in the order of the recording."""
+    total = len(transcript.items)
+    ranges: list[Runs] = []
+    for request in transcript.requests:
+        runs = _joined(request.shown, request.answered)
+        if ranges and _begins_with(runs, ranges[-1]):
+            ranges[-1] = runs
+        elif not (ranges and _begins_with(ranges[-1], runs)):
+            ranges.append(runs)
+    if not ranges:
+        return [(range(total),)] if total else []
+    last = ranges[-1]
+    newest = max((run.stop for runs in ranges for run in runs), default=0)
+    if newest < total:  # said after the last request: the next one would show it
+        ranges[-1] = (*last[:-1], *_merged([*last[-1:], range(newest, total)]))
+    return ranges
+
+
+def _joined(shown: Sequence[int], answered: tuple[int, ...]) -> Runs:
+    runs: list[range] = []
+    if isinstance(shown, ShownItems):
+        runs.extend(shown.runs())
+    elif isinstance(shown, range):
+        runs.append(shown)
+    else:
+        runs.extend(range(item, item + 1) for item in shown)
+    runs.extend(range(item, item + 1) for item in answered)
+    return tuple(_merged(runs))
+
+
+def _merged(runs: Sequence[range]) -> list[range]:
+    merged: list[range] = []
+    for run in runs:
+        if not run:
+            continue
+        if merged and merged[-1].stop == run.start:
+            merged[-1] = range(merged[-1].start, run.stop)
+        else:
+            merged.append(run)
+    return merged
+
+
+def _begins_with(longer: Runs, shorter: Runs) -> bool:
+    """Whether one history goes on where the other ends."""
+    if not shorter:
+        return True
+    last = len(shorter) - 1
+    if len(longer) <= last or longer[:last] != shorter[:last]:
+        return False
+    return longer[last].start == shorter[last].start and longer[last].stop >= shorter[last].stop
+
+
+def _items(runs: Runs) -> Iterator[int]:
+    for run in runs:
+        yield from run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportCounts:
+    """What became of the messages of a recording; every one is counted once but for `noise`."""
+
+    read: int = 0
+    stored: int = 0
+    known: int = 0
+    """The store had them, or the recording holds them twice."""
+    forgotten: int = 0
+    skipped: int = 0
+    """Nothing but a recalled block."""
+    noise: int = 0
+    """Of those stored, how many are not indexed."""
+    redacted: int = 0
+    """Secrets masked in those stored."""
+
+    def plus(self, other: ImportCounts) -> ImportCounts:
+        """Both together."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return ImportCounts(**dict(zip(_COUNTS, map(sum, pairs), strict=True)))
+
+
+_COUNTS: Final = tuple(field.name for field in fields(ImportCounts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRules:
+    """How messages are identified, counted and masked; the same for every recording of a run."""
+
+    secret: bytes = field(repr=False)
+    seal: SealSecret | None = field(default=None, repr=False)
+    redaction: Redaction
+    weigher: Weigher
+    now: float
+    embedders: tuple[str, ...] = ()
+    facts: bool = False
+    """Whether what is imported is read for facts, in the background."""
+
+    @classmethod
+    def of(
+        cls, settings: Settings, *, secret: bytes, now: float, seal: SealSecret | None = None
+    ) -> ImportRules:
+        """What a memory's settings say of what comes into it; `secret` and `seal` are its space's.
+
+        Without `seal` no answer of a memory tool is known by its seal.
+        """
+        return cls(
+            secret=secret,
+            seal=seal,
+            redaction=settings.redaction,
+            weigher=Weigher(settings.tokens.counter),
+            now=now,
+            facts=settings.models.extraction is not None,
+        )
+
+    def reading(self, sessions: Iterable[str]) -> tuple[NewJob, ...]:
+        """The jobs that read these sessions for facts."""
+        if not self.facts:
+            return ()
+        return tuple(extract_job(session, run_at=self.now, left=False) for session in sessions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recording:
+    """A recording with all that is needed to write any stretch of it."""
+
+    session: str
+    readings: Sequence[Reading] = field(repr=False)
+    keys: Sequence[EntryKey] = field(repr=False)
+    ids: Sequence[SegmentId] = field(repr=False)
+    said_at: Mapping[EntryKey, float] = field(repr=False)
+    origins: Mapping[EntryKey, str] = field(repr=False)
+    tool_names: Mapping[CallId, str] = field(repr=False)
+    fetched: frozenset[CallId] = field(repr=False)
+    secrets: dict[str, None] = field(default_factory=dict, repr=False)
+    """What was masked in it so far."""
+    elsewhere: Counter[_Said] = field(default_factory=Counter, repr=False)
+    """What the session holds under other keys, and how often."""
+
+
+async def stored_name(store: Store, session: str, client: str) -> str:
+    """What a session of an agent's is called in this store.
+
+    That is the agent's own name for it, unless the gateway of an earlier version has kept it under
+    a name with the agent's before it: then it goes on there.
+    """
+    former = f"{client}:{session}"
+    is_new = await store.session(session) is None
+    return former if is_new and await store.session(former) is not None else session
+
+
+async def _stored_name(store: Store, session: str, kind: str, readings: Sequence[Reading]) -> str:
+    """The same of a recording; of an agent that names its sessions to nobody, the session that the
+    gateway recognised by these messages."""
+    name = await stored_name(store, session, kind)
+    if kind not in _UNNAMED_KINDS or await store.session(name) is not None:
+        return name
+    # not tools' output: formats differ in what stands around it
+    ids = [one.id for one in readings if one.message.role in _SPEAKING]
+    starts = tuple(unnamed_session(wire, ids[0]) for wire in _UNNAMED_WIRES) if ids else ()
+    alike = [one.session for one in await store.sessions() if one.session.startswith(starts)]
+    for candidate in alike:
+        page = await store.page(limit=_PAGE_SEGMENTS, session=candidate)
+        said = {one.segment.message_id for one in page if one.segment.role in _SPEAKING}
+        if said and said <= set(ids):
+            return candidate
+    return name
+
+
+async def import_transcript(
+    store: Store,
+    transcript: RecordedSession,
+    *,
+    session: str,
+    file: str,
+    file_said_at: float,
+    rules: ImportRules,
+    look_again: bool = True,
+    progress: Progress | None = None,
+) -> ImportCounts:
+    """Write a recording's messages to the archive as messages of `session`.
+
+    `file` names where they stand, for their origin; `file_said_at` is when they were said
+    where the recording holds no times. With `look_again` off, what a session holds that requests
+    brought is not compared by its words: who reads a growing recording has done so before.
+    """
+    raws = [item.raw for item in transcript.items]
+    codec = CODECS[transcript.format]
+    readings = read(raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal).fresh
+    session = await _stored_name(store, session, transcript.kind, readings)
+    stored = await store.session(session)
+    live = _live_state(stored)
+    lineage = place_items(transcript, readings, live)
+    recording = _recording(transcript, readings, lineage, session, file, file_said_at)
+    counts = ImportCounts(read=len(readings))
+    places = _first_places(recording.ids)
+    if stored is not None and (transcript.compactions or (live is not None and look_again)):
+        known = await store.known(recording.ids)
+        if len(known) < len(places):
+            recording.elsewhere.update(await _kept_elsewhere(store, recording))
+    for at in range(0, len(places), BATCH_SEGMENTS):
+        counts = counts.plus(
+            await _write_stretch(store, recording, places[at : at + BATCH_SEGMENTS], rules)
+        )
+        if progress is not None:
+            progress(min(at + BATCH_SEGMENTS, len(places)), len(places))
+    write = _session_write(session, lineage.state, stored)
+    if write is not None:
+        await store.write(Batch(at=rules.now, session=write))
+    repeated = len(readings) - len(places)
+    return replace(counts, known=counts.known + repeated)
+
+
+def _recording(
+    transcript: RecordedSession,
+    readings: Sequence[Reading],
+    lineage: PlacedItems,
+    session: str,
+    file: str,
+    file_said_at: float,
+) -> _Recording:
+    said_at: dict[EntryKey, float] = {}
+    origins: dict[EntryKey, str] = {}
+    last = file_said_at
+    for item, key in zip(transcript.items, lineage.keys, strict=True):
+        last = last if item.timestamp is None else item.timestamp
+        said_at.setdefault(key, last)
+        origins.setdefault(key, f"{file}:{item.line}")
+    names = {
+        part.id: part.name
+        for reading in readings
+        if reading.calls
+        for part in reading.message.parts
+        if isinstance(part, ToolCall)
+    }
+    return _Recording(
+        session=session,
+        readings=readings,
+        keys=lineage.keys,
+        ids=[segment_id(session, key) for key in lineage.keys],
+        said_at=said_at,
+        origins=origins,
+        tool_names=names,
+        fetched=fetched_calls(
+            part for reading in readings if reading.calls for part in reading.message.parts
+        ),
+    )
+
+
+def _first_places(ids: Sequence[SegmentId]) -> list[int]:
+    """Where each segment first stands; a recording may hold a message twice."""
+    first: dict[SegmentId, int] = {}
+    for place, one in enumerate(ids):
+        first.setdefault(one, place)
+    return list(first.values())
+
+
+def _said(segment: Segment) -> _Said:
+    """What a message says, whichever way it came: the gateway sees it with the reminders that an
+    agent puts around it, and the agent's transcript holds it without."""
+    return segment.role, without_reminders(segment.text).strip() or segment.message_id
+
+
+async def _kept_elsewhere(store: Store, recording: _Recording) -> Counter[_Said]:
+    """What the session holds under other keys than those of the recording, and how often.
+
+    What an agent keeps behind its own compaction stands in two histories, and which of them a
+    message was first read in depends on when the recording was read; what came by the gateway may
+    differ in more than words.
+    """
+    elsewhere: Counter[_Said] = Counter()
+    ours, after = set(recording.ids), 0
+    while page := await store.page(after=after, limit=_PAGE_SEGMENTS, session=recording.session):
+        after = page[-1].sequence
+        elsewhere.update(_said(one.segment) for one in page if one.segment.id not in ours)
+    return elsewhere
+
+
+def _not_kept_yet(made: Sequence[NewSegment], recording: _Recording) -> list[NewSegment]:
+    """Those of these that the session does not hold under another key."""
+    fresh: list[NewSegment] = []
+    for new in made:
+        said = _said(new.segment)
+        if recording.elsewhere[said] > 0:
+            recording.elsewhere[said] -= 1
+        else:
+            fresh.append(new)
+    return fresh
+
+
+async def _write_stretch(
+    store: Store, recording: _Recording, places: Sequence[int], rules: ImportRules
+) -> ImportCounts:
+    known = await store.known([recording.ids[place] for place in places])
+    fresh = [place for place in places if recording.ids[place] not in known]
+    if not fresh:
+        return ImportCounts(known=len(known))
+    made = ingest(
+        [enter(recording.readings[place], recording.keys[place]) for place in fresh],
+        session=recording.session,
+        source="import",
+        said_at=recording.said_at,
+        redaction=rules.redaction,
+        now=rules.now,
+        embedders=rules.embedders,
+        origins=recording.origins,
+        tool_names=recording.tool_names,
+        fetched=recording.fetched,
+        secrets=recording.secrets,
+    )
+    segments = _not_kept_yet(made.segments, recording)
+    if not segments:
+        return ImportCounts(known=len(known) + len(made.segments), skipped=len(made.skipped))
+    jobs = (*made.jobs, evict_job(rules.now), *rules.reading([recording.session]))
+    written = await store.write(Batch(at=rules.now, segments=tuple(segments), jobs=jobs))
+    stored = set(written.stored)
+    return ImportCounts(
+        stored=len(written.stored),
+        known=len(known) + len(written.known) + len(made.segments) - len(segments),
+        forgotten=len(written.forgotten),
+        skipped=len(made.skipped),
+        noise=sum(new.segment.noise is not None and new.segment.id in stored for new in segments),
+        redacted=made.redacted if stored else 0,
+    )
+
+
+def evict_job(now: float) -> NewJob:
+    """With every batch, so that a killed import leaves it too; while it waits it is one job."""
+    return NewJob(kind=EVICT_JOB, key="daily", run_at=now)
+
+
+def _live_state(stored: StoredSession | None) -> SessionState | None:
+    """The session as requests left it; None where only imports did, which can be done again."""
+    if stored is None:
+        return None
+    try:
+        state = join_state(stored.state, stored.path, stored.ids)
+    except FormatError:  # of a newer version: its path alone still says what is known
+        return SessionState(turn=stored.turn, path=stored.path, ids=stored.ids)
+    return None if state.sent_at is None else state
+
+
+def _session_write(
+    session: str, state: SessionState, stored: StoredSession | None
+) -> SessionWrite | None:
+    """What later requests of the session are aligned with; None where nothing is to be said."""
+    if _live_state(stored) is not None or not state.path:
+        return None
+    if stored is not None and stored.path == state.path:
+        return None
+    turn = 0 if stored is None else stored.turn + 1
+    return SessionWrite(
+        session=session,
+        turn=turn,
+        state=split_state(replace(state, turn=turn)),
+        path=state.path,
+        ids=state.ids,
+    )

@@ -1,0 +1,450 @@
+"""Read incoming messages into entries, and align them with the history that is known.
+
+What was read before is found again by its bytes. Keys chain identities, so a resent prefix keeps
+its keys without any search. Where the chain breaks while known messages are still to come (the
+client compacted by itself, or changed an old message in place), the rest is matched with what was
+known, longest runs first (docs/design.md). Never merges by accident: a lone short message ("ok")
+is not taken for an earlier one, and the newest message is only recognised together with the one
+before it. Must never keep more than the last two requests' messages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, TypeAlias
+
+from recollect.core.formats.codec import Codec
+from recollect.core.rules.identity import ROOT, SealSecret, block_mark, chain, identify, is_sealed
+from recollect.core.rules.tokens import Weigher
+from recollect.core.rules.well_formed import call_ids, is_odd, result_ids
+from recollect.core.turn.apply import LastView
+from recollect.core.values.history import Composed, Entry, SessionState, Slot
+from recollect.core.values.message import (
+    CallId,
+    EntryKey,
+    Flaw,
+    Message,
+    MessageId,
+    Text,
+    ToolResult,
+)
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import BLOCK_OPENING, TOOL_OPENING
+
+_ANSWER_SIGN = b"memory-tools"
+"""Stands in the bytes of every answer of a memory tool, however it is escaped."""
+SPARE_ROWS = 256
+"""How many composed rows that no view shows any more are kept before they are forgotten."""
+
+
+class Reading(NamedTuple):
+    """A message and what was worked out about it, before it has a place.
+
+    A tuple because a cold request makes thousands of them.
+    """
+
+    message: Message
+    id: MessageId
+    tokens: int
+    calls: tuple[CallId, ...]
+    results: tuple[CallId, ...]
+    odd: bool
+
+
+StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ...]]
+"""Who said what of a message, how much it lays down, and by what it is told from others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRequest:
+    """What the last request of a session looked like; only speed depends on it.
+
+    Its tables fill while turns run: `composed` by `apply`, `statements` by `stand`.
+    """
+
+    format: str = ""
+    raws: tuple[bytes, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    readings: dict[bytes, Reading] = field(default_factory=dict)
+    composed: dict[Slot, Composed] = field(default_factory=dict)
+    last_view: LastView | None = None
+    statements: StatementCache = field(default_factory=dict)
+    """What of a message may stand at the head, once it was read for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult:
+    """Entries known from last time, and readings of the rest."""
+
+    settled: tuple[Entry, ...]
+    fresh: tuple[Reading, ...]
+
+    @property
+    def reason(self) -> Reason:
+        """What it did, for the report."""
+        return Reason(Cause.MESSAGES_READ, known=len(self.settled), fresh=len(self.fresh))
+
+
+def read(
+    raws: Sequence[bytes],
+    codec: Codec,
+    secret: bytes,
+    weigher: Weigher,
+    remembered: LastRequest,
+    blocks: Collection[str] = (),
+    told: Mapping[str, tuple[MessageId, ...]] | None = None,
+    seal: SealSecret | None = None,
+) -> ReadResult:
+    """Read what was not at this place last time; `blocks` are the marks of recalled blocks that
+    were put into the session, and of answers of memory tools that stood in it; `told` those of
+    answers that this engine gave lately, with the messages that they quote. Without `seal` no
+    answer is known by its seal."""
+    settled = _settled(raws, remembered)
+    fresh: list[Reading] = []
+    for raw in raws[settled:]:
+        reading = remembered.readings.get(raw)
+        if reading is None:
+            message = codec.read(raw)
+            if blocks and message.role == "user":
+                message = _without_own_blocks(message, blocks, secret)
+            if _ANSWER_SIGN in raw:
+                message = _with_told_results(message, blocks, told or {}, secret, seal)
+            reading = _reading_of(message, codec, secret, weigher)
+        fresh.append(reading)
+    return ReadResult(settled=remembered.entries[:settled], fresh=tuple(fresh))
+
+
+def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
+    """How many messages from the start are those of last time."""
+    both = min(len(raws), len(remembered.raws))
+    if tuple(raws[:both]) == remembered.raws[:both]:  # at once: mostly all of them are
+        return both
+    settled = 0
+    for raw, known in zip(raws, remembered.raws, strict=False):
+        if raw != known:
+            break
+        settled += 1
+    return settled
+
+
+def answers_in(
+    raws: Sequence[bytes],
+    codec: Codec,
+    secret: bytes,
+    seal: SealSecret,
+    remembered: LastRequest,
+) -> tuple[str, ...]:
+    """The marks of the answers of memory tools, whoever gave them, that were not there last
+    time."""
+    fresh = [raw for raw in raws[_settled(raws, remembered) :] if _ANSWER_SIGN in raw]
+    return tuple(
+        block_mark(part.text, secret)
+        for raw in fresh
+        if raw not in remembered.readings
+        for part in codec.read(raw).parts
+        if isinstance(part, ToolResult) and is_sealed(part.text, seal())
+    )
+
+
+def enter(reading: Reading, key: EntryKey) -> Entry:
+    """Give a reading its place."""
+    return Entry(
+        key=key,
+        id=reading.id,
+        message=reading.message,
+        tokens=reading.tokens,
+        role=reading.message.role,
+        raw=reading.message.raw,
+        calls=reading.calls,
+        results=reading.results,
+        odd=reading.odd,
+    )
+
+
+def remember(
+    before: LastRequest,
+    format_name: str,
+    entries: tuple[Entry, ...],
+    done: ReadResult,
+    last_view: LastView,
+) -> LastRequest:
+    """This request's messages for the next one; of older ones only the branch just left."""
+    fresh = {reading.message.raw: reading for reading in done.fresh}
+    left = before.entries[len(done.settled) :]
+    readings = {entry.raw: _reading(entry) for entry in left} if left else before.readings
+    readings.update(fresh)
+    if len(readings) > 2 * len(entries) + 64:
+        readings = fresh
+    composed = before.composed
+    if len(composed) > len(last_view.view.rows) + SPARE_ROWS:
+        shown = {id(row) for row in last_view.view.rows}
+        composed = {slot: row for slot, row in composed.items() if id(row) in shown}
+    return LastRequest(
+        format=format_name,
+        raws=before.raws[: len(done.settled)]
+        + tuple([reading.message.raw for reading in done.fresh]),
+        entries=entries,
+        readings=readings,
+        composed=composed,
+        last_view=last_view,
+        statements=before.statements,
+    )
+
+
+def _reading(entry: Entry) -> Reading:
+    return Reading(
+        message=entry.message,
+        id=entry.id,
+        tokens=entry.tokens,
+        calls=entry.calls,
+        results=entry.results,
+        odd=entry.odd,
+    )
+
+
+def _without_own_blocks(message: Message, blocks: Collection[str], secret: bytes) -> Message:
+    """The message, with every block of ours that came back marked to be left out."""
+    own = [
+        Flaw(part=at, reason=Reason(Cause.EARLIER_BLOCK))
+        for at, part in enumerate(message.parts)
+        if isinstance(part, Text)
+        and part.text.startswith(BLOCK_OPENING)
+        and block_mark(part.text, secret) in blocks
+    ]
+    return replace(message, flaws=(*message.flaws, *own)) if own else message
+
+
+def _with_told_results(
+    message: Message,
+    blocks: Collection[str],
+    told: Mapping[str, tuple[MessageId, ...]],
+    secret: bytes,
+    seal: SealSecret | None,
+) -> Message:
+    """The message, with every result that a memory tool of ours gave marked as such.
+
+    It is told by the mark or the seal of an answer that was given, and not by what it looks like: a
+    page that was fetched may hold the same tags, and is kept as what it is.
+    """
+    given: dict[int, ToolResult] = {}
+    for at, part in enumerate(message.parts):
+        if isinstance(part, ToolResult) and part.text.startswith(TOOL_OPENING):
+            mark = block_mark(part.text, secret)
+            known = mark in told or mark in blocks
+            if known or (seal is not None and is_sealed(part.text, seal())):
+                given[at] = replace(part, recalls=told.get(mark, ()))
+    if not given:
+        return message
+    parts = [given.get(at, part) for at, part in enumerate(message.parts)]
+    return replace(message, parts=tuple(parts))
+
+
+def _reading_of(message: Message, codec: Codec, secret: bytes, weigher: Weigher) -> Reading:
+    return Reading(
+        message=message,
+        id=identify(message, secret),
+        tokens=weigher.message(message.parts),
+        calls=call_ids(message),
+        results=result_ids(message),
+        odd=is_odd(message, codec.rules),
+    )
+
+
+DISTINCTIVE_TOKENS = 14
+"""A lone message that weighs less is never recognised out of its place: some ten words."""
+
+TELLING_RUN_TOKENS = 4 * DISTINCTIVE_TOKENS
+"""A run of short messages is recognised from this weight on."""
+
+Course: TypeAlias = Literal["begun", "continued", "repeated", "branched", "rejoined"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """The key of every incoming message, and how the history relates to the known one."""
+
+    keys: tuple[EntryKey, ...]
+    course: Course
+    shared: int
+    """How many messages from the start are as they were."""
+    rejoined: int
+    """How many later ones were recognised although something before them changed."""
+    aliases: Mapping[EntryKey, EntryKey]
+
+    @property
+    def reason(self) -> Reason:
+        """How the history relates to the known one, for the report."""
+        if not self.rejoined:
+            return Reason(Cause.ALIGNED, course=self.course, shared=self.shared)
+        return Reason(
+            Cause.REJOINED, course=self.course, shared=self.shared, rejoined=self.rejoined
+        )
+
+
+def align(
+    state: SessionState,
+    ids: Sequence[MessageId],
+    weights: Sequence[int],
+    *,
+    settled: int = 0,
+    root: EntryKey = ROOT,
+) -> Alignment:
+    """Give every incoming message its key; the first `settled` are known to be unchanged.
+
+    Another `root` than the usual one is for a request that goes on with what its provider holds:
+    its messages are new, however often the same was said before.
+
+    `weights` are the tokens of the messages from `settled` on, by which a short message is told
+    from a distinctive one.
+    """
+    if root != ROOT:
+        return _behind(root, state, ids)
+    keys = list(state.path[:settled])
+    parent = keys[-1] if keys else ROOT
+    for identity in ids[settled:]:
+        key = chain(parent, identity)
+        key = state.aliases.get(key, key)
+        if len(keys) < len(state.path) and state.path[len(keys)] != key:
+            break
+        keys.append(key)
+        parent = key
+    shared = len(keys)
+    if shared == len(ids):
+        course: Course = "repeated" if shared <= len(state.path) else "continued"
+        if not state.path:
+            course = "begun"
+        return Alignment(
+            keys=tuple(keys),
+            course=course,
+            shared=min(shared, len(state.path)),
+            rejoined=0,
+            aliases=state.aliases,
+        )
+    places = _rejoin(state.ids[shared:], ids[shared:], weights[shared - settled :])
+    aliases = dict(state.aliases)
+    for at, identity in enumerate(ids[shared:]):
+        chained = chain(parent, identity)
+        key = aliases.get(chained, chained)
+        if at in places:
+            key = state.path[shared + places[at]]
+            if key != chained:
+                aliases[chained] = key
+        keys.append(key)
+        parent = key
+    # an alias may be wanted again when the client comes back to a branch that has edits
+    wanted = {*keys, *(edit.anchor for edit in state.edits)}
+    wanted.update(edit.anchor for edit, _ in state.dormant)
+    aliases = {alias: key for alias, key in aliases.items() if key in wanted}
+    return Alignment(
+        keys=tuple(keys),
+        course="rejoined" if places else "branched",
+        shared=shared,
+        rejoined=len(places),
+        aliases=aliases,
+    )
+
+
+def _behind(root: EntryKey, state: SessionState, ids: Sequence[MessageId]) -> Alignment:
+    keys: list[EntryKey] = []
+    parent = root
+    for identity in ids:
+        parent = chain(parent, identity)
+        keys.append(parent)
+    shared = 0
+    while shared < min(len(keys), len(state.path)) and keys[shared] == state.path[shared]:
+        shared += 1
+    return Alignment(
+        keys=tuple(keys),
+        course="repeated" if keys and shared == len(keys) else "continued",
+        shared=shared,
+        rejoined=0,
+        aliases=state.aliases,
+    )
+
+
+def _rejoin(
+    old: Sequence[MessageId], new: Sequence[MessageId], weights: Sequence[int]
+) -> dict[int, int]:
+    """Which of the new messages are which of the old ones, in order, by longest match."""
+    old_counts, new_counts = Counter(old), Counter(new)
+    old_at = {identity: at for at, identity in enumerate(old)}
+    anchors = [
+        (at, old_at[identity])
+        for at, identity in enumerate(new)
+        if old_counts[identity] == 1 and new_counts[identity] == 1
+    ]
+    places: dict[int, int] = {}
+    for new_index, old_index in _longest_increasing(anchors):
+        if new_index in places:
+            continue
+        run = _run_around(old, new, new_index, old_index)
+        if _is_enough(run, weights, len(new)):
+            places.update(run)
+    return _increasing_only(places)
+
+
+def _is_enough(run: dict[int, int], weights: Sequence[int], length: int) -> bool:
+    """Whether a run is enough to say that these are the same messages.
+
+    A row of short ones ("ok", "done", "ok") occurs in many conversations; the newest message
+    alone may just be said again.
+    """
+    if len(run) == 1 and length - 1 in run:
+        return False
+    heaviest = max(weights[at] for at in run)
+    return heaviest >= DISTINCTIVE_TOKENS or sum(weights[at] for at in run) >= TELLING_RUN_TOKENS
+
+
+def _run_around(
+    old: Sequence[MessageId], new: Sequence[MessageId], new_index: int, old_index: int
+) -> dict[int, int]:
+    """The contiguous run of equal messages through one match."""
+    start = 0
+    while (
+        min(new_index, old_index) - start > 0
+        and new[new_index - start - 1] == old[old_index - start - 1]
+    ):
+        start += 1
+    run: dict[int, int] = {}
+    a, b = new_index - start, old_index - start
+    while a < len(new) and b < len(old) and new[a] == old[b]:
+        run[a] = b
+        a, b = a + 1, b + 1
+    return run
+
+
+def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest run of matches that keeps the order on both sides."""
+    tails: list[int] = []
+    tail_at: list[int] = []
+    before: list[int] = []
+    for at, (_, old_index) in enumerate(pairs):
+        place = bisect_left(tails, old_index)
+        before.append(tail_at[place - 1] if place else -1)
+        if place == len(tails):
+            tails.append(old_index)
+            tail_at.append(at)
+        else:
+            tails[place] = old_index
+            tail_at[place] = at
+    chosen: list[tuple[int, int]] = []
+    at = tail_at[-1] if tail_at else -1
+    while at >= 0:
+        chosen.append(pairs[at])
+        at = before[at]
+    chosen.reverse()
+    return chosen
+
+
+def _increasing_only(places: dict[int, int]) -> dict[int, int]:
+    """Runs grown from different matches may cross; the earlier one wins."""
+    kept: dict[int, int] = {}
+    highest = -1
+    for new_index in sorted(places):
+        if places[new_index] > highest:
+            highest = places[new_index]
+            kept[new_index] = highest
+    return kept

@@ -1,0 +1,539 @@
+"""Apply standing edits to a history: the view they stand for, valid for its provider.
+
+The order is fixed: the cut, what is left out, what is shortened, pairing, what we insert, roles.
+Pairing comes after leaving out, so an edit can never break a pair. What we insert (the summary,
+notes at gaps, recalled blocks) never parts a call from its result, nor a thought from the item it
+led to. Always holds: the same entries and edits give the same view, byte for byte; an entry that
+no edit and no rule touches is shown as it came; what `extend` gives is what `apply` would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from recollect.core.formats.codec import Codec
+from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
+from recollect.core.rules.pairing import pair
+from recollect.core.rules.repairs import is_result, pieces_of
+from recollect.core.rules.roles import are_acceptable, make_acceptable, settle
+from recollect.core.rules.well_formed import is_well_formed
+from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten
+from recollect.core.values.history import (
+    Arranged,
+    Composed,
+    Entry,
+    KeptPart,
+    OwnText,
+    RewordedPart,
+    Row,
+    Slot,
+    SlotPiece,
+    StandIn,
+    View,
+    behind_cut,
+)
+from recollect.core.values.message import (
+    CallId,
+    EntryKey,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.core.values.model import WireRules
+from recollect.core.values.reason import Cause, Reason
+
+Weigh = Callable[[Iterable[Part]], int]
+
+
+def compose(row: Arranged, codec: Codec, weigh: Weigh, memory: dict[Slot, Composed]) -> Row:
+    """The row as it goes out; a slot that shows its entry unchanged is the entry itself."""
+    if isinstance(row, Entry):
+        return row
+    known = memory.get(row)
+    if known is None:
+        known = memory[row] = _composed(row, codec, weigh)
+    return known
+
+
+def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Composed:
+    parts = tuple([shown_part(piece) for piece in slot.pieces])
+    notes = tuple([piece.note for piece in slot.pieces if isinstance(piece, OwnText)])
+    stand_in = any(isinstance(piece, StandIn) for piece in slot.pieces)
+    return Composed(
+        role=slot.role,
+        parts=parts,
+        raw=codec.compose(slot),
+        tokens=weigh(parts),
+        sources=tuple(keys_of(slot)),
+        notes=notes or (("stand-in",) if stand_in else ()),
+    )
+
+
+def shown_part(piece: SlotPiece) -> Part:
+    """The part a piece shows, as it shows it."""
+    if isinstance(piece, KeptPart):
+        return _under_id(piece.entry.parts[piece.part], piece.call_id)
+    if isinstance(piece, OwnText):
+        return Text(text=piece.text)
+    if isinstance(piece, StandIn):
+        return ToolResult(call_id=piece.call.id, content=(Text(text=piece.text),), is_error=True)
+    part = _under_id(piece.entry.parts[piece.part], piece.call_id)
+    if isinstance(part, ToolResult):
+        rest = tuple(inner for inner in part.content if not isinstance(inner, Text))
+        return ToolResult(
+            call_id=part.call_id,
+            content=(Text(text=piece.text), *rest),
+            name=part.name,
+            is_error=part.is_error,
+        )
+    return Text(text=piece.text)
+
+
+def _under_id(part: Part, call_id: CallId | None) -> Part:
+    if call_id is None:
+        return part
+    if isinstance(part, ToolCall):
+        return replace(part, id=call_id)
+    return replace(part, call_id=call_id) if isinstance(part, ToolResult) else part
+
+
+def keys_of(row: Arranged) -> list[EntryKey]:
+    """The entries a row shows, in order."""
+    if isinstance(row, Entry):
+        return [row.key]
+    keys: dict[EntryKey, None] = {}
+    for piece in row.pieces:
+        if isinstance(piece, KeptPart | RewordedPart):
+            keys.setdefault(piece.entry.key)
+    return list(keys)
+
+
+def gap_note(count: int) -> str:
+    """What stands where `count` messages were left out of the view."""
+    messages = "message" if count == 1 else "messages"
+    return f"[recollect] {count} earlier {messages} left out here to fit the window."
+
+
+def place(
+    rows: list[Arranged],
+    cut: Cut | None,
+    inserts: list[Insert],
+    missing: dict[EntryKey | None, int],
+    rules: WireRules,
+) -> list[Arranged]:
+    """Put summary, notes and blocks among the rows.
+
+    `missing` counts the messages left out before the one it names (None: at the end).
+    """
+    if cut is None and not missing and not inserts:
+        return rows
+    before: dict[EntryKey, list[OwnText]] = {}
+    after: dict[EntryKey, list[OwnText]] = {}
+    head: list[OwnText] = []
+    if cut is not None:
+        text = PI_OPENING + cut.summary + PI_CLOSING
+        head.append(OwnText(text=text, note="summary"))
+    tail: list[OwnText] = []
+    for key, count in missing.items():
+        note = OwnText(text=gap_note(count), note="gap")
+        if key is None:
+            tail.append(note)
+        else:
+            before.setdefault(key, []).append(note)
+    for edit in inserts:
+        block = OwnText(text=edit.text, note=edit.stage)
+        if edit.placement == "head" or edit.anchor is None:
+            head.append(block)
+        else:
+            place = before if edit.placement == "before" else after
+            place.setdefault(edit.anchor, []).append(block)
+    return _placed(rows, head, before, after, tail, rules)
+
+
+def _placed(
+    rows: list[Arranged],
+    head: list[OwnText],
+    before: dict[EntryKey, list[OwnText]],
+    after: dict[EntryKey, list[OwnText]],
+    tail: list[OwnText],
+    rules: WireRules,
+) -> list[Arranged]:
+    out: list[Arranged] = []
+    waiting = list(head)
+    due: list[OwnText] = []
+    openings = _Openings(rules.thinking_leads)
+    for row in rows:
+        if waiting and row.role != "system" and not _is_summary(row):
+            out.extend(_own_row(block) for block in waiting)
+            waiting = []
+        keys = keys_of(row)
+        blocks = [block for key in keys for block in before.get(key, ())]
+        if blocks and rules.alternates and row.role == "user":
+            row = _with_blocks(row, blocks)
+        elif blocks:
+            at = openings.last_whole(len(out))
+            out[at:at] = [_own_row(block) for block in blocks]
+        out.append(row)
+        openings.pass_by(row, len(out))
+        due.extend(block for key in keys for block in after.get(key, ()))
+        if due and openings.last_whole(len(out)) == len(out):
+            out.extend(_own_row(block) for block in due)
+            due = []
+    out.extend(_own_row(block) for block in (*waiting, *due, *tail))
+    return out
+
+
+@dataclass(slots=True)
+class _Openings:
+    """Where rows may be put in without parting a call from its result or a thought from its
+    item."""
+
+    thinking_leads: bool
+    unanswered: set[str] = field(default_factory=set)
+    whole_at: int = 0
+    parted: bool = False
+
+    def pass_by(self, row: Arranged, position: int) -> None:
+        if isinstance(row, Entry):
+            leads = isinstance(row.message.parts[-1], Thinking)
+            self.unanswered.update(row.calls)
+            self.unanswered.difference_update(row.results)
+        else:
+            leads = False
+            for piece in row.pieces:
+                part = shown_part(piece)
+                leads = isinstance(part, Thinking)
+                if isinstance(part, ToolCall):
+                    self.unanswered.add(part.id)
+                elif isinstance(part, ToolResult):
+                    self.unanswered.discard(part.call_id)
+        self.parted = (leads and self.thinking_leads) or bool(self.unanswered)
+        if not self.parted:
+            self.whole_at = position
+
+    def last_whole(self, position: int) -> int:
+        return self.whole_at if self.parted else position
+
+
+def _is_summary(row: Arranged) -> bool:
+    base = row if isinstance(row, Entry) else row.base
+    return base is not None and base.message.summary
+
+
+def _own_row(block: OwnText) -> Slot:
+    return Slot(role="user", pieces=(block,))
+
+
+def _with_blocks(row: Arranged, blocks: list[OwnText]) -> Slot:
+    """The user's message with our blocks before its own words, behind any results."""
+    pieces = pieces_of(row)
+    lead = 0
+    while lead < len(pieces) and is_result(pieces[lead]):
+        lead += 1
+    base = row if isinstance(row, Entry) else row.base
+    return Slot(role="user", pieces=(*pieces[:lead], *blocks, *pieces[lead:]), base=base)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """The view, and the edits whose anchor this history does not hold."""
+
+    view: View
+    gone: tuple[Edit, ...]
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """What the edits and the provider's rules made of the history, for the report."""
+        reasons = [Reason(Cause.VIEW_MADE, rows=len(self.view.rows))]
+        if self.view.repairs:
+            reasons.append(Reason(Cause.REPAIRED, repairs=len(self.view.repairs)))
+        if self.gone:
+            reasons.append(Reason(Cause.EDITS_REST, edits=len(self.gone)))
+        return tuple(reasons)
+
+
+@dataclass(slots=True)
+class _Standing:
+    """Edits by the place they act on."""
+
+    cut: Cut | None = None
+    out: dict[EntryKey, LeaveOut] = field(default_factory=dict)
+    parts_out: dict[EntryKey, set[int]] = field(default_factory=dict)
+    reworded: dict[EntryKey, dict[int, str]] = field(default_factory=dict)
+    inserts: list[Insert] = field(default_factory=list)
+
+
+def apply(
+    entries: Sequence[Entry],
+    edits: Sequence[Edit],
+    codec: Codec,
+    weigh: Weigh,
+    *,
+    continues: bool = False,
+    continued: bool = False,
+    thinking: bool = True,
+    composed: dict[Slot, Composed] | None = None,
+) -> Applied:
+    """The view of `entries` under `edits`; `composed` remembers rows between turns.
+
+    `continued`: other rows stand before these, so nobody has to begin.
+    """
+    if not edits and not continues and not continued and _as_it_should_be(entries, codec):
+        return Applied(view=_view(entries, ()), gone=())
+    standing, gone = _sorted(edits, {entry.key for entry in entries})
+    hidden = behind_cut(entries, () if standing.cut is None else (standing.cut,))
+    turns, inside = _without_system(entries) if codec.rules.system_inside else (entries, [])
+    rows, notes = _remaining(turns, standing, hidden)
+    given = list(rows)
+    repairs: tuple[Repair, ...] = ()
+    if continues or not _all_entries_well_formed(rows, codec):
+        paired = pair(rows, codec.rules, continues=continues)
+        rows, repairs = list(paired.rows), paired.repairs
+    if codec.rules.ids_unique:
+        renamed: list[Repair] = []
+        rows = make_acceptable(rows, renamed)
+        repairs = (*repairs, *renamed)
+    rows = place(rows, standing.cut, standing.inserts, notes, codec.rules)
+    if inside:
+        rows, left_out = _with_system(rows, inside, continued=continued)
+        repairs = (*repairs, *left_out)
+    settled = settle(rows, codec.rules, continued=continued, thinking=thinking, given=given)
+    memory: dict[Slot, Composed] = {} if composed is None else composed
+    shown = [compose(row, codec, weigh, memory) for row in settled.rows]
+    return Applied(view=_view(shown, (*repairs, *settled.repairs)), gone=tuple(gone))
+
+
+_Inside = list[tuple[EntryKey | None, Entry]]
+"""System messages between the turns, each with the message that it stands behind."""
+
+
+def _without_system(entries: Sequence[Entry]) -> tuple[list[Entry], _Inside]:
+    """The turns, and apart from them the system messages between them."""
+    turns: list[Entry] = []
+    inside: _Inside = []
+    for entry in entries:
+        if entry.role == "system":
+            inside.append((turns[-1].key if turns else None, entry))
+        else:
+            turns.append(entry)
+    return turns, inside
+
+
+def _with_system(
+    rows: Sequence[Arranged], inside: _Inside, *, continued: bool
+) -> tuple[list[Arranged], list[Repair]]:
+    """The rows with the system messages behind the user's message that they stood behind.
+
+    One whose message is not shown leaves with it, but for the first: that describes where the
+    agent works, and stands behind whatever begins the history now.
+    """
+    behind: dict[int, list[Entry]] = {}
+    shown = {key: at for at, row in enumerate(rows) if row.role == "user" for key in keys_of(row)}
+    begins = next((at for at, row in enumerate(rows) if row.role == "user"), None)
+    repairs: list[Repair] = []
+    for count, (key, entry) in enumerate(inside):
+        at = shown.get(key) if key is not None else None
+        if at is None and count == 0 and not continued:
+            at = begins
+        if at is None:
+            reason = Reason(Cause.SYSTEM_ASTRAY)
+            repairs.append(Repair(kind="left-out", anchor=entry.key, part=None, reason=reason))
+        else:
+            behind.setdefault(at, []).append(entry)
+    out: list[Arranged] = []
+    for at, row in enumerate(rows):
+        out += [row, *behind.get(at, ())]
+    return out, repairs
+
+
+def _as_it_should_be(entries: Sequence[Entry], codec: Codec) -> bool:
+    if codec.rules.ids_unique and not are_acceptable(entries):
+        return False
+    return is_well_formed(entries, codec.rules)
+
+
+def _view(rows: Sequence[Row], repairs: tuple[Repair, ...]) -> View:
+    return View(rows=tuple(rows), tokens=sum([row.tokens for row in rows]), repairs=repairs)
+
+
+def _all_entries_well_formed(rows: Sequence[Arranged], codec: Codec) -> bool:
+    entries = [row for row in rows if isinstance(row, Entry)]
+    return len(entries) == len(rows) and is_well_formed(entries, codec.rules)
+
+
+def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, list[Edit]]:
+    """Edits by place; those whose anchor is not in this history apart."""
+    standing = _Standing()
+    gone: list[Edit] = []
+    out = standing.out
+    for edit in edits:
+        if type(edit) is LeaveOut and edit.part is None and edit.anchor in known:
+            out[edit.anchor] = edit  # most of them
+        elif edit.anchor not in known and edit.anchor is not None:
+            gone.append(edit)
+        elif isinstance(edit, LeaveOut):
+            standing.parts_out.setdefault(edit.anchor, set()).add(edit.part or 0)
+        elif isinstance(edit, Shorten):
+            standing.reworded.setdefault(edit.anchor, {})[edit.part] = edit.text
+        elif isinstance(edit, Cut):
+            standing.cut = edit  # the newest cut stands; older ones lie behind it
+        else:
+            standing.inserts.append(edit)
+    return standing, gone
+
+
+def _remaining(
+    entries: Sequence[Entry], standing: _Standing, hidden: AbstractSet[EntryKey]
+) -> tuple[list[Arranged], dict[EntryKey | None, int]]:
+    """What is left after cut, leaving out and shortening; and where messages are missing.
+
+    The second value counts missing messages before the entry whose key it names (None: at
+    the end), for the note that stands there.
+    """
+    rows: list[Arranged] = []
+    missing: dict[EntryKey | None, int] = {}
+    gap = 0
+    for entry in entries:
+        if entry.key in hidden:
+            continue
+        left_out = standing.out.get(entry.key)
+        if left_out is not None:
+            gap += left_out.stage == "trim"
+            continue
+        row = _with_part_edits(entry, standing)
+        if row is None:
+            continue
+        if gap:
+            missing[entry.key] = gap
+            gap = 0
+        rows.append(row)
+    if gap:
+        missing[None] = gap
+    return rows, missing
+
+
+def _with_part_edits(entry: Entry, standing: _Standing) -> Arranged | None:
+    out = standing.parts_out.get(entry.key)
+    texts = standing.reworded.get(entry.key)
+    if not out and not texts:
+        return entry
+    pieces: list[SlotPiece] = []
+    for at in range(len(entry.parts)):
+        if out and at in out:
+            continue
+        if texts and at in texts:
+            pieces.append(RewordedPart(entry=entry, part=at, text=texts[at]))
+        else:
+            pieces.append(KeptPart(entry=entry, part=at))
+    return Slot(role=entry.role, pieces=tuple(pieces), base=entry) if pieces else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastView:
+    """The last turn's history and edits, and the view that they gave."""
+
+    entries: tuple[Entry, ...]
+    edits: tuple[Edit, ...]
+    view: View
+
+
+def extend(
+    last: LastView | None,
+    entries: Sequence[Entry],
+    edits: tuple[Edit, ...],
+    codec: Codec,
+    weigh: Weigh,
+    *,
+    thinking: bool = True,
+    composed: dict[Slot, Composed],
+) -> Applied | None:
+    """The view of `entries`, if it can be had from the last one; else None."""
+    if last is None or last.edits is not edits or not _only_grew(last, entries):
+        return None
+    joint = _joint(last, thinking_leads=codec.rules.thinking_leads)
+    if joint is None:
+        return None
+    row_at, entry_at = joint
+    tail = entries[entry_at:]
+    if codec.rules.system_inside and tail[0].role == "system":
+        return None  # it stands behind a message before the joint
+    if not _stands_alone(tail, last.view):
+        return None
+    reuse_matters = codec.rules.ids_unique or not codec.rules.results_adjacent
+    if reuse_matters and _reuses_an_id(tail, entries[:entry_at]):
+        return None
+    if codec.rules.thinking_leads and _repeats_an_item(tail, entries[:entry_at]):
+        return None
+    if any(entry.message.opens for entry in entries[:entry_at]):
+        return None  # whether it is still at work is told by what follows
+    keys = {entry.key for entry in tail}
+    tail_edits = [edit for edit in edits if edit.anchor in keys]
+    if any(isinstance(edit, Cut) for edit in tail_edits):
+        return None  # its summary stands before the joint
+    applied = apply(
+        tail, tail_edits, codec, weigh, composed=composed, continued=True, thinking=thinking
+    )
+    first = applied.view.rows[0] if applied.view.rows else None
+    if isinstance(first, Composed) and not first.sources:
+        return None  # a row of our own that may stand further up
+    again = {entry.key for entry in last.entries[entry_at:]}
+    repairs = [repair for repair in last.view.repairs if repair.anchor not in again]
+    rows = last.view.rows[:row_at] + applied.view.rows
+    view = View(
+        rows=rows,
+        tokens=sum([row.tokens for row in rows]),
+        repairs=(*repairs, *applied.view.repairs),
+    )
+    return Applied(view=view, gone=())
+
+
+def _only_grew(last: LastView, entries: Sequence[Entry]) -> bool:
+    length = len(last.entries)
+    return 0 < length <= len(entries) and entries[length - 1] is last.entries[-1]
+
+
+def _joint(last: LastView, *, thinking_leads: bool) -> tuple[int, int] | None:
+    """The last row that came as it is and begins something new, and its place in the history."""
+    rows, entries = last.view.rows, last.entries
+    entry_at = len(entries)
+    for row_at in range(len(rows) - 1, 0, -1):
+        row = rows[row_at]
+        if not isinstance(row, Entry) or row.role == "tool" or row.results:
+            continue
+        before = rows[row_at - 1]
+        if isinstance(before, Composed) and not before.sources:
+            continue  # a row of our own may be there because of this one
+        if thinking_leads and row.role == "assistant" and before.role == "assistant":
+            continue
+        while entry_at > 0 and entries[entry_at - 1] is not row:
+            entry_at -= 1
+        return (row_at, entry_at - 1) if entry_at else None
+    return None
+
+
+def _repeats_an_item(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
+    """Whether an item's own id stands on both sides of the joint."""
+    tail_ids = {entry.message.wire_id for entry in tail if entry.message.wire_id is not None}
+    return bool(tail_ids) and any(entry.message.wire_id in tail_ids for entry in before)
+
+
+def _reuses_an_id(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
+    """Whether a call in the tail may have to be renamed, or dropped, because of one before it."""
+    called = {call_id for entry in tail for call_id in entry.calls}
+    return bool(called) and any(called.intersection(entry.calls) for entry in before)
+
+
+def _stands_alone(tail: Sequence[Entry], view: View) -> bool:
+    """Whether no call or result in the tail belongs to one before it."""
+    called: set[CallId] = set()
+    for entry in tail:
+        if entry.message.joins:
+            return False
+        called.update(entry.calls)
+    if any(call_id not in called for entry in tail for call_id in entry.results):
+        return False
+    return not any(repair.call_id in called for repair in view.repairs if repair.call_id)

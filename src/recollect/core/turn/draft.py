@@ -1,0 +1,286 @@
+"""A turn as values: what it begins with, and the draft of its request that the stages work on.
+
+Owns what follows from a history, its edits and its view: how large it is, what it shows, how much
+room it leaves. Always holds: nothing in here changes; a stage that edits makes another draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import ceil
+from typing import Final
+
+from recollect.core.formats.codec import Codec, codec_of
+from recollect.core.rules.budget import WindowLimits
+from recollect.core.rules.identity import SealSecret
+from recollect.core.rules.message_redaction import TextMask
+from recollect.core.rules.tokens import MESSAGE_TOKENS, Weigher
+from recollect.core.turn.align import Alignment, LastRequest, ReadResult
+from recollect.core.turn.apply import Applied, apply
+from recollect.core.turn.inject import block_text
+from recollect.core.values.edit import Edit, Insert, LeaveOut
+from recollect.core.values.history import (
+    Entry,
+    SessionId,
+    SessionState,
+    SpaceId,
+    View,
+    behind_cut,
+    newest_cut,
+    requests_of,
+)
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.model import Request
+from recollect.core.values.reason import Reason
+from recollect.core.values.recall import Asks, Recalled
+from recollect.core.values.report import WindowSource
+from recollect.system.config import Settings
+
+VERSIONS_BETWEEN: Final = 1
+"""Versions of a session that notes, or what a reply taught, may add between a compaction and the
+next request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnInput:
+    """What a turn begins with."""
+
+    settings: Settings
+    space: SpaceId
+    session: SessionId
+    state: SessionState
+    request: Request
+    readable: bool = True
+    """Otherwise `request` stands for one that could not be read."""
+    fixed_tokens: int = 0
+    """What system prompt and tools take, as an estimate."""
+    limits: WindowLimits
+    window_source: WindowSource
+    weigher: Weigher
+    secret: bytes = field(repr=False)
+    seal: SealSecret | None = field(default=None, repr=False)
+    now: float
+    mask: TextMask = field(repr=False)
+    """Of the session: makes of a text what may be stored."""
+    forgotten: AbstractSet[MessageId] = frozenset()
+    """Messages that were forgotten and a client still sends: nothing quotes them."""
+    told: Mapping[str, tuple[MessageId, ...]] = field(default_factory=dict, repr=False)
+    """The marks of what memory tools answered lately, and the messages that each quotes."""
+    remembered: LastRequest = field(repr=False)
+    """What was worked out in earlier turns; only speed depends on it."""
+    may_compact: bool = False
+    """A compaction can happen before this request goes out."""
+    why_not_compact: Reason | None = None
+    """Why none can, for the report of a turn that has to trim instead."""
+
+    @property
+    def codec(self) -> Codec:
+        """The rules and the writer of the request's format."""
+        return codec_of(self.request)
+
+    @property
+    def version(self) -> int:
+        """The version of the session that this turn makes."""
+        return self.state.turn + 1
+
+    @property
+    def number(self) -> int:
+        """Which request of the session it is, from 1."""
+        return requests_of(self.state) + 1
+
+    def calibrated(self, estimate_tokens: int) -> int:
+        """An estimate, corrected by what providers reported for this session."""
+        if not self.settings.tokens.calibrate:
+            return estimate_tokens
+        return self.state.calibration.apply(estimate_tokens)
+
+    def estimated(self, tokens: int) -> int:
+        """The other way round for a difference: calibrated tokens as an estimate."""
+        if not self.settings.tokens.calibrate:
+            return tokens
+        return ceil(tokens / self.state.calibration.ratio)
+
+    def estimated_within(self, tokens: int) -> int:
+        """Calibrated tokens as an estimate that is surely within them."""
+        if not self.settings.tokens.calibrate:
+            return max(0, tokens)
+        # Rounded down, and one less: counting the whole request anew rounds up.
+        return max(0, int((tokens - 1) / self.state.calibration.ratio))
+
+    def block_tokens(self, asks: Asks, *, uses_tools: bool) -> int:
+        """What a block may take for a message that asks so much, as an estimate."""
+        limits = self.limits
+        if self.settings.recall.method == "openclaw":  # its cap is the text's, not the message's
+            return self.estimated_within(limits.block_tokens)
+        asked = limits.hard_cap_tokens if uses_tools else limits.talk_cap_tokens
+        wants = asks in ("past", "question") or (asks == "reference" and uses_tools)
+        return self.estimated_within((asked if wants else limits.block_tokens) - MESSAGE_TOKENS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallResult:
+    """What memory found for a turn, and what it was asked for."""
+
+    found: Recalled
+    budget_tokens: int
+    """What its block may take, as an estimate, where there is room."""
+    asks: bool
+    """Whether the turn asks for something: then room is made for the block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A turn's history, the edits on it, and the view that they give."""
+
+    given: TurnInput
+    read: ReadResult = field(repr=False)
+    alignment: Alignment = field(repr=False)
+    entries: tuple[Entry, ...] = field(repr=False)
+    incoming_tokens: int
+    """The whole request as it came, as an estimate."""
+    edits: tuple[Edit, ...] = ()
+    dormant: tuple[tuple[Edit, int], ...] = ()
+    """Edits of branches not taken, each with the version since which it rests."""
+    view: View = field(default=View(rows=(), tokens=0), repr=False)
+    committed: bool = False
+    """The session has gone on with it."""
+
+    def used_tokens(self) -> int:
+        """The request as it stands, by the calibrated count."""
+        return self.given.calibrated(self.given.fixed_tokens + self.view.tokens)
+
+    def room_tokens(self) -> int:
+        """What the request leaves of its limit."""
+        return self.given.limits.available_tokens - self.used_tokens()
+
+    def fills_up(self) -> bool:
+        """Whether a compaction is due, and can happen now."""
+        return self.given.may_compact and self.used_tokens() > self.given.limits.compact_tokens
+
+    def applied(self, edits: Sequence[Edit]) -> Applied:
+        """The view of this history under these edits."""
+        given = self.given
+        return apply(
+            self.entries,
+            edits,
+            given.codec,
+            given.weigher.message,
+            continues=given.request.continues,
+            thinking=given.request.thinking,
+            composed=given.remembered.composed,
+        )
+
+    def under(self, edits: tuple[Edit, ...]) -> Draft:
+        """The same history under other edits."""
+        return replace(self, edits=edits, view=self.applied(edits).view)
+
+    def visible(self) -> tuple[Entry, ...]:
+        """The entries that the view shows, whole or in part, in the history's order."""
+        shown: set[EntryKey] = set()
+        for row in self.view.rows:
+            if isinstance(row, Entry):
+                shown.add(row.key)
+            else:
+                shown.update(row.sources)
+        return tuple([entry for entry in self.entries if entry.key in shown])
+
+    def not_left_out(self) -> tuple[Entry, ...]:
+        """The entries that no edit leaves out, whether or not a repair hides them.
+
+        What lies behind a cut is shown by its summary: leaving it out would change nothing.
+        """
+        out = {e.anchor for e in self.edits if isinstance(e, LeaveOut) and e.part is None}
+        out |= behind_cut(self.entries, self.edits)
+        return tuple([entry for entry in self.entries if entry.key not in out])
+
+    def hidden(self) -> set[EntryKey]:
+        """Entries that only a repair keeps out of the view."""
+        shown = {entry.key for entry in self.visible()}
+        return {entry.key for entry in self.not_left_out() if entry.key not in shown}
+
+    def trims(self) -> int:
+        """How many messages or parts were trimmed."""
+        return sum(edit.stage == "trim" for edit in self.edits)
+
+    def outdates_standing_block(self) -> bool:
+        """Whether the standing block has to be made again, though this is no batch moment. Without
+        one: since the view changes before its tail anyway, by a compaction or by another branch.
+        With one: since it repeats what the view shows, as after a compaction was undone."""
+        blocks = [e for e in self.edits if isinstance(e, Insert) and e.stage == "stand"]
+        cut, state = newest_cut(self.edits), self.given.state
+        if self.trims() or cut is not None:
+            if blocks:
+                return False
+            is_new = cut is not None and state.turn - cut.turn <= VERSIONS_BETWEEN
+            return is_new or without_blocks(self.edits) != without_blocks(state.edits)
+        quoted = {id_ for block in blocks for id_ in block.quotes}
+        return bool(quoted) and any(entry.id in quoted for entry in self.entries)
+
+    def changed_course(self) -> bool:
+        """Whether this history is not the last one and more."""
+        branched = self.alignment.course in ("branched", "rejoined")
+        return branched or len(self.entries) < len(self.given.state.path)
+
+    def blocks(self) -> list[Insert]:
+        """The recalled blocks among the edits."""
+        inserted = [edit for edit in self.edits if type(edit) is Insert]
+        return [edit for edit in inserted if is_block(edit)]
+
+    def quoted(self) -> set[str]:
+        """The passages that recalled blocks of the view quote."""
+        return {name for block in self.blocks() for name in block.recalled}
+
+    def wanted_tokens(self, recall: RecallResult) -> int:
+        """What a block with all that was recalled takes."""
+        if recall.found.empty:
+            return 0
+        tokens = min(self.given.weigher.text(block_text(recall.found)), recall.budget_tokens)
+        return self.given.calibrated(tokens + MESSAGE_TOKENS)
+
+    def has_room(self, wanted_tokens: int) -> bool:
+        """Whether a block of this size fits the view as it stands, and its share of it."""
+        if wanted_tokens > self.room_tokens():
+            return False
+        standing = self._blocks_tokens()
+        most = self.given.limits.blocks_tokens
+        return not standing or self.given.calibrated(standing) + wanted_tokens <= most
+
+    def block_budget(self, recall: RecallResult) -> int:
+        """What the block may take, as an estimate: what was wanted for it, and the view leaves."""
+        given, room = self.given, self.room_tokens()
+        if given.settings.recall.method != "openclaw":
+            room = min(room, given.limits.blocks_tokens - given.calibrated(self._blocks_tokens()))
+        return min(recall.budget_tokens, given.estimated_within(max(0, room - MESSAGE_TOKENS)))
+
+    def _blocks_tokens(self) -> int:
+        """What the recalled blocks of the view take, as an estimate."""
+        return sum([_text_tokens(self.given.weigher, block.text) for block in self.blocks()])
+
+    def aligned_state(self, state: SessionState) -> SessionState:
+        """The session with this turn's history, before anything is decided about it."""
+        return replace(
+            state,
+            path=self.alignment.keys,
+            ids=tuple([entry.id for entry in self.entries]),
+            aliases=self.alignment.aliases,
+            dormant=self.dormant,
+        )
+
+
+@lru_cache(maxsize=512)
+def _text_tokens(weigher: Weigher, text: str) -> int:
+    """What a text takes: that of a block that stands is asked with every turn."""
+    return weigher.text(text)
+
+
+def is_block(edit: Edit) -> bool:
+    """Whether it is a recalled block, and no standing one."""
+    return isinstance(edit, Insert) and edit.stage != "stand"
+
+
+def without_blocks(edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """These edits without recalled blocks."""
+    return tuple(edit for edit in edits if not is_block(edit))

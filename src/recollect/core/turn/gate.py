@@ -1,0 +1,396 @@
+"""Gate: whether the turn refers to something that has left the view.
+
+Two ways open it: terms that memory holds and the view has lost, and a calibrated probability that
+memory holds something on the question. Between them they must be rare: a block that nobody needed
+costs tokens and the provider's cache. Which terms may open it alone was measured (docs/gate.md):
+an identifier may; two rare words in one passage may; a single rare word may not. Only the newest
+message opens it: with those before it, every turn after a question would open again. Must never
+open for what the view shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from recollect.core.search.bm25 import inverse_document_frequency
+from recollect.core.search.calibrate import THRESHOLD, Certainty, calibrate
+from recollect.core.search.identifiers import identifiers_in, words_of
+from recollect.core.search.names import names_in
+from recollect.core.search.question import (
+    Question,
+    asking_part,
+    is_echo,
+    orders_politely,
+    subject,
+    substance,
+    wants_list,
+)
+from recollect.core.search.tokenize import tokenize
+from recollect.core.turn.standing_block import only_states
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import (
+    AskedVector,
+    Asks,
+    Candidate,
+    Candidates,
+    GateVerdict,
+    RecallRequest,
+)
+
+LEAST_WORDS: Final = 2
+"""A message that is about fewer words ("ok, go on") asks for nothing by itself; a question may be
+about one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What has to be so sure for a message of one kind to open the gate by its meaning."""
+
+    certainty: float
+    ahead: float
+    """In logits: how much worse than what the view shows the best that left it may answer."""
+    words: int
+    """It has to be about so many."""
+    told_ahead: float | None = None
+    """The same where the view holds nearly all of the words that it is about; None: as `ahead`."""
+    together: float = math.inf
+    """In a memory that holds what tools printed, where any words meet: so many of them one passage
+    has to hold, unless they are most of what it is about."""
+
+
+class _Worth(NamedTuple):
+    """What a word of a question is worth, and whether memory has ever seen it."""
+
+    worth: float
+    known: bool
+
+
+_QUESTION: Final = Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1)
+OPENINGS: Final[Mapping[Asks, Opening]] = {
+    "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
+    "question": _QUESTION,
+    "advice": _QUESTION,
+    "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS, together=2),
+    "other": Opening(certainty=0.97, ahead=2.0, words=LEAST_WORDS, together=3),
+}
+"""Whoever asks for what was said gets it; work that says itself what it is about gets a block only
+where memory surely holds more on it than the view (docs/gate.md)."""
+MOST_OF_IT: Final = 0.48
+"""Of the worth of the words that a question is about: a passage with so much of it need not hold
+several of them."""
+LIKELY: Final = 0.5
+"""The certainty from which on words that memory has never seen do not count against a passage."""
+NEARLY_ALL: Final = 0.8
+"""Of that worth, what a passage of the view has to hold to be taken for an answer."""
+RARE_SHARE: Final = 0.005
+RARE_LEAST: Final = 2
+"""A word is rare in up to so many passages, or this share of them."""
+IDENTIFIER_SHARE: Final = 0.01
+IDENTIFIER_LEAST: Final = 3
+"""An identifier that more passages hold is the project's own name: it is said everywhere."""
+_TOGETHER: Final = 2
+_PAIR: Final = 2
+"""Characters of a script without spaces that the index takes for a word."""
+
+
+def gate(
+    request: RecallRequest,
+    question: Question,
+    candidates: Candidates,
+    vectors: Sequence[AskedVector],
+    *,
+    shown: Sequence[Candidate] = (),
+    least: float | None = None,
+    may_correct: Callable[[Candidate], bool] = bool,
+) -> GateVerdict:
+    """Whether to recall, and why.
+
+    `candidates` are what the view does not show, `shown` what it does; `least` replaces the
+    calibrated threshold. `may_correct` tells whether a message of the user may change what an
+    earlier one stated. Where tools are used, work is done by what the user stated, not by what
+    was printed or done the last time.
+    """
+    shown = [candidate for candidate in shown if not _asks_only(request, question, candidate)]
+    if not candidates.passages:
+        return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
+    everything, among_tools = candidates, is_among_tools(request, candidates)
+    is_work = wants_statements(question, among_tools=among_tools)
+    if is_work:
+        candidates = of_the_user(candidates)
+        shown = [candidate for candidate in shown if is_the_users(candidate)]
+    newest = request.newest or question.text
+    opening = _opening(newest, question, among_tools=among_tools)
+    worths = _worths(request, question, candidates)
+    shown = _still_holding(shown, candidates, worths, may_correct)
+    certainty = calibrate(question, candidates, vectors, shown=shown)
+    if vectors and among_tools and question.asks != "other":
+        certainty = _surer(certainty, calibrate(question, candidates, (), shown=shown))
+    threshold = max(opening.certainty, 0.0 if among_tools else THRESHOLD)
+    if least is not None:
+        threshold = least
+    reason = Reason(Cause.CERTAIN, certainty=certainty.probability, threshold=threshold)
+    lost: Mapping[str, str] = {}
+    closed = None
+    if not request.gated:
+        reason = Reason(Cause.ASKED_FOR)
+    else:
+        says_enough = _says_enough(question, candidates, opening.words)
+        ahead = opening.ahead
+        if opening.told_ahead is not None and _view_tells(worths, shown):
+            ahead = opening.told_ahead
+        closed = _closed(certainty, threshold, ahead, says_enough=says_enough)
+        if is_work and only_states(newest):
+            closed = Reason(Cause.ONLY_STATES)
+        may_stand_apart = certainty.near or request.leans_on or wants_list(newest)
+        if closed is None and least is None and among_tools and not may_stand_apart:
+            closed = _stand_apart(worths, candidates, opening, certainty)
+        if closed is not None:
+            lost = _lost_identifiers(request, everything)
+            if not lost and says_enough and not is_work:
+                lost = _held_together(_lost_rare_words(request, question, candidates), candidates)
+            # how many and not which: the line is kept in the ledger, where nothing is that was said
+            reason = Reason(Cause.TERMS_LOST, terms=len(lost)) if lost else closed
+    return GateVerdict(
+        open=closed is None or bool(lost),
+        reason=reason,
+        score=certainty.probability,
+        threshold=threshold,
+        lost_terms=tuple(lost.values()),
+        lost_words=tuple(lost),
+    )
+
+
+def is_among_tools(request: RecallRequest, candidates: Candidates) -> bool:
+    """Whether tools are used in this session, or printed something of what was found."""
+    return request.uses_tools or any(
+        candidate.tool is not None for candidate in candidates.passages
+    )
+
+
+def wants_statements(question: Question, *, among_tools: bool) -> bool:
+    """Whether only what the user stated bears on a message: it is work for an agent with tools."""
+    return among_tools and question.asks == "other"
+
+
+def of_the_user(candidates: Candidates) -> Candidates:
+    """Those that the user said."""
+    return replace(candidates, passages=tuple(filter(is_the_users, candidates.passages)))
+
+
+def is_the_users(candidate: Candidate) -> bool:
+    """Whether the user said it."""
+    return candidate.role == "user" and candidate.tool is None
+
+
+def _opening(newest: str, question: Question, *, among_tools: bool) -> Opening:
+    """What the message has to reach; who only talks does an order by what it knows."""
+    if question.asks == "other" and not among_tools and orders_politely(newest):
+        return OPENINGS["question"]
+    return OPENINGS[question.asks]
+
+
+def _surer(certainty: Certainty, by_words: Certainty) -> Certainty:
+    """A weak model must not outvote words."""
+    if by_words.probability <= certainty.probability:
+        return certainty
+    return replace(by_words, near=certainty.near)
+
+
+def _closed(
+    certainty: Certainty, threshold: float, ahead: float, *, says_enough: bool
+) -> Reason | None:
+    """Why the question's meaning does not open the gate; None where it does."""
+    if not says_enough:
+        return Reason(Cause.TOO_LITTLE_SAID)
+    if certainty.probability < threshold:
+        cause = Cause.UNHEARD if certainty.unheard else Cause.UNCERTAIN
+        return Reason(cause, certainty=certainty.probability, threshold=threshold)
+    if certainty.ahead is not None and certainty.ahead <= ahead:
+        return Reason(Cause.VIEW_ANSWERS)
+    return None
+
+
+def _stand_apart(
+    worths: Mapping[str, _Worth], candidates: Candidates, opening: Opening, certainty: Certainty
+) -> Reason | None:
+    """Why the words of a question open nothing: no passage holds several of those that matter, or
+    most of their worth. None where one does. A word that stands alone in a passage on something
+    else answers nothing; where a passage holds more of them, and is likely to answer, words that
+    memory has never seen do not count against it: people ask in other words than they told."""
+    if not worths:
+        return None
+    least = MOST_OF_IT * sum([worth.worth for worth in worths.values()])
+    least_known = MOST_OF_IT * sum([worth.worth for worth in worths.values() if worth.known])
+    likely = certainty.probability >= LIKELY
+    for candidate in candidates.passages:
+        shared = [each.worth for word, each in worths.items() if candidate.counts.get(word)]
+        if len(shared) >= opening.together or (shared and sum(shared) >= least):
+            return None
+        if likely and len(shared) >= _TOGETHER and sum(shared) >= least_known:
+            return None
+    return Reason(Cause.WORDS_APART, certainty=certainty.probability)
+
+
+def _still_holding(
+    shown: Sequence[Candidate],
+    candidates: Candidates,
+    worths: Mapping[str, _Worth],
+    may_correct: Callable[[Candidate], bool],
+) -> list[Candidate]:
+    """What the view shows without what the user may have corrected since: where a later message of
+    the user, which is not in view, is on what is asked, an earlier one does not answer for it."""
+    least = MOST_OF_IT * sum([worth.worth for worth in worths.values() if worth.known])
+    later = max(
+        [
+            candidate.said_at
+            for candidate in candidates.passages
+            if is_the_users(candidate)
+            and 0 < least <= _held(worths, candidate)
+            and may_correct(candidate)
+        ],
+        default=-math.inf,
+    )
+    return [candidate for candidate in shown if candidate.said_at >= later]
+
+
+def _held(worths: Mapping[str, _Worth], candidate: Candidate) -> float:
+    return sum([each.worth for word, each in worths.items() if candidate.counts.get(word)])
+
+
+def _view_tells(worths: Mapping[str, _Worth], shown: Sequence[Candidate]) -> bool:
+    """Whether a passage in the view holds nearly all that a question is about."""
+    least = NEARLY_ALL * sum([worth.worth for worth in worths.values()])
+    return bool(worths) and any(_held(worths, candidate) >= least for candidate in shown)
+
+
+def _worths(
+    request: RecallRequest, question: Question, candidates: Candidates
+) -> Mapping[str, _Worth]:
+    """What the words are worth that a question is about: rare ones more."""
+    frequencies = candidates.document_frequencies
+    about = subject(question.text, question.words)
+    asking = set(tokenize(f"{request.leans_on}\n{asking_part(request.newest)}"))
+    asked = [word for word in about if word in asking]
+    return {
+        word: _Worth(
+            worth=inverse_document_frequency(
+                document_frequency=frequencies.get(word, 0), documents=candidates.documents
+            ),
+            known=bool(frequencies.get(word)),
+        )
+        for word in (asked if len(asked) >= LEAST_WORDS else about)
+    }
+
+
+def _asks_only(request: RecallRequest, question: Question, candidate: Candidate) -> bool:
+    """Whether it is a question itself: it shares words with this one, and answers nothing."""
+    return candidate.key in request.asked_before or is_echo(question, candidate)
+
+
+def _says_enough(question: Question, candidates: Candidates, least: int) -> bool:
+    texts = substance(question.text, question.words)
+    if len(texts) >= least:
+        return True
+    frequencies = candidates.document_frequencies
+    names = names_in(question.text)
+    return any(word in texts and frequencies.get(word, 0) for name in names for word in name)
+
+
+def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
+    """The words that the gate wants to know about, beside those of the question."""
+    texts = (request.newest or request.query, *request.recent)
+    written = dict.fromkeys(each for text in texts for each in identifiers_in(text).values())
+    return tuple(dict.fromkeys(word for each in written for word in words_of(each)))
+
+
+def _lost_identifiers(request: RecallRequest, candidates: Candidates) -> Mapping[str, str]:
+    """Identifiers of the turn that a candidate holds and nothing else in the view does."""
+    asked = identifiers_in(request.newest or request.query)
+    said = {word: text for each in request.recent for word, text in identifiers_in(each).items()}
+    most = max(IDENTIFIER_LEAST, IDENTIFIER_SHARE * candidates.documents)
+    view = _Shown(request.view)
+    beside = _Shown(request.recent)
+    lost: dict[str, str] = {}
+    for word, written in {**said, **asked}.items():
+        words = words_of(written)
+        if not any(all(map(candidate.counts.get, words)) for candidate in candidates.passages):
+            continue
+        rarest = min(words, key=lambda each: candidates.document_frequencies.get(each, 0))
+        if (
+            candidates.document_frequencies.get(rarest, 0) <= most
+            and not view.holds(written)
+            and not (word in asked and beside.holds(written))
+        ):
+            lost[rarest] = written
+    return lost
+
+
+def _lost_rare_words(
+    request: RecallRequest, question: Question, candidates: Candidates
+) -> Mapping[str, str]:
+    """Rare words of the question that left the view, as written, by the word of the index."""
+    most = max(RARE_LEAST, RARE_SHARE * candidates.documents)
+    rare = {
+        word for word in question.words if 0 < candidates.document_frequencies.get(word, 0) <= most
+    }
+    held = _words_in(candidates, rare)
+    if not held:
+        return {}
+    shown = _Shown((*request.view, *request.recent))
+    written = {
+        # a sentence without spaces is not a word: there the pairs of the index are
+        word: word if not word.isascii() and word in text else text.strip("\"'`.,:;!?()")
+        for text in dict.fromkeys(question.text.split())
+        for word in tokenize(text)
+        if word in held
+    }
+    return {
+        word: text
+        for word, text in written.items()
+        if not shown.holds(text) and not shown.holds(word)
+    }
+
+
+def _held_together(rare: Mapping[str, str], candidates: Candidates) -> Mapping[str, str]:
+    """The most of these words that one candidate holds, where it holds enough of them."""
+    best: dict[str, str] = {}
+    for candidate in candidates.passages:
+        held = {word: text for word, text in rare.items() if candidate.counts.get(word)}
+        if len(held) > len(best) and _words_apart(held.values()) >= _TOGETHER:
+            best = held
+    return best
+
+
+def _words_apart(written: Iterable[str]) -> int:
+    """How many words these are: the index knows a name by its pieces too, and a word of a script
+    without spaces by its characters and pairs, which overlap."""
+    taken: set[str] = set()
+    count = 0
+    for text in dict.fromkeys(written):
+        if text.isascii() or len(text) > _PAIR:
+            count += 1
+        elif len(text) == _PAIR and not taken & set(text):
+            taken |= set(text)
+            count += 1
+    return count
+
+
+def _words_in(candidates: Candidates, words: Iterable[str]) -> set[str]:
+    wanted = set(words)
+    return {word for candidate in candidates.passages for word in wanted & candidate.counts.keys()}
+
+
+class _Shown:
+    """What the view shows; looked through only when it is asked."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._lowered: str | None = None
+
+    def holds(self, written: str) -> bool:
+        if self._lowered is None:
+            self._lowered = "\n".join(self._texts).lower()
+        return written.lower() in self._lowered

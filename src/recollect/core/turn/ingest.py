@@ -1,0 +1,354 @@
+"""Ingest new messages: what turns them into segments, passages and jobs for the archive.
+
+Owns what is kept of a message, how it is marked, and what it is found by; writes nothing itself.
+Must never let a secret past redaction, nor a recalled block into the archive. Always pure and
+deterministic: the same entries give the same result, so writing it twice changes nothing, and
+what is indexed anew later is the same.
+
+Every message is kept. Not indexed are noise, thinking, and system messages (they stand in every
+view of their session, and would answer every question). Calls and results are noise only when
+they are empty: "exit 1" is short, and is what is looked for. Summaries are indexed, as the
+model's words: what they stand for may never have come by here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from recollect.core.rules.identity import segment_id
+from recollect.core.rules.message_redaction import TextMask
+from recollect.core.rules.noise import is_noise, reminder_spans, strip_channel_prefix
+from recollect.core.rules.redaction import JudgedTexts
+from recollect.core.rules.secret_values import MASK_OPENING
+from recollect.core.rules.text import (
+    ERROR_MARK,
+    SegmentText,
+    clean_text,
+    segment_text,
+    thinking_spans,
+    without_thinking,
+)
+from recollect.core.rules.trust import fetched_calls, trust_of
+from recollect.core.search.dates import days_meant
+from recollect.core.search.names import speaker_of, speaker_words
+from recollect.core.search.passages import Passage, split_passages
+from recollect.core.search.statements import STANDING_WORD, is_standing
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.batch import EMBED_JOB, NewJob
+from recollect.core.values.history import Entry
+from recollect.core.values.message import (
+    CallId,
+    EntryKey,
+    Message,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import is_memory_tool
+from recollect.core.values.segment import NewPassage, NewSegment, Segment, Source, Trust
+from recollect.system.config.settings import Redaction as RedactionSettings
+
+HEAD_PASSAGES = 2
+TAIL_PASSAGES = 2
+MOST_ERROR_PASSAGES = 8
+"""Between head and tail; a log of nothing but errors says the same in the first of them."""
+
+_ERROR = re.compile(
+    r"(?i:\b(?:error|exception|traceback|fatal|panic|failed|failure|fails|denied|refused"
+    r"|not found|no such file|cannot|undefined|unhandled|segfault|abort(?:ed)?|timed out"
+    r"|exit (?:code|status):? [1-9])\b)|\b[A-Z]\w{0,60}(?:Error|Exception)\b"
+    r"|错误|失败|异常|报错|超时|拒绝|找不到"
+)
+# In a call's JSON a line end is written as a backslash and a letter, which would join words.
+_ESCAPE = re.compile(r'\\[\\nrtbf"/]')
+
+
+def index(segment: Segment) -> tuple[NewPassage, ...]:
+    """The passages of a segment, in order; none where it is noise.
+
+    Beside its words a passage is indexed by who speaks, by the days it speaks of (`by=caroline`,
+    `on=2023-05-07`: "last Sunday" means a day only beside the day it was said) and by whether it
+    is an instruction that is to last (`is=standing`). Of a long tool result only head, tail and
+    what looks like an error get a vector: logs are looked for by their words, and vectors cost a
+    model's time.
+    """
+    if segment.noise is not None:
+        return ()
+    text = segment.text
+    passages = list(_passages(segment))
+    is_call = segment.role == "assistant" and segment.tool is not None
+    readable = _ESCAPE.sub(_unescaped, text) if is_call and "\\" in text else text
+    embedded = _embedded(segment, passages)
+    marks = _marks(segment, passages)
+    dated = segment.tool is None
+    return tuple(
+        [
+            NewPassage(
+                start=passage.start,
+                end=passage.end,
+                words=(
+                    *tokenize(readable[passage.start : passage.end]),
+                    *marks,
+                    *(days_meant(passage.text, segment.said_at) if dated else ()),
+                ),
+                embedded=wanted,
+            )
+            for passage, wanted in zip(passages, embedded, strict=True)
+        ]
+    )
+
+
+def _marks(segment: Segment, passages: list[Passage]) -> tuple[str, ...]:
+    """What all passages of a user's message are indexed by: its speaker, and whether it lasts."""
+    if segment.role != "user" or segment.tool is not None or not passages:
+        return ()
+    text = passages[0].text
+    name = speaker_of(text)
+    standing = (STANDING_WORD,) if len(passages) == 1 and is_standing(text) else ()
+    return (*speaker_words(name), *standing) if name else standing
+
+
+def _passages(segment: Segment) -> Iterator[Passage]:
+    text = segment.text
+    at = 0
+    if segment.role == "user" and segment.tool is None:
+        at = len(text) - len(strip_channel_prefix(text))
+    hidden = thinking_spans(text) if segment.role == "assistant" else reminder_spans(text)
+    for start, end in hidden:
+        if start >= at:
+            yield from _between(text, at, start)
+            at = end
+    yield from _between(text, at, len(text))
+
+
+def _between(text: str, start: int, end: int) -> Iterator[Passage]:
+    if start == 0 and end == len(text):
+        yield from split_passages(text)
+        return
+    for passage in split_passages(text[start:end]):
+        yield Passage(start=start + passage.start, end=start + passage.end, text=passage.text)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    """As many characters as before, so that spans stay; a backslash itself is kept."""
+    return escape[0] if escape[0] == "\\\\" else "  "
+
+
+def _embedded(segment: Segment, passages: list[Passage]) -> list[bool]:
+    is_result = segment.tool is not None and segment.role != "assistant"
+    count = len(passages)
+    if not is_result or count <= HEAD_PASSAGES + TAIL_PASSAGES:
+        return [True] * count
+    embedded = [True] * HEAD_PASSAGES + [False] * (count - HEAD_PASSAGES)
+    embedded[-TAIL_PASSAGES:] = [True] * TAIL_PASSAGES
+    errors = 0
+    for at in range(HEAD_PASSAGES, count - TAIL_PASSAGES):
+        if _ERROR.search(passages[at].text):
+            embedded[at] = True
+            errors += 1
+            if errors == MOST_ERROR_PASSAGES:
+                break
+    return embedded
+
+
+_OWN_NOTE = "[recollect]"
+_MOST_TOOL_CHARS = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestResult:
+    """What is to be written for some new messages, and why."""
+
+    segments: tuple[NewSegment, ...] = field(repr=False)
+    jobs: tuple[NewJob, ...]
+    reasons: tuple[Reason, ...]
+    redacted: int
+    """How many secrets were masked."""
+    skipped: tuple[EntryKey, ...] = ()
+    """Messages that hold nothing but a recalled block: there is nothing to keep of them."""
+
+
+def ingest(
+    entries: Sequence[Entry],
+    *,
+    session: str,
+    source: Source,
+    said_at: Mapping[EntryKey, float] | float,
+    redaction: RedactionSettings,
+    now: float,
+    embedders: Sequence[str] = (),
+    indexed: bool = True,
+    origins: Mapping[EntryKey, str] | None = None,
+    tool_names: Mapping[CallId, str] | None = None,
+    fetched: Collection[CallId] = (),
+    secrets: dict[str, None] | None = None,
+    judged: JudgedTexts | None = None,
+) -> IngestResult:
+    """What to write for these messages of a session.
+
+    Times that `said_at` does not know are `now`. Where they are not `indexed` they are kept, and
+    not found. `tool_names` says which tool a call was for
+    where the call is not among the entries, and `fetched` which of those calls fetch from
+    elsewhere (`rules.trust.fetched_calls`). `secrets` are those that were masked in the session
+    before, and afterwards those of these messages too: they are masked where they stand alone.
+    `judged` are texts of the session that were judged before; only speed depends on it.
+    """
+    names = {**(tool_names or {}), **called_tools(entries)}
+    called = fetched_calls(part for entry in entries for part in entry.parts)
+    outside = called | frozenset(fetched)
+    segments: list[NewSegment] = []
+    skipped: list[EntryKey] = []
+    mask = TextMask(redaction, {} if secrets is None else secrets, judged=judged)
+    for entry in entries:
+        written = segment_text(entry.message, names)
+        if written.only_recalled:
+            skipped.append(entry.key)
+            continue
+        written = _masked(_of_masked_parts(entry.message, written, names, mask), mask)
+        said = said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
+        origin = None if origins is None else origins.get(entry.key)
+        trust = trust_of(entry.message, names, outside)
+        new = _segment(entry, written, session, source, float(said), origin, trust)
+        segments.append(new if indexed else replace(new, passages=()))
+    jobs: tuple[NewJob, ...] = ()
+    if embedders and _has_embeddable(segments):
+        jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
+    return IngestResult(
+        segments=tuple(segments),
+        jobs=jobs,
+        reasons=_reasons(segments, mask.masked, len(skipped)),
+        redacted=mask.masked,
+        skipped=tuple(skipped),
+    )
+
+
+def called_tools(entries: Sequence[Entry]) -> dict[CallId, str]:
+    """The tool that each call among these messages is for."""
+    return {
+        part.id: part.name
+        for entry in entries
+        for part in entry.parts
+        if isinstance(part, ToolCall)
+    }
+
+
+def _of_masked_parts(
+    message: Message, written: SegmentText, names: Mapping[CallId, str], mask: TextMask
+) -> SegmentText:
+    """The text as it is made of masked parts.
+
+    What is written around a part, and an escape in its JSON, can hide what gives a secret away.
+    """
+    if _is_plain(message.parts):
+        return written
+    masked = segment_text(
+        TextMask(mask.settings, mask.secrets, judged=mask.judged).message(message), names
+    )
+    mask.masked += max(0, masked.text.count(MASK_OPENING) - written.text.count(MASK_OPENING))
+    return masked
+
+
+def _is_plain(parts: Sequence[Part]) -> bool:
+    """One text, or one result that is a text: nothing is written around it."""
+    if len(parts) != 1:
+        return False
+    (part,) = parts
+    if isinstance(part, ToolResult):
+        return not part.is_error and len(part.content) == 1 and isinstance(part.content[0], Text)
+    return isinstance(part, Text)
+
+
+def _masked(written: SegmentText, mask: TextMask) -> SegmentText:
+    """The text and the tool's name as they may be stored."""
+    text = mask.text(clean_text(written.text))
+    tool = None if written.tool is None else mask.text(clean_text(written.tool))[:_MOST_TOOL_CHARS]
+    return replace(written, text=text, tool=tool)
+
+
+def _segment(
+    entry: Entry,
+    written: SegmentText,
+    session: str,
+    source: Source,
+    said_at: float,
+    origin: str | None,
+    trust: Trust,
+) -> NewSegment:
+    text = without_thinking(written.text) if entry.role == "assistant" else written.text
+    noise = _noise(entry, written, text)
+    segment = Segment(
+        id=segment_id(session, entry.key),
+        session=session,
+        key=entry.key,
+        message_id=entry.id,
+        role=written.role,
+        text=written.text,
+        tokens=entry.tokens,
+        said_at=said_at,
+        source=source,
+        trust=trust,
+        noise=noise,
+        tool=written.tool,
+        origin=origin,
+    )
+    return NewSegment(segment=segment, passages=index(segment))
+
+
+def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
+    """Why the message is not indexed; None when it is."""
+    if not written.says_something:
+        return "no words" if written.text.strip() else "empty"
+    if entry.role == "system":
+        return "system"
+    if text.removeprefix(ERROR_MARK).startswith(_OWN_NOTE):
+        return "own note"
+    if written.tool is not None:
+        return "memory call" if _only_asks_memory(entry) else None
+    verdict = is_noise(text)
+    return None if verdict.reason is None else verdict.reason.value
+
+
+def _only_asks_memory(entry: Entry) -> bool:
+    """Whether a message is nothing but calls of memory tools: found again, what was looked for
+    would answer the next search best, and what is stored by one is kept as that."""
+    said = [part for part in entry.parts if not isinstance(part, Thinking)]
+    said = [part for part in said if not (isinstance(part, Text) and not part.text.strip())]
+    return bool(said) and all(
+        isinstance(part, ToolCall) and is_memory_tool(part.name) for part in said
+    )
+
+
+def _has_embeddable(segments: Sequence[NewSegment]) -> bool:
+    return any(passage.embedded for new in segments for passage in new.passages)
+
+
+def _reasons(segments: Sequence[NewSegment], redacted: int, skipped: int) -> tuple[Reason, ...]:
+    if not segments:
+        return (Reason(Cause.ONLY_RECALLED_BLOCKS if skipped else Cause.NO_NEW_MESSAGES),)
+    indexed = sum(1 for new in segments if new.passages)
+    reasons = [Reason(Cause.KEPT, messages=len(segments), indexed=indexed)]
+    if redacted:
+        reasons.append(Reason(Cause.MASKED, secrets=redacted))
+    if skipped:
+        reasons.append(Reason(Cause.BLOCKS_LEFT_OUT, blocks=skipped))
+    return tuple(reasons)
+
+
+def earlier_calls(
+    fresh: Sequence[Entry], history: Sequence[Entry]
+) -> tuple[Mapping[CallId, str], frozenset[CallId]]:
+    """The tools that new results answer for, where their calls came earlier; and which of those
+    calls brought in content from elsewhere."""
+    wanted = {call_id for entry in fresh for call_id in entry.results}
+    calling = [entry for entry in history if entry.calls and not wanted.isdisjoint(entry.calls)]
+    names: dict[CallId, str] = {}
+    for entry in reversed(calling):
+        for part in entry.parts:
+            if isinstance(part, ToolCall) and part.id in wanted:
+                names.setdefault(part.id, part.name)
+    return names, fetched_calls(part for entry in calling for part in entry.parts)

@@ -1,0 +1,266 @@
+"""Inject one recalled block: evidence from memory, append-only, within its cap.
+
+Over budget it takes fewer details, then facts only, then none, and says which. Recalled text
+cannot close its block, and is marked as reference material (docs/design.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import floor
+from typing import Literal, TypeAlias, TypeVar
+
+from recollect.core.formats.recalled_block import (
+    fact_line,
+    passage_line,
+    write_block,
+    write_openclaw_block,
+)
+from recollect.core.rules.calls import calls_at_work
+from recollect.core.rules.tokens import Weigher
+from recollect.core.search.facts import FACTS_SHARE
+from recollect.core.search.names import speaker_of
+from recollect.core.turn.query import last_turn, spoken_text
+from recollect.core.values.edit import Insert
+from recollect.core.values.history import Entry
+from recollect.core.values.message import MessageId, Other
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import Candidate, Recalled, RecalledFact, RecalledPassage
+from recollect.core.values.segment import Segment
+from recollect.system.config.settings import Citations, RecallMethod
+from recollect.system.config.settings import Placement as PlacementSetting
+
+_Found = TypeVar("_Found", RecalledFact, RecalledPassage)
+Fill: TypeAlias = Literal["everything", "fewer details", "facts only", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectResult:
+    """The block as an edit, if any, how full it is, and why."""
+
+    edit: Insert | None
+    fill: Fill
+    tokens: int
+    reason: Reason
+
+
+def inject(
+    entries: Sequence[Entry],
+    recalled: Recalled,
+    weigher: Weigher,
+    *,
+    placement: PlacementSetting,
+    budget_tokens: int,
+    turn: int,
+    method: RecallMethod = "recollect",
+) -> InjectResult:
+    """Pack what was recalled into a block of at most `budget_tokens`, and place it."""
+    if recalled.empty:
+        return _none(Reason(Cause.NOTHING_RECALLED))
+    if not entries:
+        return _none(Reason(Cause.NO_MESSAGE))
+    last = last_turn(entries)
+    if last.role == "assistant":
+        return _none(Reason(Cause.ASSISTANT_LAST))
+    if calls_at_work(entries) or all(isinstance(part, Other) for part in last.parts):
+        return _none(Reason(Cause.PROVIDER_WAITS))
+    packed = _packed_openclaw if method == "openclaw" else _packed
+    text, fill, facts, details = packed(recalled, weigher, budget_tokens)
+    if not text:
+        return _none(Reason(Cause.FACTS_DO_NOT_FIT, tokens=budget_tokens))
+    tokens = weigher.text(text)
+    reason = Reason(Cause.RECALLED_BLOCK, tokens=tokens, fill=fill)
+    edit = replace(_placed(last, text, placement, reason, turn), quotes=_quoted(facts, details))
+    edit = replace(edit, recalled=_recalled(facts, details))
+    return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
+
+
+def quote(
+    segment: Segment, candidate: Candidate, score: float, citations: Citations
+) -> RecalledPassage:
+    """A passage as the block shows it."""
+    day, minute = day_and_minute(segment.said_at)
+    text = segment.text[candidate.start : candidate.end]
+    return RecalledPassage(
+        text=text,
+        role=segment.role,
+        said_at=f"{day} {minute}".strip(),
+        score=score,
+        speaker=_speaker(segment, candidate, cited=citations != "off"),
+        source=_source(segment, citations),
+        message_id=segment.message_id,
+        segment=segment.id,
+        session=segment.session,
+        ordinal=None if text == segment.text.strip() else candidate.ordinal,
+        sitting=f"{segment.session}\n{day}",
+        order=(segment.said_at, candidate.sequence, candidate.start),
+    )
+
+
+def day_and_minute(at: float) -> tuple[str, str]:
+    """Day and minute, as shown; an imported time may be one that no calendar knows."""
+    try:
+        said_at = datetime.fromtimestamp(at, UTC)
+    except (OverflowError, OSError, ValueError):
+        return "time unknown", ""
+    day, _, minute = said_at.isoformat(" ", "minutes").removesuffix("+00:00").partition(" ")
+    return day, minute
+
+
+def _speaker(segment: Segment, candidate: Candidate, *, cited: bool) -> str:
+    """Who said it; empty where the text begins with the name itself, or a file is cited."""
+    if segment.source == "file":
+        return "" if cited else "memory file"
+    if segment.tool is not None:
+        return f"call of {segment.tool}" if segment.role == "assistant" else f"{segment.tool} said"
+    name = speaker_of(segment.text) if segment.role == "user" else ""
+    if not name:
+        return segment.role
+    return "" if candidate.ordinal == 0 else name
+
+
+def _source(segment: Segment, citations: Citations) -> str:
+    """What is cited: a file's line always, a segment's id where citations are on."""
+    if citations == "off":
+        return ""
+    if segment.source == "file":
+        return segment.origin or ""
+    return segment.id[:8] if citations == "on" else ""
+
+
+def block_text(recalled: Recalled) -> str:
+    """The block with all that was recalled."""
+    return write_block(recalled.facts, recalled.passages)
+
+
+def _none(reason: Reason) -> InjectResult:
+    return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
+
+
+def _placed(
+    last: Entry, text: str, placement: PlacementSetting, reason: Reason, turn: int
+) -> Insert:
+    """Before the newest user message; at the tail in mid-turn; or at the head (OpenClaw)."""
+    if placement == "after-system":
+        return Insert(
+            anchor=last.key, placement="head", text=text, stage="inject", reason=reason, turn=turn
+        )
+    if last.role == "user" and spoken_text(last):
+        where: Literal["before", "after"] = "before"
+    else:
+        where = "after"
+    return Insert(
+        anchor=last.key, placement=where, text=text, stage="inject", reason=reason, turn=turn
+    )
+
+
+def _quoted(
+    facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]
+) -> tuple[MessageId, ...]:
+    ids = [passage.message_id for passage in passages if passage.message_id is not None]
+    return tuple(dict.fromkeys([*ids, *(id_ for fact in facts for id_ in fact.message_ids)]))
+
+
+def _recalled(
+    facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]
+) -> tuple[str, ...]:
+    names = [*(passage.name for passage in passages), *(recalled.name for recalled in facts)]
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def _packed(
+    recalled: Recalled, weigher: Weigher, budget_tokens: int
+) -> tuple[str, Fill, Sequence[RecalledFact], Sequence[RecalledPassage]]:
+    """The block's text, how full it is, and the facts and passages that stand in it."""
+    facts = _within(
+        _best_first(recalled.facts),
+        weigher,
+        budget_tokens * FACTS_SHARE if recalled.passages else budget_tokens,
+    )
+    passages = _best_first(recalled.passages)
+    count = len(passages)
+    while count:
+        text = write_block(facts, passages[:count])
+        excess = weigher.text(text) - budget_tokens
+        if excess <= 0:
+            whole = count == len(passages) and len(facts) == len(recalled.facts)
+            fill: Fill = "everything" if whole else "fewer details"
+            return text, fill, facts, passages[:count]
+        # as many of the last as surely are too much, at least one
+        while count and excess > 0:
+            count -= 1
+            excess -= weigher.text(passage_line(passages[count])) + 1
+    while facts:
+        text = write_block(facts, [])
+        if weigher.text(text) <= budget_tokens:
+            return text, "facts only", facts, ()
+        facts = facts[:-1]
+    return "", "none", (), ()
+
+
+def pack_openclaw(
+    facts: Sequence[RecalledFact],
+    passages: Sequence[RecalledPassage],
+    count: Callable[[str], int],
+    budget_tokens: int,
+) -> tuple[list[RecalledFact], list[RecalledPassage]]:
+    """What OpenClaw's block holds: facts up to 30% of the cap, details up to what is left, each
+    at least one; then, until the whole fits, without the detail that scores lowest, without
+    details, without anything."""
+    facts_budget = floor(budget_tokens * FACTS_SHARE)
+    kept_facts = _until_full(
+        facts, [count(f"- [{recalled.type}] {recalled.text}") for recalled in facts], facts_budget
+    )
+    ordered = _best_first(passages)
+    details = _until_full(
+        ordered, [count(passage.text) for passage in ordered], budget_tokens - facts_budget
+    )
+    while details and count(write_openclaw_block(kept_facts, details)) > budget_tokens:
+        details.pop()
+    if not details and count(write_openclaw_block(kept_facts, ())) > budget_tokens:
+        return [], []
+    return kept_facts, details
+
+
+def _until_full(
+    findings: Sequence[_Found], costs: Sequence[int], budget_tokens: int
+) -> list[_Found]:
+    """Those before the first that is too much; always the first one."""
+    kept: list[_Found] = []
+    used = 0
+    for one, tokens in zip(findings, costs, strict=True):
+        used += tokens
+        if kept and used > budget_tokens:
+            break
+        kept.append(one)
+    return kept
+
+
+def _packed_openclaw(
+    recalled: Recalled, weigher: Weigher, budget_tokens: int
+) -> tuple[str, Fill, Sequence[RecalledFact], Sequence[RecalledPassage]]:
+    facts, details = pack_openclaw(recalled.facts, recalled.passages, weigher.text, budget_tokens)
+    if not facts and not details:
+        return "", "none", (), ()
+    whole = len(facts) == len(recalled.facts) and len(details) == len(recalled.passages)
+    fill: Fill = "everything" if whole else "fewer details" if details else "facts only"
+    return write_openclaw_block(facts, details), fill, facts, details
+
+
+def _within(
+    facts: list[RecalledFact], weigher: Weigher, budget_tokens: float
+) -> list[RecalledFact]:
+    kept: list[RecalledFact] = []
+    used = 0
+    for fact in facts:
+        used += weigher.text(fact_line(fact)) + 1
+        if used > budget_tokens:
+            break
+        kept.append(fact)
+    return kept
+
+
+def _best_first(findings: Sequence[_Found]) -> list[_Found]:
+    return sorted(findings, key=lambda item: -item.score)

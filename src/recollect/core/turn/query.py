@@ -1,0 +1,372 @@
+"""Ask memory in the user's own words: the query of a turn, and what else it tells of itself.
+
+The query is made from the last user messages, oldest first, without channel prefixes, noise and
+our own blocks; a turn in mid-loop (tool results last) asks with the message that started it. Must
+never count what asks as something that the view holds: a name in the question is lost if nothing
+else in the view says it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, overload
+
+from recollect.core.formats.summaries import without_names
+from recollect.core.ports import Archive
+from recollect.core.rules.noise import is_noise, strip_channel_prefix, without_reminders
+from recollect.core.search.names import SPEAKS_FROM, speaker_names_asked, speaker_of, speaker_word
+from recollect.core.search.question import leans, only_asks, what_asks
+from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.core.values.history import Entry, SessionId, SpaceId
+from recollect.core.values.message import EntryKey, Message, Text, ToolCall, ToolResult
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import (
+    Asks,
+    CandidateQuery,
+    RecallReads,
+    RecallRequest,
+    RecallScope,
+)
+from recollect.system.config.settings import Recall as RecallSettings
+
+QUERY_MESSAGES: Final = 3
+"""So many of the last user messages make the query."""
+LEAST_QUERY_CHARS: Final = 3
+"""A shorter query asks for nothing: it neither recalls nor chooses what leaves."""
+OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
+"""Text that begins so is ours (or a compaction's), not what the user asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """The words to search with, whose they are, and why if there are none."""
+
+    text: str
+    sources: tuple[EntryKey, ...]
+    reason: Reason
+
+
+def query(entries: Sequence[Entry], *, with_noise: bool = False) -> QueryResult:
+    """The query of a turn over these entries; OpenClaw asks `with_noise`, too."""
+    texts: list[str] = []
+    sources: list[EntryKey] = []
+    for entry in reversed(entries):
+        if len(texts) == QUERY_MESSAGES:
+            break
+        if entry.role != "user" or entry.message.summary:
+            continue
+        text = spoken_text(entry)
+        if text and (with_noise or not is_noise(text)):
+            texts.append(text)
+            sources.append(entry.key)
+    if not texts:
+        return QueryResult(text="", sources=(), reason=Reason(Cause.NO_QUERY))
+    return QueryResult(
+        text="\n".join(reversed(texts)),
+        sources=tuple(reversed(sources)),
+        reason=Reason(Cause.ASKED, messages=len(texts)),
+    )
+
+
+def spoken_text(entry: Entry | Message) -> str:
+    """What the user said in a message: no results, no blocks of ours or reminders of the agent's,
+    no channel prefix."""
+    texts = [
+        without_reminders(part.text)
+        for part in entry.parts
+        if isinstance(part, Text) and not part.text.lstrip().startswith(OWN_MARKS)
+    ]
+    if not texts:
+        return ""
+    return strip_channel_prefix("\n".join(texts)).strip()
+
+
+def uses_tools(entries: Sequence[Entry]) -> bool:
+    """Whether tools are called in these messages: then it is no mere chat."""
+    return any(entry.calls or entry.results for entry in entries)
+
+
+def last_turn(entries: Sequence[Entry]) -> Entry:
+    """The last message without the system messages behind it, which some agents end a request
+    with; of system messages alone the last one."""
+    return next((entry for entry in reversed(entries) if entry.role != "system"), entries[-1])
+
+
+def newest_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
+    """The newest message in which the user says something, and all behind it."""
+    return frozenset(entry.key for entry in entries[_last_said(entries, len(entries)) :])
+
+
+def last_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
+    """The message in which the user said something before the newest one, and all behind it."""
+    since = _last_said(entries, _last_said(entries, len(entries)))
+    return frozenset(entry.key for entry in entries[since:])
+
+
+def _last_said(entries: Sequence[Entry], before: int) -> int:
+    """Where the user says something for the last time before this place; 0 where nowhere."""
+    while before > 0:
+        before -= 1
+        if entries[before].role == "user" and spoken_text(entries[before]):
+            break
+    return before
+
+
+_MOST_LEANT_ON: Final = 3
+_YOU: Final = re.compile(r"\b(?:you|your|yours|ya|u)\b", re.IGNORECASE)
+_LATELY: Final = 16
+_SPEAKS: Final = 2
+"""So many of the last messages are looked at for another speaker, who speaks so often there: a
+label ("JSON: …") is no person."""
+_SHARED_PAST: Final = re.compile(
+    r"\b(?:we|us|our|ours|remember|remind|recall)\b|我们|记得", re.IGNORECASE
+)
+_NOTE: Final = re.compile(
+    r"\W*(?:(?:i(?:['’]ve| have)? )?(?:noted|understood|got it|ok|okay|thanks?|thank you|sure"
+    r"|alright|i see|will do|acknowledged|recorded|saved|no_reply)|好的?|收到|明白了?|了解|嗯)\W*",
+    re.IGNORECASE,
+)
+"""A reply that answers nobody."""
+_LEANT_ON_CHARS: Final = 600
+
+
+class WantedTokens(Protocol):
+    """What a block may take for a message that asks so much, where tools are used or not."""
+
+    def __call__(self, asks: Asks, /, *, uses_tools: bool) -> int:
+        """In tokens, as an estimate."""
+        ...
+
+
+def ask(
+    visible: Sequence[Entry],
+    asked: QueryResult,
+    settings: RecallSettings,
+    *,
+    edits: Sequence[Edit] = (),
+    among_tools: bool,
+    space: SpaceId,
+    session: SessionId,
+    now: float,
+    budget_tokens: WantedTokens,
+    count_tokens: Callable[[str], int],
+    reads: RecallReads | None = None,
+) -> RecallRequest:
+    """The request to memory of a turn whose view shows these entries under these edits.
+
+    A message that is shown only in part is not shown: what was cut from it can be recalled.
+    `among_tools` says that tools are used in this session, also where the view shows none of it.
+    """
+    cut = _cut(edits)
+    blocks = [edit for edit in edits if isinstance(edit, Insert)]
+    recalled = [name for block in blocks if block.stage != "stand" for name in block.recalled]
+    # also where it says too little to be part of the query: "thanks" asks for nothing
+    newest = next((entry for entry in reversed(visible) if _asks(entry)), None)
+    said = next((entry for entry in reversed(visible) if entry.role == "assistant"), None)
+    text = "" if newest is None else spoken_text(newest)
+    asks = what_asks(text)
+    to_the_model = not _to_somebody_else(text, asks, visible)
+    asks = asks if to_the_model else "other"
+    scope: RecallScope = "space" if settings.scope == "space" else "session"
+    return RecallRequest(
+        space=space,
+        session=session,
+        query=asked.text,
+        newest=text,
+        asks=asks,
+        leans_on=_leant_on(visible, newest) if to_the_model and leans(text) else "",
+        recent=() if said is None else _prose(said),
+        shown=frozenset(
+            [entry.key for entry in visible if entry.key not in cut] + _whole_messages(blocks)
+        ),
+        quoted=frozenset(recalled),
+        asked_before=_AskedBefore(visible),
+        told_in_part=_partial_messages(visible, cut),
+        asking=None if newest is None else newest.key,
+        uses_tools=among_tools,
+        shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
+        view=_Texts(
+            [entry for entry in visible if entry is not said and entry is not newest],
+            cut,
+            [block.text for block in blocks] + _summary(edits),
+        ),
+        scope=scope,
+        now=now,
+        budget_tokens=budget_tokens(asks, uses_tools=among_tools),
+        count_tokens=count_tokens,
+        gated=not settings.every_turn,
+        reads=reads,
+    )
+
+
+def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
+    """Whether people talk to each other, and the model listens: among messages of others "Ada: how
+    was your trip?" asks nothing of it, nor does anything that is said while it only takes note."""
+    speaker = speaker_of(text)
+    if not speaker:
+        return False
+    lately = visible[-_LATELY:]
+    heard = Counter(speaker_of(spoken_text(entry)) for entry in lately if _asks(entry))
+    if not any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard):
+        return False
+    to_you = asks in ("question", "advice") and _YOU.search(text) is not None
+    ours = asks == "past" and _SHARED_PAST.search(text) is not None  # what all of them agreed on
+    return to_you or (_takes_note(lately) and not ours)
+
+
+def _takes_note(lately: Sequence[Entry]) -> bool:
+    """Whether the model answers nobody: "Noted.", "OK." is all that it says."""
+    replies = [entry for entry in lately if entry.role == "assistant"]
+    return len(replies) >= _SPEAKS and all(
+        not entry.calls and _NOTE.fullmatch(" ".join(_prose(entry))) is not None
+        for entry in replies
+    )
+
+
+def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
+    """What the user said before a message that cannot stand alone, back to what can."""
+    before: list[str] = []
+    for entry in reversed(visible):
+        if entry is newest or not _asks(entry):
+            continue
+        before.append(spoken_text(entry)[:_LEANT_ON_CHARS])
+        if len(before) == _MOST_LEANT_ON or not leans(before[-1]):
+            break
+    return "\n".join(reversed(before))
+
+
+def _whole_messages(blocks: Sequence[Insert]) -> list[EntryKey]:
+    """The messages that a standing block says nothing less than."""
+    return [EntryKey(key) for block in blocks if block.stage == "stand" for key in block.recalled]
+
+
+def _partial_messages(
+    visible: Sequence[Entry], cut: Collection[EntryKey]
+) -> Mapping[EntryKey, tuple[EntryKey, ...]]:
+    """The messages of exchanges in which something was cut, and all of their exchange."""
+    if not cut:
+        return {}
+    exchanges: list[list[EntryKey]] = [[]]
+    for entry in visible:
+        if _asks(entry):
+            exchanges.append([])
+        exchanges[-1].append(entry.key)
+    return {
+        key: exchange
+        for exchange in map(tuple, exchanges)
+        if any(key in cut for key in exchange)
+        for key in exchange
+    }
+
+
+class _Texts(Sequence[str]):
+    """The texts of a view, read when somebody looks: most turns never do."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        cut: Mapping[EntryKey, Mapping[int, str]],
+        own: Sequence[str],
+    ) -> None:
+        self._entries, self._cut, self._own = entries, cut, own
+        self._texts: list[str] | None = None
+
+    def _all(self) -> list[str]:
+        if self._texts is None:
+            self._texts = [
+                text for entry in self._entries for text in _texts(entry, self._cut.get(entry.key))
+            ] + [*self._own]
+        return self._texts
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._all()[index]
+
+
+class _AskedBefore(Container[EntryKey]):
+    """The messages in which the user only asks, told when somebody looks for one."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+        self._by_key: dict[object, Entry] | None = None
+
+    def __contains__(self, key: object) -> bool:
+        if self._by_key is None:
+            self._by_key = {entry.key: entry for entry in self._entries}
+        return key in self._by_key and _only_asks(self._by_key[key])
+
+
+def _summary(edits: Sequence[Edit]) -> list[str]:
+    """What stands for the past. A name that is only listed has lost what was said about it."""
+    return [without_names(edit.summary) for edit in edits if isinstance(edit, Cut)][-1:]
+
+
+def _asks(entry: Entry) -> bool:
+    return entry.role == "user" and not entry.message.summary and bool(spoken_text(entry))
+
+
+def _only_asks(entry: Entry) -> bool:
+    """Whether it is the user's, and nothing but questions."""
+    if entry.role != "user" or any(isinstance(part, ToolResult) for part in entry.parts):
+        return False
+    return only_asks("\n".join(_prose(entry)))
+
+
+def _prose(entry: Entry) -> tuple[str, ...]:
+    return tuple(part.text for part in entry.parts if isinstance(part, Text))
+
+
+def _cut(edits: Sequence[Edit]) -> dict[EntryKey, dict[int, str]]:
+    """What is shown instead of parts that were shortened or left out, by message and part."""
+    cut: dict[EntryKey, dict[int, str]] = {}
+    for edit in edits:
+        if isinstance(edit, Shorten):
+            cut.setdefault(edit.anchor, {})[edit.part] = edit.text
+        elif isinstance(edit, LeaveOut) and edit.part is not None:
+            cut.setdefault(edit.anchor, {})[edit.part] = ""
+    return cut
+
+
+def _texts(entry: Entry, cut: Mapping[int, str] | None) -> list[str]:
+    texts: list[str] = []
+    for at, part in enumerate(entry.parts):
+        if cut is not None and at in cut:
+            texts.append(cut[at])
+        elif isinstance(part, Text | ToolResult):
+            texts.append(part.text)
+        elif isinstance(part, ToolCall):
+            texts.append(part.arguments)
+    return texts
+
+
+_SPACES = re.compile(r"\s{2,}")
+
+
+async def phrase(text: str, archive: Archive) -> str:
+    """The text of which a question's vectors are made: without the names of who speaks in this
+    memory, which the index knows better (`by=caroline`). To a model they draw the question towards
+    all that mentions the name (measured: two points on LoCoMo with every model).
+
+    Whatever must not leave this machine is to be masked in it before.
+    """
+    names = speaker_names_asked(text)
+    if not names:
+        return text
+    words = {speaker_word(name): name for name in names}
+    query = CandidateQuery(words=tuple(words), lexical_limit=0, vector_limit=0)
+    frequencies = (await archive.candidates(query)).document_frequencies
+    speaking = [name for word, name in words.items() if frequencies.get(word, 0) >= SPEAKS_FROM]
+    if not speaking:
+        return text
+    named = "|".join(re.escape(name) for name in sorted(speaking, key=len, reverse=True))
+    rest = re.sub(rf"(?<!\w)(?:{named})(?:['’]s)?(?!\w)", " ", text)
+    return _SPACES.sub(" ", rest).strip() or text

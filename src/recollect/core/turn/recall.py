@@ -1,0 +1,754 @@
+"""Recall what bears on a turn and has left its view: search, gate, rank, pack.
+
+The store finds candidates, `search` ranks them, and what fits the budget is handed to `inject`.
+Must never hand over what the view shows, nor look into another space: the archive is of one.
+What always holds: the same archive, request and vectors give the same result; where the gate
+stays shut nothing is read but the candidates.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+from recollect.core.formats.recalled_block import passage_line, sitting_line, write_block
+from recollect.core.ports import Archive
+from recollect.core.rules.identity import segment_id
+from recollect.core.search.facts import FACTS_SHARE, LISTING_WORDS
+from recollect.core.search.names import speaker_of
+from recollect.core.search.passages import MOST_OF_ONE, MOST_OF_RESULT, pack
+from recollect.core.search.question import (
+    Question,
+    is_echo,
+    only_asks,
+    question_text,
+    read_question,
+)
+from recollect.core.search.rank import (
+    Ranking,
+    Weighing,
+    lending,
+    rank,
+    seeds,
+    tools_and_users,
+    vector_shares,
+)
+from recollect.core.search.tokenize import is_unspaced_pair
+from recollect.core.turn.gate import (
+    gate,
+    is_among_tools,
+    is_the_users,
+    lost_words_asked,
+    wants_statements,
+)
+from recollect.core.turn.inject import quote
+from recollect.core.turn.recall_facts import (
+    Replaced,
+    corrections_in,
+    is_corrected,
+    recall_facts,
+    replaced_statements,
+    types_asked,
+)
+from recollect.core.turn.standing_block import laid_down, may_correct, states
+from recollect.core.values.history import SessionId
+from recollect.core.values.message import EntryKey
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import (
+    AskedVector,
+    Candidate,
+    CandidateQuery,
+    Candidates,
+    GateVerdict,
+    Hit,
+    Neighbour,
+    Recalled,
+    RecalledFact,
+    RecalledPassage,
+    RecallReads,
+    RecallRequest,
+    Surroundings,
+)
+from recollect.core.values.segment import Segment, SegmentId
+from recollect.system.config.settings import Hybrid
+from recollect.system.config.settings import Recall as RecallSettings
+
+PASSAGE_TOKENS: Final = 105
+"""About what a passage takes: so many of them are wanted as the budget holds of these, and
+`candidate_multiplier` times as many are looked for by words and by each vector."""
+SEEDS_SHARE: Final = 1.6
+"""Segments whose surroundings are looked at, for each passage that is wanted."""
+_LEAST_WANTED: Final = 12
+TAIL_SHARE: Final = 0.4
+"""Of the best score, for a passage to be put into a turn's view: what lies below fills the block
+and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
+ASKED_TAIL_SHARE: Final = 0.3
+"""The same for who asks: what a tool printed beside what was said of it is worth its tokens."""
+UNSPACED_TAIL_SHARE: Final = 0.25
+"""The same for a question in a script without spaces, whose words are pairs of characters."""
+NEAREST_SHARE: Final = 0.8
+"""Of the best score: where what is asked was spoken of."""
+COMMON_SHARE: Final = 0.03
+COMMON_LEAST: Final = 5
+"""A word that more passages hold, or this share of them, asks for no fact by itself."""
+_CHARS_A_TOKEN: Final = 6
+"""At the most: so many characters are read for each token of the budget."""
+_QUESTION_WORDS: Final = 60
+_QUESTIONS_READ: Final = 32
+"""A longer message says something, too; and so many of the nearest are looked at."""
+_PASSAGES_EACH: Final = 3
+_PASSAGES_OF_RESULT: Final = 16
+"""How many passages of a neighbour are looked at; of what tools printed for what is asked more."""
+_EXCHANGES: Final = 3
+_EXCHANGE_ENDS: Final = 32
+"""Exchanges that the view shows in part whose results are looked at, and messages in each of them
+from which that is done."""
+_WEIGHED_BY_KIND: Final = 300
+"""Of the best messages so many are read for what they lay down, where somebody searches."""
+_KNOWN_IDS: Final = 16_384
+
+
+async def recall(
+    request: RecallRequest,
+    *,
+    archive: Archive,
+    vectors: Sequence[AskedVector],
+    settings: RecallSettings,
+) -> Recalled:
+    """What to put back for this request, and the ranking it was taken from."""
+    question = read_question(
+        question_text(request), asked_at=request.now, newest=request.newest, asks=request.asks
+    )
+    types = types_asked(request, question)
+    if types:  # "list all decisions" is no question about lists
+        kept = tuple([word for word in question.words if word not in LISTING_WORDS])
+        question, vectors = replace(question, words=kept), vectors if kept else ()
+    asked = _asked(request, question, vectors, settings)
+    if not question.words and not asked.vectors and not types:
+        return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
+    reads = RecallReads() if request.reads is None else request.reads
+    search = _MemorySearch(archive, request, question, asked, settings, reads)
+    judged = await search.judged()
+    if request.on_purpose:
+        asked_for = replace(
+            judged.verdict, open=True, reason=Reason(Cause.ASKED_FOR), lost_terms=(), lost_words=()
+        )
+        judged = replace(judged, verdict=asked_for)
+    verdict = judged.verdict
+    known = await recall_facts(
+        request,
+        question,
+        verdict,
+        archive=archive,
+        vectors=asked.vectors,
+        types=types,
+        common=_common(judged.found),
+        read=reads.facts,
+    )
+    if not verdict.open:
+        if known.opens is None:
+            if known.unsure and verdict.reason.cause is Cause.NOTHING_HELD:
+                verdict = replace(verdict, reason=Reason(Cause.FACTS_UNSURE))
+            return Recalled(gate=verdict)
+        return Recalled(facts=known.facts, gate=replace(verdict, open=True, reason=known.opens))
+    if verdict.lost_words:
+        judged = replace(judged, found=_holding(judged.found, verdict.lost_words))
+        words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
+        search = replace(search, question=replace(question, words=words))
+    ranking, printed = await search.ranked(judged)
+    search = replace(search, replaced=await replaced_statements(reads.facts, archive))
+    passages = await search.packed(ranking, known.facts, printed)
+    facts = known.beside(passages)
+    if len(facts) < len(known.facts):  # what passages say in full gives its place to others
+        more = await search.packed(ranking, facts, printed)
+        if known.beside(more) == facts:  # a larger one may have come in its place
+            passages = more
+    nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
+    return Recalled(
+        facts=facts,
+        passages=passages,
+        gate=verdict,
+        hits=await search.hits(ranking),
+        notes=() if passages or facts else (nothing_fits,),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """What was found for a question, and whether it is worth a block."""
+
+    found: Candidates
+    in_view: tuple[Candidate, ...] = ()
+    """Messages on the question that the view shows, in whose exchanges results were cut."""
+    only_cut: bool = False
+    """Only what was cut there is wanted: what was found elsewhere did not open the gate."""
+    only_stated: bool = False
+    """Only what the user stated is wanted."""
+    verdict: GateVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class _MemorySearch:
+    """One question to the archive, and what was read for it."""
+
+    archive: Archive
+    request: RecallRequest
+    question: Question
+    asked: CandidateQuery
+    settings: RecallSettings
+    reads: RecallReads
+    replaced: Mapping[SegmentId, tuple[Replaced, ...]] = field(default_factory=dict, repr=False)
+    """What of these messages no longer holds."""
+
+    @property
+    def segments(self) -> dict[SegmentId, Segment]:
+        """Those that were read."""
+        return self.reads.segments
+
+    async def judged(self) -> _Judged:
+        """Ask the store, and the gate; earlier askings answer nothing. Where it stays shut, but
+        the view shows what is on the question, what was cut beside that is tried."""
+        question, asked = self.question, self.asked
+        candidates, shown = await self._looked_up()
+        candidates = await self._without_itself(candidates)
+        among_tools = is_among_tools(self.request, candidates)
+        request = replace(self.request, uses_tools=among_tools)
+
+        def judge(candidates: Candidates, shown: Sequence[Candidate]) -> GateVerdict:
+            return gate(
+                request,
+                question,
+                candidates,
+                asked.vectors,
+                shown=shown,
+                least=self.settings.min_score,
+                may_correct=self._may_correct,
+            )
+
+        if not request.gated:
+            return _Judged(found=candidates, verdict=judge(candidates, shown))
+        kept = tuple(
+            [candidate for candidate in candidates.passages if not is_echo(question, candidate)]
+        )
+        candidates = replace(candidates, passages=kept)
+        verdict = judge(candidates, shown)
+        stated = wants_statements(question, among_tools=among_tools) and not request.on_purpose
+        if verdict.open and not request.on_purpose:  # there they lead to what answered them
+            answering = await self._answering(candidates, stated=stated)
+            if answering is not candidates or shown:  # orders among what was read void nothing
+                candidates, verdict = answering, judge(answering, shown)
+        if question.asks == "other":
+            stated = stated and not verdict.lost_words
+            return _Judged(found=candidates, verdict=verdict, only_stated=stated)
+        in_part = request.told_in_part
+        in_view = tuple(
+            [
+                candidate
+                for candidate in shown
+                if candidate.segment in asked.leave_out and candidate.key in in_part
+            ]
+        )
+        if verdict.open or not in_view:
+            return _Judged(found=candidates, in_view=in_view, verdict=verdict)
+        whole = [candidate for candidate in shown if candidate not in in_view]
+        opened = judge(replace(candidates, passages=(*candidates.passages, *in_view)), whole)
+        if not opened.open:
+            return _Judged(found=candidates, verdict=verdict)
+        return _Judged(found=candidates, in_view=in_view, only_cut=True, verdict=opened)
+
+    async def _looked_up(self) -> tuple[Candidates, tuple[Candidate, ...]]:
+        """What was found that the view does not show, and, for the gate to compare, what it
+        does."""
+        request, asked = self.request, self.asked
+        if not request.gated or not asked.leave_out:
+            candidates = await self._candidates(asked)
+            return replace(candidates, passages=_unquoted(candidates.passages, request)), ()
+        itself = () if request.asking is None else (_known_id(request.session, request.asking),)
+        candidates = await self._candidates(replace(asked, leave_out=frozenset(itself)))
+        hidden = tuple(
+            candidate
+            for candidate in _unquoted(candidates.passages, request)
+            if candidate.segment not in asked.leave_out
+        )
+        shown = tuple(
+            candidate
+            for candidate in candidates.passages
+            if candidate.segment in asked.leave_out
+            or request.quotes(candidate.segment, candidate.ordinal)
+        )
+        if 2 * len(shown) > len(candidates.passages):  # what the view shows has crowded others out
+            candidates = await self._candidates(asked)
+            hidden = _unquoted(candidates.passages, request)
+        return replace(candidates, passages=hidden), shown
+
+    async def _candidates(self, query: CandidateQuery) -> Candidates:
+        """What the store finds; what it found a moment ago within limits as wide will do."""
+        read = self.reads.candidates
+        limits = (query.lexical_limit, query.vector_limit)
+        for earlier, found in read.items():
+            wide = earlier.lexical_limit >= limits[0] and earlier.vector_limit >= limits[1]
+            if wide and query == replace(earlier, lexical_limit=limits[0], vector_limit=limits[1]):
+                return found
+        read[query] = await self.archive.candidates(query)
+        self.reads.known.clear()  # what was stored since then counts in these statistics
+        return read[query]
+
+    async def _without_itself(self, candidates: Candidates) -> Candidates:
+        """The statistics without the message that asks, where it is stored already.
+
+        Else every name that it asks about would be one that memory has heard of.
+        """
+        if self.request.asking is None:
+            return candidates
+        itself = _known_id(self.request.session, self.request.asking)
+        known = self.reads.known
+        if itself not in known:
+            known[itself] = itself in await self.archive.known([itself])
+        if not known[itself]:
+            return candidates
+        own = set(self.question.words)
+        frequencies = {
+            word: max(0, count - 1) if word in own else count
+            for word, count in candidates.document_frequencies.items()
+        }
+        return replace(candidates, document_frequencies=frequencies)
+
+    async def _answering(self, candidates: Candidates, *, stated: bool) -> Candidates:
+        """What was found without messages that answer nothing, and their say in what memory has
+        heard of: those in which the user only asked, and with `stated` those in which the user only
+        asked for work. In a chat between people it is told by its speaker, and stands beside its
+        answer."""
+        mappings, words = candidates.document_frequencies, self.question.words
+        rarity = {word: 1.0 / (1 + mappings.get(word, 0)) for word in words}
+        near = sorted(
+            filter(_may_only_ask, candidates.passages),
+            key=lambda candidate: (
+                -sum([worth for word, worth in rarity.items() if candidate.counts.get(word)])
+            ),
+        )
+        asking = await self._asking(near, stated=stated)
+        if not asking:
+            return candidates
+        frequencies = dict(mappings)
+        for candidate in near:
+            for word in words if candidate.segment in asking else ():
+                if candidate.counts.get(word) and frequencies.get(word):
+                    frequencies[word] -= 1
+        kept = tuple(
+            [candidate for candidate in candidates.passages if candidate.segment not in asking]
+        )
+        return replace(candidates, passages=kept, document_frequencies=frequencies)
+
+    def _may_correct(self, candidate: Candidate) -> bool:
+        """As its text says; in doubt, where it was not read, it may."""
+        segment = self.segments.get(candidate.segment)
+        return segment is None or may_correct(segment.text)
+
+    async def _asking(
+        self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
+    ) -> set[SegmentId]:
+        """The messages in which the user only asked, or with `stated` lays nothing down, of the
+        first that are short enough; `also` is read with them, since it is wanted next."""
+        short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
+            :_QUESTIONS_READ
+        ]
+        await self._read([*short, *also])
+        read = [self.segments[segment_id] for segment_id in short if segment_id in self.segments]
+        judged = self.reads.judged
+        for segment in read:
+            if (segment.id, stated) not in judged:
+                nothing = _only_asks(segment) or (stated and not states(segment.text))
+                judged[segment.id, stated] = nothing
+        return {segment.id for segment in read if judged[segment.id, stated]}
+
+    async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
+        """What was found and what stands around it, best first, as far as it is worth showing;
+        and what tools printed beside the messages that are nearest to the question."""
+        question, request = self.question, self.request
+        ranking, printed = await self._ranked(judged)
+        if request.gated:
+            # among what stands around are echoes and askings, too: the best of them is no measure
+            ranking = ranking.without(lambda candidate: is_echo(question, candidate))
+            share, packed = _tail_share(question), list[SegmentId]()
+            if not request.on_purpose:  # about what `packed` will read
+                near = ranking.near_best(share).without_stray_results(share, printed)
+                places = _first(near, request.budget_tokens, printed)
+                packed = [candidate.segment for candidate in near.passages[:places]]
+            if judged.only_stated:
+                ranking = ranking.without(lambda candidate: not is_the_users(candidate))
+            asking = await self._asking(ranking.passages, packed, stated=judged.only_stated)
+            ranking = ranking.without(lambda candidate: candidate.segment in asking)
+            if request.on_purpose:  # who asks judges by himself what is far from the best
+                ranking = await self._by_kind(ranking)
+            else:
+                ranking = ranking.near_best(share).without_stray_results(share, printed)
+        elif self.settings.min_score is not None:
+            ranking = ranking.at_least(self.settings.min_score)
+        return ranking, printed
+
+    async def _by_kind(self, ranking: Ranking) -> Ranking:
+        """Where tools were used: what was laid down first, what tools were asked and printed last.
+
+        In such a session a few short messages settle something among pages of output, most of
+        which share a word with any question. In a chat the user's own words are lifted already.
+        """
+        if all(candidate.tool is None for candidate in ranking.passages):
+            return ranking
+        said = [one.segment for one in ranking.passages if one.tool is None]
+        await self._read(list(dict.fromkeys(said))[:_WEIGHED_BY_KIND])
+
+        def worth(candidate: Candidate) -> float:
+            segment = self.segments.get(candidate.segment)
+            if segment is None:
+                return 0.0
+            text = segment.text[candidate.start : candidate.end]
+            return laid_down(text, by_user=segment.role == "user")
+
+        return ranking.by_kind(worth)
+
+    async def _ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
+        question, request, candidates = self.question, self.request, judged.found
+        weighing = _weighing(self.asked.vectors, self.settings, request.now)
+        seen = replace(candidates, passages=(*candidates.passages, *judged.in_view))
+        near = seeds(question, seen, weighing, most=round(SEEDS_SHARE * _wanted(request)))
+        in_view = {candidate.segment: candidate for candidate in judged.in_view}
+        exchanges = _exchanges(
+            [in_view[segment_id] for segment_id in near if segment_id in in_view], request
+        )
+        shown = self.asked.leave_out
+        ends = [
+            segment_id for each in exchanges.values() for segment_id in _beside_cut(each, shown)
+        ]
+        reached = await self._around(tuple(dict.fromkeys([*near, *ends])))
+        around = _within_exchanges(reached, in_view.keys(), exchanges)
+        ranking = rank(question, seen, around, weighing)
+        printed = _printed_for_it(ranking, around) if request.gated else frozenset()
+        rest = await self._rest_of(printed, reached)
+        if rest:
+            around = replace(around, passages=(*around.passages, *rest))
+            ranking = rank(question, seen, around, weighing)
+        if in_view:
+            ranking = ranking.without(lambda candidate: candidate.segment in in_view)
+        if judged.only_cut:
+            ranking = ranking.without(lambda candidate: candidate.segment not in printed)
+        return ranking, printed
+
+    async def _around(
+        self, ids: Sequence[SegmentId], *, passages_each: int = _PASSAGES_EACH
+    ) -> Surroundings:
+        """What stands around them and is not quoted; nothing of other times than asked for."""
+        around = await self.archive.around(ids, self.asked, passages_each=passages_each)
+        after, before = self.asked.said_after, self.asked.said_before
+        passages = tuple(
+            candidate
+            for candidate in _unquoted(around.passages, self.request)
+            if (after is None or candidate.said_at > after)
+            and (before is None or candidate.said_at < before)
+        )
+        return replace(around, passages=passages)
+
+    async def _rest_of(
+        self, printed: AbstractSet[SegmentId], reached: Surroundings
+    ) -> list[Candidate]:
+        """What is missing of these results: of a neighbour only the first passages come."""
+        beside = tuple(
+            {neighbour.of: None for neighbour in reached.neighbours if neighbour.segment in printed}
+        )
+        if not beside:
+            return []
+        more = await self._around(beside, passages_each=_PASSAGES_OF_RESULT)
+        known = {(candidate.segment, candidate.ordinal) for candidate in reached.passages}
+        return [
+            candidate
+            for candidate in more.passages
+            if candidate.segment in printed and (candidate.segment, candidate.ordinal) not in known
+        ]
+
+    async def packed(
+        self, ranking: Ranking, facts: Sequence[RecalledFact], printed: AbstractSet[SegmentId]
+    ) -> tuple[RecalledPassage, ...]:
+        """The passages that fit what the frame and the facts leave of the budget, best first; of
+        `printed` more than a few passages may come."""
+        request, segments = self.request, self.segments
+        count = request.count_tokens
+        taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
+        if facts:
+            taken += min(count(write_block(facts, ())), int(FACTS_SHARE * request.budget_tokens))
+        budget = request.budget_tokens - taken
+        places = _first(ranking, budget, printed)
+        await self._read([ranking.passages[at].segment for at in range(places)])
+        corrections = [
+            (candidate, value, sentence)
+            for candidate in ranking.passages[:places]
+            if (said := segments.get(candidate.segment)) is not None and said.role == "user"
+            for value, sentence in corrections_in(said.text[candidate.start : candidate.end])
+        ]
+        ready = [
+            replace(
+                quote(segments[candidate.segment], candidate, score, self.settings.citations),
+                replaced_by=self._replaced_by(candidate, corrections),
+            )
+            for candidate, score in zip(ranking.passages[:places], ranking.scores, strict=False)
+            if candidate.segment in segments
+            and segments[candidate.segment].message_id not in request.shown_messages
+            and not (request.gated and _only_asks(segments[candidate.segment]))
+        ]
+        if request.on_purpose:  # the same words again tell nobody anything
+            once: dict[str, RecalledPassage] = {}
+            for passage in ready:
+                once.setdefault(" ".join(passage.text.split()), passage)
+            ready = list(once.values())
+        return tuple(
+            pack(
+                ready,
+                budget_tokens=budget,
+                cost=lambda passage: count(passage_line(passage) + "\n"),
+                source=lambda passage: passage.order[:2],
+                sitting=lambda passage: passage.sitting,
+                heading_cost=lambda passage: count(sitting_line(passage) + "\n"),
+                most=self.settings.max_results,
+                most_of=lambda passage: _most_of(passage.segment, printed, budget),
+            )
+        )
+
+    def _replaced_by(
+        self, candidate: Candidate, corrections: Sequence[tuple[Candidate, str, str]]
+    ) -> str:
+        """Say what holds in place of something that a passage says."""
+        by = [
+            each.by
+            for each in self.replaced.get(candidate.segment, ())
+            if candidate.start <= each.span.start and each.span.end <= candidate.end
+        ]
+        text = self.segments[candidate.segment].text[candidate.start : candidate.end]
+        by += [
+            sentence
+            for later, value, sentence in corrections
+            if later.session == candidate.session
+            and later.sequence > candidate.sequence
+            and is_corrected(text, value, sentence)
+        ]
+        return "; ".join(dict.fromkeys(by))
+
+    async def hits(self, ranking: Ranking) -> tuple[Hit, ...]:
+        """The best of the ranking, with the text of those that were read; of who asks, all."""
+        hits = ranking.hits(self.request.most_hits)
+        if not self.request.gated:
+            await self._read([hit.passage.segment for hit in hits])
+        return tuple(
+            replace(hit, text=self.segments[at.segment].text[at.start : at.end])
+            if (at := hit.passage).segment in self.segments
+            else hit
+            for hit in hits
+        )
+
+    async def _read(self, wanted: Sequence[SegmentId]) -> None:
+        missing = [
+            segment_id for segment_id in dict.fromkeys(wanted) if segment_id not in self.segments
+        ]
+        if missing:
+            segments = await self.archive.segments(missing)
+            self.segments.update((segment.segment.id, segment.segment) for segment in segments)
+
+
+def _asked(
+    request: RecallRequest,
+    question: Question,
+    vectors: Sequence[AskedVector],
+    settings: RecallSettings,
+) -> CandidateQuery:
+    limit = _wanted(request) * settings.hybrid.candidate_multiplier
+    # quoted passages are found too: they must not take the place of others
+    limit += len(request.quoted) - len(request.quoted_whole)
+    lost = lost_words_asked(request) if request.gated else ()
+    return CandidateQuery(
+        words=tuple(dict.fromkeys((*question.words, *question.marks, *lost))),
+        vectors=tuple(vectors),
+        lexical_limit=limit if settings.hybrid.enabled or not vectors else 0,
+        vector_limit=limit,
+        session=request.session if request.scope == "session" else None,
+        with_files=True,
+        said_after=request.said_after,
+        said_before=request.said_before,
+        cold=request.cold,
+        leave_out=left_out(request),
+    )
+
+
+def left_out(request: RecallRequest) -> frozenset[SegmentId]:
+    """What the view shows whole: as a message, in a block, or as the question itself."""
+    shown = {_known_id(request.session, key) for key in request.shown}
+    if request.asking is not None:
+        shown.add(_known_id(request.session, request.asking))
+    return frozenset(shown | request.quoted_whole)
+
+
+@lru_cache(maxsize=_KNOWN_IDS)
+def _known_id(session: SessionId, key: EntryKey) -> SegmentId:
+    """A view shows nearly the same messages turn after turn."""
+    return segment_id(session, key)
+
+
+def _exchanges(
+    nearest: Sequence[Candidate], request: RecallRequest
+) -> dict[SegmentId, tuple[SegmentId, ...]]:
+    """The exchanges of the first of these, which the view shows in part."""
+    segment_ids: dict[tuple[EntryKey, ...], SegmentId] = {}
+    for candidate in nearest:
+        if len(segment_ids) < _EXCHANGES:
+            segment_ids.setdefault(request.told_in_part[candidate.key], candidate.segment)
+    return {
+        segment: tuple([_known_id(request.session, key) for key in exchange])
+        for exchange, segment in segment_ids.items()
+    }
+
+
+def _beside_cut(
+    exchange: Sequence[SegmentId], shown: AbstractSet[SegmentId]
+) -> tuple[SegmentId, ...]:
+    """The messages of an exchange next to which something was cut: from them it is reached."""
+    ends = [
+        segment_id
+        for before, segment_id, after in zip(
+            (None, *exchange), exchange, (*exchange[1:], None), strict=False
+        )
+        if segment_id in shown
+        and any(near is not None and near not in shown for near in (before, after))
+    ]
+    return tuple(ends[:_EXCHANGE_ENDS])
+
+
+def _within_exchanges(
+    around: Surroundings,
+    in_view: AbstractSet[SegmentId],
+    exchanges: Mapping[SegmentId, Sequence[SegmentId]],
+) -> Surroundings:
+    """What the view shows lends to its own exchange, all of it alike, and to nothing else: between
+    a question and the result that answers it other results may stand."""
+    others = [
+        neighbour
+        for neighbour in around.neighbours
+        if neighbour.of not in in_view and neighbour.segment not in in_view
+    ]
+    own = [
+        Neighbour(segment=segment_id, of=of, distance=1)
+        for of, exchange in exchanges.items()
+        for segment_id in exchange
+        if segment_id != of
+    ]
+    return replace(around, neighbours=(*others, *own))
+
+
+def _printed_for_it(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
+    """What tools printed beside the messages that are nearest to what is asked."""
+    nearest = ranking.near_best(NEAREST_SHARE).passages
+    tools, users = tools_and_users(ranking.passages)
+    best = {candidate.segment for candidate in nearest if candidate.tool is None}
+    return {
+        taker
+        for taker, lender, _ in lending(around.neighbours, tools, users)
+        if lender in best and taker in tools
+    }
+
+
+def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:
+    """Those that no block in the view quotes; others of the same message may be missing there."""
+    if not request.quoted:
+        return tuple(passages)
+    return tuple(
+        candidate
+        for candidate in passages
+        if not request.quotes(candidate.segment, candidate.ordinal)
+    )
+
+
+def _may_only_ask(candidate: Candidate) -> bool:
+    return (
+        candidate.role == "user" and candidate.tool is None and candidate.length <= _QUESTION_WORDS
+    )
+
+
+def _only_asks(segment: Segment) -> bool:
+    return (
+        segment.role == "user"
+        and segment.tool is None
+        and only_asks(segment.text)
+        and not speaker_of(segment.text)
+    )
+
+
+def _common(candidates: Candidates) -> frozenset[str]:
+    most = max(COMMON_LEAST, COMMON_SHARE * candidates.documents)
+    return frozenset(
+        word for word, count in candidates.document_frequencies.items() if count > most
+    )
+
+
+def _tail_share(question: Question) -> float:
+    pairs = sum(map(is_unspaced_pair, question.words))
+    if 4 * pairs > len(question.words):
+        return UNSPACED_TAIL_SHARE
+    return TAIL_SHARE if question.asks == "other" else ASKED_TAIL_SHARE
+
+
+def _holding(candidates: Candidates, words: Sequence[str]) -> Candidates:
+    """Only those that hold what was lost: the rest is what the turn did not ask for."""
+    kept = tuple(
+        candidate for candidate in candidates.passages if any(map(candidate.counts.get, words))
+    )
+    return replace(candidates, passages=kept)
+
+
+def _wanted(request: RecallRequest) -> int:
+    return max(_LEAST_WANTED, request.budget_tokens // PASSAGE_TOKENS)
+
+
+def _weighing(vectors: Sequence[AskedVector], settings: RecallSettings, now: float) -> Weighing:
+    """By what was measured for these embedders, or as the settings say."""
+    kinds = tuple(vector.kind for vector in vectors)
+    shares = vector_shares(kinds)
+    hybrid = settings.hybrid
+    if kinds and not hybrid.enabled:
+        shares = tuple(share / sum(shares) for share in shares)
+    elif kinds and (hybrid.vector_weight, hybrid.text_weight) != (None, None):
+        wanted = _vector_share(hybrid)
+        shares = tuple(share * wanted / sum(shares) for share in shares)
+    return Weighing(kinds=kinds, shares=shares, decay_per_day=settings.decay_per_day, now=now)
+
+
+def _vector_share(hybrid: Hybrid) -> float:
+    """What all vectors weigh together; a weight that is not given is what the other leaves."""
+    vector, text = hybrid.vector_weight, hybrid.text_weight
+    if text is None:
+        return vector or 0.0
+    if vector is None:
+        return 1.0 - text
+    return vector / (vector + text)
+
+
+def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_tokens: int) -> int:
+    """How many passages of a message a block may have: of a result that answers a quarter of it."""
+    if segment not in printed:
+        return MOST_OF_ONE
+    return max(MOST_OF_RESULT, budget_tokens // (4 * PASSAGE_TOKENS))
+
+
+def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]) -> int:
+    """How many of the first may matter: no more text than could ever fit is read.
+
+    What a message has beyond its share is never packed: one long message must not hide the rest.
+    """
+    chars = budget_tokens * _CHARS_A_TOKEN
+    taken: Counter[SegmentId] = Counter()
+    for at, candidate in enumerate(ranking.passages):
+        taken[candidate.segment] += 1
+        if taken[candidate.segment] > _most_of(candidate.segment, printed, budget_tokens):
+            continue
+        chars -= candidate.end - candidate.start
+        if chars <= 0:
+            return at + 1
+    return len(ranking.passages)

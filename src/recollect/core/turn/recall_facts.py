@@ -1,0 +1,385 @@
+"""Recall the facts that bear on a turn, beside its passages.
+
+Owns which facts a block may show: current ones that answer, whose words the view does not show
+already, neither in a message nor in a block. Must never show a fact without saying how far it may
+be trusted. What always holds: a fact that rests on messages opens no gate by itself, for its
+messages were asked already, unless all facts of its type are asked for; one that a person wrote,
+or a file brought, may. Where the gate stays
+shut nothing is read but the candidates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from recollect.core.ports import Archive
+from recollect.core.rules.identity import segment_id
+from recollect.core.search.facts import MOST_LISTED, RankedFact, asked_types, list_facts, rank_facts
+from recollect.core.search.question import Question, subject
+from recollect.core.search.statements import STANDING_WORD
+from recollect.core.values.fact import EvidenceSpan, Fact, FactType, fact_identity
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import (
+    AskedVector,
+    CandidateQuery,
+    FactCandidates,
+    FactQuery,
+    GateVerdict,
+    RecalledFact,
+    RecalledPassage,
+    RecallRequest,
+    fact_name,
+)
+from recollect.core.values.segment import SegmentId, StoredSegment
+
+OPENS_AT: Final = 0.5
+"""Of the worth of the words that a message is about, what a fact must hold to be shown though no
+message supports it."""
+OPENS_WITH_WORDS: Final = 2
+"""An order must share so many words with it: one may be anything's."""
+OPENS_NEAR: Final = 0.5
+"""Or one word, if it lies so near by meaning."""
+_CANDIDATES: Final = 40
+_MOST_STANDING: Final = 12
+_TOGETHER: Final = "\f"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFacts:
+    """The facts that may be shown, best first, and why, where they alone open the gate."""
+
+    facts: tuple[RecalledFact, ...] = ()
+    opens: Reason | None = None
+    """Why they open the gate; None where they do not."""
+    unsure: bool = False
+    """Facts share words with the message, but none answers it well enough to be shown."""
+    said: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+    """For each of `facts` the texts that say it, each of them; where it takes all of them, they are
+    one text apart by a form feed. Empty where only the fact itself says it."""
+
+    def beside(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
+        """Those whose words these passages do not hold in full."""
+        texts = [passage.text for passage in passages]
+        return tuple(
+            fact
+            for fact, said in zip(self.facts, self.said, strict=True)
+            if not any(_holds(texts, each) for each in said)
+        )
+
+
+async def recall_facts(
+    request: RecallRequest,
+    question: Question,
+    verdict: GateVerdict,
+    *,
+    archive: Archive,
+    vectors: Sequence[AskedVector],
+    types: tuple[FactType, ...] = (),
+    common: Container[str] = frozenset(),
+    read: dict[FactQuery, FactCandidates] | None = None,
+) -> FoundFacts:
+    """What is known that bears on the question and stands nowhere in the view.
+
+    `types` are those of which all facts are asked for (`types_asked`), `common` words that much of
+    memory holds: by them alone nothing is asked for. What is in `read` is not asked again.
+    """
+    read = {} if read is None else read
+    closed = request.gated and not verdict.open
+    about = _about(question, common) if closed else ()
+    ranked = [
+        ranked_fact
+        for ranked_fact in await _ranked(
+            request, question, types, verdict, archive, vectors, read, about=about
+        )
+        if fact_name(ranked_fact.fact.id) not in request.quoted
+        and _in_time(ranked_fact.fact, request)
+        and ranked_fact.fact.type != "digest"
+    ]
+    listed = [ranked_fact for ranked_fact in ranked if ranked_fact.fact.type in types]
+    if closed and not listed:
+        opening = [
+            ranked_fact
+            for ranked_fact in ranked
+            if _opens(ranked_fact, about, asks=question.asks in ("past", "question"))
+        ]
+        found = _found_facts(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
+        return replace(found, unsure=any(not one.fact.sources for one in ranked) and not opening)
+    if closed:
+        ranked = listed
+    wanted = dict.fromkeys(source for ranked_fact in ranked for source in ranked_fact.fact.sources)
+    segments = (
+        {segment.segment.id: segment for segment in await archive.segments(list(wanted))}
+        if wanted
+        else {}
+    )
+    shown = _shown(request)
+    fresh = [
+        ranked_fact
+        for ranked_fact in ranked
+        if not _in_view(ranked_fact.fact, request, segments, shown)
+        and not await _in_a_block(ranked_fact.fact, request, archive)
+    ]
+    why = Reason(Cause.FACT_ANSWERS if request.gated else Cause.ASKED_FOR)
+    return _found_facts(fresh, segments, why if fresh and not verdict.open else None)
+
+
+def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, ...]:
+    """The types of which a request wants all facts; an order lists nothing."""
+    if request.gated and question.asks not in ("past", "question"):
+        return ()
+    return asked_types(request.newest or question.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """A stretch of a message that no longer holds, and what was said since in its place."""
+
+    span: EvidenceSpan
+    by: str = field(repr=False)
+
+
+_DENIED = re.compile(
+    r"(?:\bnot|\bno longer|\binstead of|\brather than|\bin place of)\s+[\"'`]?(\w[\w./:@-]*\w|\d)",
+    re.IGNORECASE,
+)
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
+_WORDS = re.compile(r"\w(?:[\w./:@-]*\w)?")
+
+
+def corrections_in(text: str) -> Iterator[tuple[str, str]]:
+    """Find sentences that deny a value ("9000, not 8000"): the value, and the sentence.
+
+    A word in small letters is no value: "not ready" corrects nothing.
+    """
+    for sentence in _SENTENCE_ENDS.split(text):
+        for match in _DENIED.finditer(sentence):
+            if not (match[1].isalpha() and match[1].islower()):
+                yield match[1], sentence.strip()
+
+
+def is_corrected(text: str, value: str, sentence: str) -> bool:
+    """Whether a text states the denied value, and is about what the sentence is about."""
+    words = {word.casefold() for word in _WORDS.findall(text)}
+    about = {word.casefold() for word in _WORDS.findall(sentence) if len(word) > 2}
+    return value.casefold() in words and len(words & about - {value.casefold()}) > 1
+
+
+async def replaced_statements(
+    read: Mapping[FactQuery, FactCandidates], archive: Archive
+) -> Mapping[SegmentId, tuple[Replaced, ...]]:
+    """What the facts that were read replaced, by the messages that said it.
+
+    Whoever is shown an old value has to see that it is one. Asks only where such a fact was found.
+    """
+    current = {
+        candidate.fact.id: candidate.fact
+        for found in read.values()
+        for candidate in found.facts
+        if candidate.fact.change == "supersede" and candidate.fact.subject
+    }
+    if not current:
+        return {}
+    subjects = {fact.subject for fact in current.values()}
+    versions = {fact.id: fact for fact in await archive.facts(superseded=True, subjects=subjects)}
+    replaced: dict[SegmentId, tuple[Replaced, ...]] = {}
+    for old in versions.values():
+        now, seen = old, {old.id}
+        while now.superseded_by in versions and now.superseded_by not in seen:
+            now = versions[now.superseded_by]
+            seen.add(now.id)
+        if old.id == now.id or now.id not in current:
+            continue
+        for span in old.evidence:
+            held = Replaced(span=span, by=now.told)
+            replaced[span.segment] = (*replaced.get(span.segment, ()), held)
+    return replaced
+
+
+async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
+    """What bears on every turn: pinned facts, then messages in which the user asked for something
+    once and for all, the newest first; of this session, None: of the whole space."""
+    pinned = await archive.fact_candidates(FactQuery(limit=0, session=session))
+    facts = [
+        _recalled_fact(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
+        for candidate in pinned.facts
+    ]
+    asked = CandidateQuery(
+        words=(STANDING_WORD,), lexical_limit=_MOST_STANDING, vector_limit=0, session=session
+    )
+    candidates = await archive.candidates(asked)
+    ids = dict.fromkeys(
+        candidate.segment for candidate in candidates.passages if STANDING_WORD in candidate.counts
+    )
+    held = await archive.segments(list(ids)) if ids else ()
+    segments = sorted(held, key=lambda segment: -segment.segment.said_at)
+    return (
+        *facts,
+        *(
+            RecalledFact(
+                type="preference",
+                text=segment.segment.text,
+                score=1.0,
+                trust="high",
+                said_on=_day(segment.segment.said_at),
+                message_ids=(segment.segment.message_id,),
+            )
+            for segment in segments
+        ),
+    )
+
+
+async def _ranked(
+    request: RecallRequest,
+    question: Question,
+    types: tuple[FactType, ...],
+    verdict: GateVerdict,
+    archive: Archive,
+    vectors: Sequence[AskedVector],
+    read: dict[FactQuery, FactCandidates],
+    *,
+    about: Sequence[str],
+) -> tuple[RankedFact, ...]:
+    words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
+    asked = FactQuery(
+        words=words,
+        vectors=tuple(vectors),
+        types=types,
+        limit=MOST_LISTED if types else _CANDIDATES,
+        session=request.session if request.scope == "session" else None,
+    )
+    if asked not in read:
+        read[asked] = await archive.fact_candidates(asked)
+    candidates = read[asked]
+    ranked = rank_facts(about or words, candidates, vectors)
+    if types:
+        known = {ranked_fact.fact.id for ranked_fact in ranked}
+        listed = list_facts(question, types, candidates)
+        return (
+            *ranked,
+            *(ranked_fact for ranked_fact in listed if ranked_fact.fact.id not in known),
+        )
+    if not verdict.lost_words:
+        return ranked
+    # a term that left the view was asked for, and nothing else
+    lost = set(verdict.lost_words)
+    return tuple(ranked_fact for ranked_fact in ranked if lost.intersection(ranked_fact.fact.words))
+
+
+def _in_time(fact: Fact, request: RecallRequest) -> bool:
+    after, before = request.said_after, request.said_before
+    return (after is None or fact.at > after) and (before is None or fact.at < before)
+
+
+def _about(question: Question, common: Container[str]) -> tuple[str, ...]:
+    """The words that a message is about, without those that much of memory holds."""
+    words = subject(question.text, question.words)
+    return tuple(word for word in words if len(word) > 1 and word not in common)
+
+
+def _opens(ranked: RankedFact, about: Sequence[str], *, asks: bool) -> bool:
+    """Whether it answers well enough to be shown though no message does.
+
+    It must hold half of what a question is about, whoever stored it, and several words of a message
+    that asks nothing. A person's own statement, or a pinned one, needs one word.
+    """
+    fact = ranked.fact
+    if not about or not set(about).intersection(fact.words):
+        return False
+    if fact.pinned or (fact.made_by == "user" and not fact.sources):
+        return True
+    if fact.sources or ranked.score < OPENS_AT:
+        return False
+    return asks or ranked.nearness >= OPENS_NEAR or ranked.shared >= OPENS_WITH_WORDS
+
+
+def _shown(request: RecallRequest) -> frozenset[SegmentId]:
+    keys = request.shown if request.asking is None else {*request.shown, request.asking}
+    return frozenset(segment_id(request.session, key) for key in keys) | request.quoted_whole
+
+
+def _in_view(
+    fact: Fact,
+    request: RecallRequest,
+    segments: Mapping[SegmentId, StoredSegment],
+    shown: frozenset[SegmentId],
+) -> bool:
+    """Whether messages of the view say it, under this session's name or another's: one does, unless
+    it takes all of them."""
+    seen = [
+        source in shown
+        or (source in segments and segments[source].segment.message_id in request.shown_messages)
+        for source in fact.sources
+    ]
+    return bool(seen) and (all(seen) if fact.joint else any(seen))
+
+
+async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> bool:
+    """Whether passages that a block in the view quotes hold the words it rests on: one of its
+    messages is enough, unless it takes all of them."""
+    if not fact.evidence:
+        return False
+    seen = [await _is_quoted(span, request, archive) for span in fact.evidence]
+    return all(seen) if fact.joint else any(seen)
+
+
+async def _is_quoted(span: EvidenceSpan, request: RecallRequest, archive: Archive) -> bool:
+    if not any(name.startswith(span.segment) for name in request.quoted):
+        return False
+    return any(
+        passage.start <= span.start
+        and span.end <= passage.end
+        and request.quotes(span.segment, ordinal)
+        for ordinal, passage in enumerate(await archive.passages(span.segment))
+    )
+
+
+def _found_facts(
+    chosen: Sequence[RankedFact], segments: Mapping[SegmentId, StoredSegment], opens: Reason | None
+) -> FoundFacts:
+    return FoundFacts(
+        facts=tuple(_recalled_fact(ranked, segments) for ranked in chosen),
+        opens=opens,
+        said=tuple(_evidence_texts(ranked.fact, segments) for ranked in chosen),
+    )
+
+
+def _recalled_fact(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegment]) -> RecalledFact:
+    fact = ranked.fact
+    said_by = [segments[source].segment.message_id for source in fact.sources if source in segments]
+    return RecalledFact(
+        id=fact.id,
+        type=fact.type,
+        text=fact.told,
+        score=1.0 if fact.pinned else ranked.score,
+        trust=fact.trust,
+        said_on=_day(fact.at),
+        message_ids=tuple(dict.fromkeys((*said_by, fact_identity(fact.id)))),
+    )
+
+
+def _evidence_texts(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
+    if fact.change is not None:
+        return ()  # beside what it replaced, which may be found as well, it says what holds
+    if any(span.segment not in segments for span in fact.evidence):
+        return ()
+    texts = [
+        segments[span.segment].segment.text[span.start : span.end].strip() for span in fact.evidence
+    ]
+    if not all(texts):
+        return ()
+    return (_TOGETHER.join(texts),) if fact.joint else tuple(texts)
+
+
+def _holds(texts: Sequence[str], said: str) -> bool:
+    return all(any(part in text for text in texts) for part in said.split(_TOGETHER))
+
+
+def _day(at: float) -> str:
+    try:
+        return datetime.fromtimestamp(at, UTC).date().isoformat()
+    except (OverflowError, OSError, ValueError):
+        return ""

@@ -1,0 +1,383 @@
+"""Stand: what the user laid down stays in the view, though the message that said it was left out.
+
+A message that is trimmed can be recalled, but only by who asks with its words. What people lay
+down (decisions, constraints, values, names, whom to ask) is a few short sentences among pages of
+tool output; they stand in one small block at the head of the view, beside pinned facts and
+preferences. Made anew only where edits before the tail are allowed, so that it keeps the
+provider's cache. Must never hold a question, or what a tool says but for its errors; orders to do
+some work come last. Always holds: within its budget, every sentence once and word for word, a
+long one to its 240th character, in the order it was said; the time is linear in the messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from recollect.core.formats.recalled_block import EARLIER_ORDER, standing_line, write_standing
+from recollect.core.formats.summaries import is_summary
+from recollect.core.rules.noise import without_reminders
+from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
+from recollect.core.rules.tokens import Weigher
+from recollect.core.search.identifiers import shapes_in
+from recollect.core.search.names import names_in, speaker_of
+from recollect.core.search.question import substance, what_asks
+from recollect.core.search.statements import is_error_line, is_order, statement_kind
+from recollect.core.search.tokenize import tokenize
+from recollect.core.turn.align import StatementCache
+from recollect.core.values.edit import Insert
+from recollect.core.values.history import Entry
+from recollect.core.values.message import EntryKey, MessageId, Text, ToolResult
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import RecalledFact
+
+_LINE_CHARS: Final = 240
+_READ_CHARS: Final = 12_000
+_SPACES_CHARS: Final = 8
+"""What may be lost between sentences of a message that is told whole."""
+_LEAST_WORTH: Final = 0.8
+_KIND_WORTH: Final = {"constraint": 4.0, "decision": 3.5, "task": 3.0, "attempt": 2.0}
+_RULE_WORTH: Final = 2.5
+_ASSISTANT_SHARE: Final = 0.4
+"""What the model says is mostly about its work."""
+_LONG_SHARE: Final = 0.5
+"""What is laid down is short; of a longer sentence only the beginning stands."""
+_ORDER_SHARE: Final = 0.4
+"""What is to be done was done since, for the most part."""
+_LEAST_WORDS: Final = 4
+"""A sentence of the user that is about so many words stands where there is room."""
+_ASSISTANT_TOKENS: Final = 0.3
+"""Of the block, what the assistant's sentences may take."""
+_ERROR_WORTH: Final = 0.8
+_MOST_ERRORS: Final = 2
+_LEAST_LINE_TOKENS: Final = 3
+"""A line takes more: its speaker, a colon and a word."""
+_TOOL: Final = "tool output"
+_VARIES: Final = re.compile(r"[\"'`].*?[\"'`]|\S*[\d/_.\\-]\S*")
+_VALUE: Final = re.compile(r"(?<![\w.])[€$£]?\d[\w.,:%/€$-]*|\b[A-Z]{2,}\d*\b")
+_STATES: Final = re.compile(
+    r"\b(?:is|are|was|were|isn['’]?t|has|have|goes|belongs?|owns?|took|moved|changed|stays?|lives?"
+    r"|means|wants?|likes?|hates?|prefers?|allergic|called|named|signed|agreed|valid|until|from"
+    r"|because|since|instead|no\ longer|anymore|only|not)\b|['’](?:s|re|m)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+# How people lay down a rule or a taste without saying "must" or "decided".
+_RULES: Final = re.compile(
+    r"""\b(?:nobody|no\ one|none\ of\ you|only\b.{1,60}\b(?:may|can|is\ allowed|are\ allowed)
+      |may\ only|(?:no|not)\b.{1,80}\bever\b|ever\W*$|no\ (?:way|exceptions?)|hands\ off|stay\ away
+      |use\b.{1,60}\b(?:not|instead|rather|never|no)\b|not\b.{1,40}\bbut\b|rather\ than
+      |(?:i|we)\ (?:really\ |also\ |still\ )?
+        (?:like|love|hate|want|stand|prefer|need|use|accept|allow
+          |(?:do\ not|don['’]?t|can['’]?t|cannot|never|always|only)\ (?!know|think|see|understand
+            |remember|find|believe|mind|care|get|have\ (?:time|to))[a-z]+)
+      |(?:i|we)['’]?d\ rather|my\ taste|pet\ peeve|annoys\ me|not\ before|by\ default
+      |reminder|remember|note\ (?:for|that|to)|heads[-\ ]up|fyi|as\ of|from\ (?:now|here|today)
+      |no\ longer|park\ (?:it|that|this)|some\ ?day|one\ day|later|nothing|everything|each|every
+      |as\ a\ rule|in\ general|whenever|if\ (?:in\ doubt|ever|you\ see|someone|anybody|anyone))\b
+    |^\W*(?:please\W+)?(?:for\b.{1,60}\b(?:use|take|go|ask)|in\b.{1,40}\b(?:give|use|write|keep)
+      |no|use|keep|put|avoid|prefer|stick|leave|answer|reply|call|treat|assume|spell|sign)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CLAUSE_ENDS: Final = re.compile(r"[.,;]\s+|\s[–—-]\s")
+# An order by its shape, whatever its verb: "undo that rename", "book us a table".
+_BARE_VERB: Final = re.compile(
+    r"""^\W*(?:(?:please|ok|okay|now|then|next|also|and|so|just|first|again)\W+)*
+    (?!(?:in|on|at|for|with|from|to|of|by|as|after|before|since|until|because|if|when|while|where
+      |but|or|not|only|all|both|each|every|either|there|here|that|this|these|those|what|which|who
+      |is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|may|might|must|we|i
+      |you|he|she|they|it|no|yes|like|about|under|over|between|without|within|through|during
+      |against|above|below|near|than|even|still|though|although|unless|once|see|use|keep
+      |today|tomorrow|yesterday|tonight|(?:mon|tues|wednes|thurs|fri|satur|sun)day
+      |such|quite|half|twice|got|made|found|took|gave|saw|met|bought|sold|lost|won|left|paid
+      |(?!embed)[a-z]+(?<!e)ed|[a-z]+ly|[a-z]+(?<!s)s\ (?:all|both|an?))\b)
+    [a-z]+\ (?:the|this|that|these|those|it|them|all|both|my|our|its|their|us|me|an?)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# What the model advised: people ask for it later.
+_ADVICE: Final = re.compile(
+    r"\b(?:i(?:['’]d|\ would)\ \w+|i\ (?:suggest|recommend|propose|advise)"
+    r"|my\ (?:suggestion|recommendation|advice|proposal)|better\ to|worth\ (?:a|trying|using)"
+    r"|you\ (?:could|should|might)|consider)\b|建议|推荐",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandResult:
+    """The block as an edit, None where nothing stands, and why."""
+
+    edit: Insert | None
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Statement:
+    """A sentence that may stand."""
+
+    speaker: str
+    text: str = field(repr=False)
+    worth: float
+    place: int
+    sentence: int
+    source: MessageId
+
+
+def stand(
+    left: Sequence[Entry],
+    facts: Sequence[RecalledFact],
+    weigher: Weigher,
+    *,
+    anchor: EntryKey,
+    budget_tokens: int,
+    turn: int,
+    among_tools: bool = True,
+    summary: str = "",
+    mask: Callable[[str], str] = str,
+    known: StatementCache | None = None,
+) -> StandResult:
+    """The standing block of a view that lacks these messages.
+
+    `among_tools` says that tools are used in this session: what the user says is then worth more
+    than in a chat, where all is talk and only what sounds like a rule or a decision stands.
+    `summary` stands for some of these messages: what it says word for word need not stand twice.
+    `mask` makes a text as it may be stored, since an edit is; `known` keeps what was read of a
+    message for the next time. The edit names the messages that it tells whole by their keys.
+    """
+    known = {} if known is None else known
+    told = one_line(summary).casefold()
+    for key in known.keys() - {entry.key for entry in left}:
+        del known[key]
+    chosen_facts = list(facts)
+    while chosen_facts and weigher.text(write_standing(chosen_facts, ())) > budget_tokens:
+        chosen_facts.pop()
+    statements = [
+        statement
+        for statement in _statements(() if _between_people(left) else left, mask, known)
+        if (among_tools or _lays_down(statement.text)) and statement.text.casefold() not in told
+    ]
+    chosen = [  # what was read earlier may hold what is known for a secret since
+        replace(statement, text=mask(statement.text))
+        for statement in _fitting(statements, chosen_facts, weigher, budget_tokens)
+    ]
+    text = _written(chosen_facts, chosen)
+    while chosen and weigher.text(text) > budget_tokens:  # lines count a little more together
+        chosen.pop()
+        text = _written(chosen_facts, chosen)
+    if not chosen and not chosen_facts:
+        return StandResult(edit=None, reason=Reason(Cause.NOTHING_STANDS))
+    reason = Reason(Cause.STANDING_BLOCK, facts=len(chosen_facts), lines=len(chosen))
+    sources = [
+        *(statement.source for statement in chosen),
+        *(i for f in chosen_facts for i in f.message_ids),
+    ]
+    edit = Insert(
+        anchor=anchor,
+        placement="head",
+        text=text,
+        stage="stand",
+        reason=reason,
+        turn=turn,
+        quotes=tuple(dict.fromkeys(sources)),
+        recalled=tuple(_whole_messages(left, chosen)),
+    )
+    return StandResult(edit=edit, reason=reason)
+
+
+def _fitting(
+    statements: Sequence[_Statement],
+    facts: Sequence[RecalledFact],
+    weigher: Weigher,
+    budget_tokens: int,
+) -> Iterator[_Statement]:
+    """The statements that fit beside the facts, best first; none that a fact says already."""
+    known = {" ".join(fact.text.casefold().split()) for fact in facts}
+    tokens = weigher.text(write_standing(facts, ())) + weigher.text("<detail>\n</detail>")
+    errors, advice = 0, 0
+    for statement in sorted(statements, key=lambda each: (-each.worth, -each.place)):
+        if tokens + _LEAST_LINE_TOKENS > budget_tokens:
+            break
+        cost = weigher.text(standing_line(statement.speaker, statement.text)) + 1
+        if statement.speaker == _TOOL and errors == _MOST_ERRORS:
+            continue
+        if statement.speaker == "assistant" and advice + cost > _ASSISTANT_TOKENS * budget_tokens:
+            continue
+        if tokens + cost > budget_tokens or any(
+            statement.text.casefold() in fact for fact in known
+        ):
+            continue
+        tokens += cost
+        errors += statement.speaker == _TOOL
+        advice += cost if statement.speaker == "assistant" else 0
+        yield statement
+
+
+def _written(facts: Sequence[RecalledFact], chosen: Sequence[_Statement]) -> str:
+    in_order = sorted(chosen, key=lambda statement: (statement.place, statement.sentence))
+    return write_standing(facts, [(statement.speaker, statement.text) for statement in in_order])
+
+
+def _statements(
+    left: Sequence[Entry], mask: Callable[[str], str], known: StatementCache
+) -> Iterator[_Statement]:
+    seen: set[str] = set()
+    for place, entry in enumerate(left):
+        if entry.key not in known:
+            known[entry.key] = tuple(
+                [
+                    (speaker, sentence, worth, _shape(speaker, sentence, worth))
+                    for speaker, sentence, worth in _in_message(entry, mask)
+                ]
+            )
+        for number, (speaker, sentence, worth, shape) in enumerate(known[entry.key]):
+            if shape not in seen:
+                seen.add(shape)
+                yield _Statement(
+                    speaker=speaker,
+                    text=sentence,
+                    worth=worth,
+                    place=place,
+                    sentence=number,
+                    source=entry.id,
+                )
+
+
+def _shape(speaker: str, sentence: str, worth: float) -> str:
+    """What makes it news: but in the user's own rules another number or name does not."""
+    shape = sentence.casefold()
+    return shape if speaker == "user" and worth > _LEAST_WORTH else _VARIES.sub("", shape)
+
+
+def _between_people(left: Sequence[Entry]) -> bool:
+    """Whether these are messages of people who talk to each other, each with its speaker's name:
+    they lay nothing down for the model."""
+    texts = [
+        part.text
+        for entry in left
+        if entry.role == "user"
+        for part in entry.parts[:1]
+        if isinstance(part, Text)
+    ]
+    return 2 * sum(bool(speaker_of(text)) for text in texts) > len(texts)
+
+
+def _whole_messages(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator[EntryKey]:
+    """The messages that the block says nothing less than: they need not be recalled."""
+    lengths: dict[int, int] = {}
+    for statement in chosen:
+        lengths[statement.place] = lengths.get(statement.place, 0) + len(statement.text)
+    for place, length in lengths.items():
+        texts = [part.text for part in left[place].parts if isinstance(part, Text)]
+        if len(texts) == len(left[place].parts) and sum(map(len, texts)) <= length + _SPACES_CHARS:
+            yield left[place].key
+
+
+def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str, str, float]]:
+    if is_summary(entry.role, entry.parts):  # a client's: nobody laid down what it says
+        return
+    for part in entry.parts:
+        if isinstance(part, Text) and entry.role in ("user", "assistant"):
+            if part.text.lstrip().startswith("/"):  # a command was carried out
+                continue
+            said = part.text if entry.role == "assistant" else without_reminders(part.text)
+            text = mask(_first(without_recalled_blocks(said, any_spelling=True)))
+            for sentence, worth in _sentences_worth(text, by_user=entry.role == "user"):
+                once = entry.role == "user" and _asks_once(sentence)
+                yield EARLIER_ORDER if once else entry.role, sentence, worth
+        elif isinstance(part, ToolResult):
+            text = _first(part.text)
+            if any(map(is_error_line, text.splitlines())):
+                for sentence, worth in _errors(mask(text)):
+                    yield _TOOL, sentence, worth
+
+
+def _first(text: str) -> str:
+    """What is read of a text: whole lines, so that nothing is cut which masking has to see."""
+    if len(text) <= _READ_CHARS:
+        return text
+    return text[:_READ_CHARS].rpartition("\n")[0]
+
+
+def _sentences_worth(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]:
+    fenced = False
+    for start, end in sentence_spans(text):
+        if text.startswith("```", start):
+            fenced = not fenced
+            continue
+        sentence = one_line(text[start:end])
+        if fenced or not sentence:
+            continue
+        worth = _worth(sentence, by_user=by_user)
+        if worth >= _LEAST_WORTH:
+            yield bounded(sentence, 0, 0, _LINE_CHARS), worth
+
+
+def laid_down(text: str, *, by_user: bool) -> float:
+    """How much a text lays down, between 0 and 1: as its sentence that lays down most."""
+    worths = [worth for _, worth in _sentences_worth(text, by_user=by_user)]
+    return min(1.0, max(worths, default=0.0) / _KIND_WORTH["constraint"])
+
+
+def states(text: str) -> bool:
+    """Whether a message of the user states something that may hold on, beside asking for work."""
+    return any(not _asks_once(sentence) for sentence, _ in _sentences_worth(text, by_user=True))
+
+
+def only_states(text: str) -> bool:
+    """Whether a message states something and asks for no work, in none of its clauses."""
+    sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
+    clauses = [clause for sentence in sentences for clause in _CLAUSE_ENDS.split(sentence)]
+    return not any(map(_asks_once, clauses)) and states(text)
+
+
+def may_correct(text: str) -> bool:
+    """Whether a message of the user may change what an earlier one stated: it says more than an
+    order, or its order names something ("move it to pier 7")."""
+    sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
+    return any(not _asks_once(sentence) or _names_something(sentence) for sentence in sentences)
+
+
+def _names_something(sentence: str) -> bool:
+    return any(map(str.isdigit, sentence)) or bool([*shapes_in(sentence), *names_in(sentence)])
+
+
+def _lays_down(sentence: str) -> bool:
+    """Whether a sentence sounds like a rule, a decision or a task."""
+    return statement_kind(sentence, by_user=True) is not None or bool(_RULES.search(sentence))
+
+
+def _asks_once(sentence: str) -> bool:
+    """Whether a sentence asked for work to be done at the time, and lays nothing down."""
+    orders = is_order(sentence) or _BARE_VERB.match(sentence) is not None
+    return orders and not _lays_down(sentence)
+
+
+def _worth(sentence: str, *, by_user: bool) -> float:
+    """How much a sentence lays down; nothing where it asks."""
+    if what_asks(sentence) in ("past", "question"):
+        return 0.0
+    kind = statement_kind(sentence, by_user=by_user)
+    worth = 0.0 if kind is None else _KIND_WORTH.get(kind, 0.0)
+    if not worth and _RULES.search(sentence):
+        worth = _RULE_WORTH
+    exact = len(set(shapes_in(sentence)) | set(_VALUE.findall(sentence)))
+    worth += min(exact, 2) + 0.5 * min(len(names_in(sentence)), 2)
+    if _STATES.search(sentence):
+        worth += 1.0
+    if len(sentence) > _LINE_CHARS:
+        return worth * _LONG_SHARE
+    if by_user:
+        if is_order(sentence):
+            return worth * _ORDER_SHARE
+        says = len(substance(sentence, tuple(tokenize(sentence)))) >= _LEAST_WORDS
+        return max(worth, _LEAST_WORTH if says else 0.0)
+    if _ADVICE.search(sentence) or is_order(sentence):
+        return worth
+    return worth * _ASSISTANT_SHARE if exact else 0.0
+
+
+def _errors(text: str) -> Iterator[tuple[str, float]]:
+    for line in text.splitlines():
+        if is_error_line(line):
+            yield bounded(one_line(line), 0, 0, _LINE_CHARS), _ERROR_WORTH

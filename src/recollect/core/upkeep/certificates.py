@@ -1,0 +1,456 @@
+"""What forgetting and redacting tell people: a certificate, a report, the counts in both.
+
+As a page, and as one JSON object sealed with a checksum over everything else in it. Must never be
+given content, so nothing here can show any. Always holds: whatever was found and not masked is
+counted as left, so that nobody is told that nothing stands in clear.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias
+
+from recollect.core.values.fact import FactId
+from recollect.core.values.message import MessageId
+from recollect.core.values.segment import SegmentId
+from recollect.core.values.upkeep import BodyKind, Certificate, ForgetScope
+from recollect.system.plain_text import plain_line
+
+_ONE_OF: Final[Mapping[str, str]] = {
+    "compactions": "compaction",
+    "daily notes": "daily note",
+    "daily notes changed": "daily note changed",
+    "digests": "digest",
+    "entries of transcripts": "entry of a transcript",
+    "facts": "fact",
+    "facts by id": "fact by id",
+    "files of what was typed in chats": "file of what was typed in chats",
+    "inputs typed in chats": "input typed in a chat",
+    "jobs": "job",
+    "ledger pieces": "ledger piece",
+    "lines of daily notes": "line of a daily note",
+    "long outputs of commands": "long output of a command",
+    "long outputs of commands, deleted": "long output of a command, deleted",
+    "messages": "message",
+    "messages by identity": "message by identity",
+    "names": "name",
+    "passages": "passage",
+    "reasons of failed jobs": "reason of a failed job",
+    "records in ledger, jobs and session states": "record in ledger, jobs and session states",
+    "rows of the index of sessions": "row of the index of sessions",
+    "secrets": "secret",
+    "segments": "segment",
+    "segments by id": "segment by id",
+    "session states": "session state",
+    "session states changed": "session state changed",
+    "sessions": "session",
+    "spooled batches": "spooled batch",
+    "spooled batches changed": "spooled batch changed",
+    "summaries and receipts": "summary or receipt",
+    "summaries in transcripts, withdrawn": "summary in a transcript, withdrawn",
+    "transcripts": "transcript",
+    "transcripts changed": "transcript changed",
+    "transcripts deleted": "transcript deleted",
+    "vectors": "vector",
+}
+
+Progress: TypeAlias = Callable[[str, int, int | None], None]
+"""Told what is looked at, how much is done, and of how much, where that is known."""
+SEGMENTS: Final = "messages"
+FACTS: Final = "facts"
+DIGESTS: Final = "digests"
+SPOOL: Final = "spooled batches"
+PLACES: Final[Mapping[BodyKind, str]] = {
+    "pieces": "ledger pieces",
+    "jobs": "jobs",
+    "job reasons": "reasons of failed jobs",
+    "compactions": "summaries and receipts",
+    "states": "session states",
+}
+"""What these kinds are called where people read of them."""
+CANNOT: Final = (
+    "backups, archived logs and replicas of the database that were made before",
+    "spools of other machines: what waits there was masked by the rules of then",
+    "what model providers logged or cached",
+    "the client's own history and files",
+)
+SESSION_NAMES: Final = "names of sessions"
+ORIGINS: Final = "places that messages were imported from"
+JOB_KEYS: Final = "keys of jobs"
+RECORD_NAMES: Final = "ids, names and keys in records"
+_DIGEST_BYTES: Final = 32
+_IN_SHORT: Final = (
+    "Out of reach as always: backups, replicas, other machines' spools, providers' logs, the "
+    "client's own history. -v lists it, and what this covers."
+)
+_FORMAT: Final = "recollect-certificate-1"
+FILES_CANNOT: Final = (
+    "blocks of the disk on which replaced transcripts and notes stood, backups and other copies",
+)
+_REDACTION_FORMAT: Final = "recollect-redaction-1"
+_MOST_SESSIONS: Final = 10
+COVERS: Final = (
+    "the archive: messages, passages and the index of words; vectors of them are made anew",
+    "facts and digests",
+    "the ledger: replay marks what was masked",
+    "jobs, session states, summaries and receipts",
+    "the spool of this machine, and its embedding cache, which is emptied",
+    "transcripts of Recollect's own agent in this space, long outputs, what was typed in its chats",
+)
+IN_SHORT: Final = (
+    "Backups, replicas, other machines' spools, providers' logs and the client's own history are "
+    "out of reach; -v lists what this covers."
+)
+STANDING: Final = frozenset((*CANNOT, *FILES_CANNOT))
+"""What is true of every redaction, so that only the whole page repeats it."""
+COVERS_NOTES: Final = "daily notes of the workspace that was named"
+
+
+def named(count: int, what: str) -> str:
+    """The name alone, as that many are called."""
+    return _ONE_OF.get(what, what) if count == 1 else what
+
+
+def counted(count: int, what: str) -> str:
+    """The number and the name."""
+    return f"{count:,} {named(count, what)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedactionResult:
+    """What secrets stand where, or stood there; counts and names, never one of them."""
+
+    applied: bool
+    """They are masked now; else they were only counted."""
+    kinds: Mapping[str, Mapping[str, int]]
+    """By place, how many secrets of which kind."""
+    changed: Mapping[str, int]
+    """By place, how many messages, facts, pieces… hold them."""
+    sessions: Mapping[str, int]
+    """By session, how many stand in its messages, summaries and state."""
+    segments: tuple[SegmentId, ...] = ()
+    """The messages that hold them."""
+    facts: tuple[FactId, ...] = ()
+    """The facts and digests that do."""
+    looked_at: Mapping[str, int] = field(default_factory=dict)
+    """By place, how many were looked at."""
+    left: int = 0
+    """How many were found besides where nothing is, or was, masked: in names, in what others use
+    or changed meanwhile, in files that are not ours to change."""
+    unread: int = 0
+    """How much could not be looked into."""
+    cannot: tuple[str, ...] = ()
+    """What it could not reach, one sentence each."""
+
+    @property
+    def secrets(self) -> int:
+        """How many there are, wherever they can be masked."""
+        return sum(count for kinds in self.kinds.values() for count in kinds.values())
+
+    @property
+    def in_clear(self) -> int:
+        """How many stand in clear now, as far as could be looked."""
+        return self.left + (0 if self.applied else self.secrets)
+
+
+class Findings:
+    """Counts on the way; `result` is what came of it."""
+
+    def __init__(self, *, applied: bool, progress: Progress | None) -> None:
+        self.changed: Counter[str] = Counter()
+        self.unread: Counter[str] = Counter()
+        self.segments: dict[SegmentId, None] = {}
+        self.facts: list[FactId] = []
+        self.cannot: dict[str, None] = {}
+        self.raced = 0
+        """How many changed while they were looked at, so that they stay as they are."""
+        self._applied = applied
+        self._progress = progress
+        self._kinds: dict[str, Counter[str]] = {}
+        self._sessions: Counter[str] = Counter()
+        self._looked_at: Counter[str] = Counter()
+        self._names: dict[str, set[str]] = {}
+
+    def count(
+        self,
+        place: str,
+        kinds: Mapping[str, int],
+        session: str | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
+        """Count what one of a place holds; `again` where it is counted among the place's."""
+        self.changed[place] += not again
+        self._kinds.setdefault(place, Counter()).update(kinds)
+        if session is not None:
+            self._sessions[session] += sum(kinds.values())
+
+    def name(self, what: str, name: str) -> None:
+        """Count a name that matches and stays; each once."""
+        self._names.setdefault(what, set()).add(name)
+
+    def step(self, place: str, count: int, total: int | None) -> None:
+        """That many more were looked at."""
+        self._looked_at[place] += count
+        if self._progress is not None:
+            self._progress(place, self._looked_at[place], total)
+
+    def result(self) -> RedactionResult:
+        """What was found and done."""
+        lines = [
+            f"{count:,} {place} that could not be read here" for place, count in self.unread.items()
+        ]
+        if self.raced:
+            lines.append(f"{self.raced:,} that changed meanwhile: redact once more")
+        lines += [
+            f"{len(found):,} {what} that hold something to mask: they hold things together and "
+            "stay; forget what they belong to"
+            for what, found in self._names.items()
+        ]
+        return RedactionResult(
+            applied=self._applied,
+            kinds={place: dict(kinds) for place, kinds in self._kinds.items()},
+            changed=dict(self.changed),
+            sessions=dict(self._sessions),
+            segments=tuple(self.segments),
+            facts=tuple(self.facts),
+            looked_at=dict(self._looked_at),
+            left=self.raced + sum(map(len, self._names.values())),
+            unread=sum(self.unread.values()),
+            cannot=(*lines, *self.cannot, *(CANNOT if self._applied else ())),
+        )
+
+
+def seal(certificate: Certificate) -> Certificate:
+    """The certificate with its checksum."""
+    return replace(certificate, checksum=_checksum(certificate_json(certificate)))
+
+
+def extended(
+    certificate: Certificate,
+    *,
+    counts: Mapping[str, int],
+    covers: Iterable[str],
+    cannot: Iterable[str],
+) -> Certificate:
+    """The certificate with what was done beside the store, as in files; sealed anew.
+
+    What is out of reach stands first: there is something to do about it.
+    """
+    return seal(
+        replace(
+            certificate,
+            counts={**certificate.counts, **counts},
+            covers=tuple(dict.fromkeys((*certificate.covers, *covers))),
+            cannot=tuple(dict.fromkeys((*cannot, *certificate.cannot))),
+        )
+    )
+
+
+def digest_of(identities: Iterable[MessageId]) -> str:
+    """A hash over identities, whatever their order."""
+    listed = "\n".join(sorted(set(identities)))
+    return blake2b(listed.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def certificate_json(certificate: Certificate) -> dict[str, Any]:
+    """One object with its checksum."""
+    record = asdict(certificate)
+    record["counts"] = dict(certificate.counts)
+    return {"format": _FORMAT, **record}
+
+
+def certificate_text(
+    certificate: Certificate,
+    *,
+    plain: Callable[[str], str] | None = None,
+    standing: Collection[str] = (),
+) -> str:
+    """A page to read, print or keep; `plain` makes names fit to be shown.
+
+    With what is true of every forgetting as `standing` a short one: neither that nor what it
+    covers is repeated.
+    """
+    plain = plain or plain_line
+    counts = certificate.counts.items()
+    removed = [f"  {count:>8,}  {plain(named(count, what))}" for what, count in counts if count]
+    cannot = [line for line in certificate.cannot if line not in standing]
+    lines = [
+        "Certificate of forgetting",
+        "",
+        f"space      {plain(certificate.space)}",
+        f"when       {_time(certificate.at)}",
+        f"asked      {_asked(certificate.asked, plain)}",
+        f"kept by    {plain(certificate.engine)}, Recollect {certificate.version}",
+        "",
+        "Removed",
+        *(removed or ["         nothing was stored of it"]),
+    ]
+    if not standing:
+        lines += ["", "This covers", *(f"  - {plain(line)}" for line in certificate.covers)]
+    if cannot:
+        lines += ["", "This cannot cover", *(f"  - {plain(line)}" for line in cannot)]
+    if standing:
+        lines += ["", _IN_SHORT]
+    seals = (f"identities {certificate.identities_digest}", f"checksum   {certificate.checksum}")
+    return "\n".join((*lines, "", *seals))
+
+
+def _asked(asked: ForgetScope, plain: Callable[[str], str]) -> str:
+    parts = []
+    if asked.segments:
+        parts.append(counted(asked.segments, "segments by id"))
+    if asked.identities:
+        parts.append(counted(asked.identities, "messages by identity"))
+    if asked.sessions:
+        parts.append(
+            f"{named(len(asked.sessions), 'sessions')} " + ", ".join(map(plain, asked.sessions))
+        )
+    if asked.said_before is not None:
+        parts.append(f"all said before {_time(asked.said_before)}")
+    if asked.said_after is not None:
+        parts.append(f"all said from {_time(asked.said_after)} on")
+    if asked.facts:
+        parts.append(counted(asked.facts, "facts by id"))
+    if asked.whole_space:
+        parts.append("the whole space")
+    if asked.matching:
+        parts.append("all that holds a text, which is not repeated here")
+    if asked.pattern:
+        parts.append("all that a pattern matches, which is not repeated here")
+    return "; ".join(parts) or "nothing"
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _checksum(sealed: Mapping[str, Any]) -> str:
+    """A hash over everything but the checksum itself."""
+    without = {name: value for name, value in sealed.items() if name != "checksum"}
+    canonical = json.dumps(without, sort_keys=True, separators=(",", ":"))
+    return blake2b(canonical.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedactionReport:
+    """What was found, where, and what was done about it."""
+
+    at: float
+    space: str
+    engine: str
+    version: str
+    done: RedactionResult
+    covers: tuple[str, ...] = COVERS
+    notes: tuple[str, ...] = field(default=())
+    """What to do so that it lasts, one sentence each."""
+
+
+def joined(
+    done: RedactionResult,
+    *,
+    kinds: Mapping[str, Mapping[str, int]],
+    changed: Mapping[str, int],
+    sessions: Mapping[str, int],
+    cannot: Iterable[str],
+    left: int = 0,
+    unread: int = 0,
+) -> RedactionResult:
+    """A redaction together with what was found in files."""
+    return replace(
+        done,
+        kinds={**done.kinds, **kinds},
+        changed={**done.changed, **changed},
+        sessions=dict(Counter(done.sessions) + Counter(sessions)),
+        left=done.left + left,
+        unread=done.unread + unread,
+        cannot=tuple(dict.fromkeys((*cannot, *done.cannot))),
+    )
+
+
+def redaction_json(report: RedactionReport) -> dict[str, Any]:
+    """One object, sealed."""
+    done = report.done
+    record = {
+        "format": _REDACTION_FORMAT,
+        "at": report.at,
+        "space": report.space,
+        "engine": report.engine,
+        "version": report.version,
+        "applied": done.applied,
+        "secrets": done.secrets,
+        "left": done.left,
+        "unread": done.unread,
+        "places": {
+            place: {"holding": done.changed.get(place, 0), "kinds": dict(kinds)}
+            for place, kinds in done.kinds.items()
+        },
+        "sessions": dict(done.sessions),
+        "covers": list(report.covers),
+        "cannot": list(done.cannot),
+        "notes": list(report.notes),
+    }
+    return {**record, "checksum": _checksum(record)}
+
+
+def redaction_text(
+    report: RedactionReport, *, plain: Callable[[str], str], whole: bool = True
+) -> str:
+    """A page for people, without `whole` the short one; `plain` makes names print as they read."""
+    done = report.done
+    told = done.cannot if whole else [line for line in done.cannot if line not in STANDING]
+    lines = [
+        f"Redaction of space {plain(report.space)}, {_time(report.at)}",
+        f"kept by    {plain(report.engine)}, Recollect {report.version}",
+        "",
+        headline(done),
+        *_places(done),
+    ]
+    if done.sessions:
+        lines += ["", "By session", *_sessions(done, plain)]
+    if done.applied and whole:
+        lines += ["", "This covers", *(f"  - {line}" for line in report.covers)]
+    if told:
+        lines += ["", "This cannot cover", *(f"  - {plain(line)}" for line in told)]
+    if done.applied and not whole:
+        lines += ["", IN_SHORT]
+    if report.notes:
+        lines += ["", *report.notes]
+    if done.applied:
+        lines += ["", f"checksum   {redaction_json(report)['checksum']}"]
+    return "\n".join(lines)
+
+
+def headline(done: RedactionResult) -> str:
+    """What was found, in one line; never that nothing stands in clear where something may."""
+    found = []
+    if done.secrets:
+        masked = "masked" if done.applied else "found, nothing was changed"
+        found.append(f"{counted(done.secrets, 'secrets')} {masked}")
+    if done.left:
+        stand = "stands" if done.left == 1 else "stand"
+        which = "more " if found else ""
+        found.append(f"{done.left:,} {which}{stand} in clear where it is not masked: see below")
+    if not found and done.unread:
+        return f"No secret was found in what could be read; {done.unread:,} could not: see below"
+    return "; ".join(found) or "No secret stands in clear"
+
+
+def _places(done: RedactionResult) -> list[str]:
+    return [
+        f"  {done.changed.get(place, 0):>8,} {named(done.changed.get(place, 0), place)}: "
+        + ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+        for place, kinds in done.kinds.items()
+    ]
+
+
+def _sessions(done: RedactionResult, plain: Callable[[str], str]) -> list[str]:
+    most = sorted(done.sessions.items(), key=lambda one: (-one[1], one[0]))
+    lines = [f"  {count:>8,} {plain(name)}" for name, count in most[:_MOST_SESSIONS]]
+    left = len(most) - _MOST_SESSIONS
+    return [*lines, f"  … and {left:,} more {named(left, 'sessions')}"] if left > 0 else lines

@@ -1,0 +1,289 @@
+"""Keeps the index and the ledger in order: vectors, eviction, expiry, indexing anew.
+
+Nothing leaves the archive. Jobs hold no content: `embed` asks the store what is missing, and its
+vectors are written with the job's completion; the others are one write of the store's own. Doing
+any of them again finds nothing to do, so a job that is repeated does no harm. A model that is new
+to a memory finds it without its vectors: `VectorUpkeep` queues the job that makes them, and until
+they are made the vectors of the model before it are searched too, where that model is at hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from recollect.core.boundary import Failure, attempted
+from recollect.core.ports import Archive, Clock, Embedder, Store
+from recollect.core.turn.ingest import index
+from recollect.core.upkeep.jobs import GiveUp
+from recollect.core.values.batch import EMBED_JOB, Batch, Lease, NewJob
+from recollect.core.values.fact import FactVector, FactVectorSet
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.segment import (
+    NewPassage,
+    Segment,
+    Vector,
+    VectorSet,
+    rounded_vector,
+    vector_problem,
+)
+from recollect.core.values.upkeep import Stats
+from recollect.system.telemetry import measured
+
+EVICT_JOB: Final = "evict"
+IDLE_KEY: Final = "idle"
+"""Of the job that lets the last turns of a space go."""
+LOOK_SECONDS: Final = 30.0
+"""How often it is looked whether vectors are missing."""
+PASSAGES: Final = 256
+"""How many passages one job embeds: a write of some hundred KiB, well within a lease."""
+VECTOR_ORIGIN: Final = " vectors.bin:"
+"""Stands in the origin of a segment before the place of its vector, so that an export finds it."""
+_DAY_SECONDS: Final = 86_400.0
+_PAGE_SEGMENTS: Final = 200
+
+
+async def evict(
+    lease: Lease,
+    *,
+    store: Archive,
+    clock: Clock,
+    max_segments: int | None,
+    eviction_days: float | None,
+) -> Batch:
+    """Move the oldest segments out of the index: `index.max_segments`, `index.eviction_days`."""
+    del lease
+    now = clock.now()
+    if max_segments is not None or eviction_days is not None:
+        before = None if eviction_days is None else now - eviction_days * _DAY_SECONDS
+        await store.evict(max_segments=max_segments, said_before=before)
+    return Batch(at=now)
+
+
+async def expire(
+    lease: Lease, *, store: Store, clock: Clock, retention_days: float | None
+) -> Batch:
+    """Remove old turns from the ledger: `ledger.retention_days`, None for ever.
+
+    Where turns are left it comes back when they are old, whether or not anybody speaks by then:
+    under a key of its own, so that the job of the day is not taken for it.
+    """
+    del lease
+    now = clock.now()
+    if retention_days is None:
+        return Batch(at=now)
+    seconds = retention_days * _DAY_SECONDS
+    await store.expire(before=now - seconds)
+    if not (await store.stats()).turns:
+        return Batch(at=now)
+    return Batch(at=now, jobs=(NewJob(kind="expire", key=IDLE_KEY, run_at=now + seconds),))
+
+
+async def embed(
+    lease: Lease,
+    *,
+    store: Archive,
+    embedders: Sequence[Embedder],
+    clock: Clock,
+    passages: int = PASSAGES,
+) -> Batch:
+    """The vectors of the next passages, or facts once none wait, and a job for the rest; the job's
+    key is the embedder."""
+    embedder = next((other for other in embedders if other.name == lease.key), None)
+    if embedder is None:
+        raise GiveUp("it is for an embedder that this worker does not have")
+    batch, more = await embed_next(store, embedder, clock, passages=passages)
+    if not more:
+        batch, more = await _with_facts(batch, store, embedder, limit=passages)
+    if not more:
+        return batch
+    return replace(batch, jobs=(NewJob(kind=EMBED_JOB, key=lease.key, run_at=batch.at),))
+
+
+async def embed_next(
+    store: Archive, embedder: Embedder, clock: Clock, *, passages: int = PASSAGES
+) -> tuple[Batch, bool]:
+    """The vectors of the next passages that wait for one, and whether more wait."""
+    waiting = await store.unembedded(embedder.name, limit=passages + 1)
+    now = clock.now()
+    if not waiting:
+        return Batch(at=now), False
+    chosen = waiting[:passages]
+    values = await _vectors(embedder, [passage.text for passage in chosen])
+    vectors = tuple(
+        Vector(
+            segment=passage.segment,
+            ordinal=passage.ordinal,
+            values=value,
+            span=(passage.start, passage.end) if passage.end else None,
+        )
+        for passage, value in zip(chosen, values, strict=True)
+    )
+    made = VectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
+    return Batch(at=now, vectors=(made,)), len(waiting) > passages
+
+
+async def _with_facts(
+    batch: Batch, store: Archive, embedder: Embedder, *, limit: int
+) -> tuple[Batch, bool]:
+    """The batch with the vectors of the next facts that wait for one, and whether more wait."""
+    revision = await store.facts_revision()
+    waiting = await store.unembedded_facts(embedder.name, limit=limit + 1)
+    if not waiting:
+        return batch, False
+    chosen = waiting[:limit]
+    values = await _vectors(embedder, [text.text for text in chosen])
+    vectors = tuple(
+        FactVector(fact=text.fact, values=value) for text, value in zip(chosen, values, strict=True)
+    )
+    made = FactVectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
+    # a fact whose text is another one by then must not get the vector of what it said
+    return replace(batch, fact_vectors=(made,), facts_revision=revision), len(waiting) > limit
+
+
+async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
+    """Vectors of these texts; stored, wrong ones would be taken for made and never mended.
+
+    Rounded to what 16 bits hold, as those are that are written with their message.
+    """
+    with measured("embedder", embedder.name) as heard:
+        heard.note(texts=len(texts))
+        values = await embedder.embed(texts)
+    if wrong := vector_problem(values, wanted=len(texts), dimensions=embedder.dimensions):
+        raise GiveUp(f"the embedder gave {wrong}")
+    return [rounded_vector(value) for value in values]
+
+
+def passages_of(segment: Segment) -> tuple[NewPassage, ...]:
+    """How a stored segment is indexed; one with an imported vector always has a passage."""
+    passages = index(segment)
+    if passages or VECTOR_ORIGIN not in (segment.origin or ""):
+        return passages
+    return (NewPassage(start=0, end=len(segment.text), words=(), embedded=False),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reindexed:
+    """How much was indexed."""
+
+    segments: int = 0
+    passages: int = 0
+
+
+async def reindex(
+    store: Store, clock: Clock, progress: Callable[[int, int], None] | None = None
+) -> Reindexed:
+    """Cut and tokenise every stored segment as if it arrived now; vectors stay where a passage
+    stays."""
+    total = (await store.stats()).segments
+    segments = passages = after = 0
+    while page := await store.page(after=after, limit=_PAGE_SEGMENTS):
+        after = page[-1].sequence
+        made = {segment.segment.id: passages_of(segment.segment) for segment in page}
+        await store.replace_passages(made, at=clock.now())
+        passages += sum(map(len, made.values()))
+        segments += len(page)
+        if progress is not None:
+            progress(segments, total)
+    return Reindexed(segments=segments, passages=passages)
+
+
+class OpenableArchive(Protocol):
+    """What opens a space's store, and keeps a batch while it is away."""
+
+    async def store(self) -> Store:
+        """The open store."""
+        ...
+
+    async def write(self, batch: Batch) -> object:
+        """Make a batch durable."""
+        ...
+
+
+class VectorUpkeep:
+    """Sees to it that every passage gets the vectors of the embedders in use.
+
+    Never makes a turn wait; asks the store itself, so it is right after a restart.
+    """
+
+    def __init__(
+        self,
+        archive: OpenableArchive,
+        embedders: Sequence[Embedder],
+        clock: Clock,
+        *,
+        others: Callable[[], Sequence[Embedder]] = tuple,
+        queued: Callable[[], None] = lambda: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`others` looks which embedders are at hand that are not in use: files are read for it,
+        so it is asked only where their vectors may be needed. `queued` wakes the jobs."""
+        self._archive = archive
+        self._embedders = tuple(embedders)
+        self._others = others
+        self._clock = clock
+        self._queued = queued
+        self._monotonic = monotonic
+        self._looked_at = -LOOK_SECONDS
+        self._task: asyncio.Task[None] | None = None
+        self.meanwhile: tuple[Embedder, ...] = ()
+        """Embedders whose vectors are searched until those of the ones in use are made."""
+        self.notes: tuple[Reason, ...] = ()
+        """How far the vectors are, where they are not complete."""
+
+    def look_soon(self) -> None:
+        """Look in the background, if it was not done lately."""
+        now = self._monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        self._task = asyncio.get_running_loop().create_task(self._looked(), context=Context())
+
+    async def _looked(self) -> None:
+        outcome = await attempted(self.look())
+        if isinstance(outcome, Failure):
+            self.notes = (Reason(Cause.VECTORS_UNWATCHED, error=outcome.said),)
+
+    async def look(self) -> None:
+        """Compare what there is with what there should be, and queue what is missing."""
+        store = await self._archive.store()
+        waiting = [
+            embedder
+            for embedder in self._embedders
+            if await store.unembedded(embedder.name, limit=1)
+        ]
+        if not waiting:  # as nearly always: only then is all of the space counted
+            self.notes, self.meanwhile = (), ()
+            return
+        stats = await store.stats()
+        self.notes = tuple(_progress(embedder, stats) for embedder in waiting)
+        self.meanwhile = ()
+        self.meanwhile = await self._others_with_vectors(stats)
+        now = self._clock.now()
+        jobs = tuple(NewJob(kind=EMBED_JOB, key=embedder.name, run_at=now) for embedder in waiting)
+        await self._archive.write(Batch(at=now, jobs=jobs))
+        self._queued()
+
+    async def _others_with_vectors(self, stats: Stats) -> tuple[Embedder, ...]:
+        used = {embedder.name for embedder in self._embedders}
+        stored = {name for name, count in stats.vectors.items() if count and name not in used}
+        if not stored:
+            return ()
+        others = await asyncio.to_thread(self._others)
+        return tuple(other for other in others if other.name in stored)
+
+    async def close(self) -> None:
+        """Stop looking."""
+        task, self._task = self._task, None
+        if task is not None and task.get_loop() is asyncio.get_running_loop() and not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=1.0)
+
+
+def _progress(embedder: Embedder, stats: Stats) -> Reason:
+    made = stats.vectors.get(embedder.name, 0)
+    return Reason(Cause.VECTORS_MISSING, kind=embedder.kind, made=made, passages=stats.passages)

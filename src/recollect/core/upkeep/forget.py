@@ -1,0 +1,478 @@
+"""Forget: remove messages from everywhere we keep them, and certify it without content.
+
+Owns the order of steps. Tombstones come first, in the store's one write, so whatever is still
+under way cannot bring a message back; then what a pattern matches beside messages (system prompts,
+tools, states), then what was derived (the cascades), then what waits in the spools of this
+machine. A crash in between leaves tombstones and, at worst, bytes in a spool that the store will
+refuse: forgetting again finishes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib import metadata
+from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+from recollect.core.formats.stored_records import with_texts
+from recollect.core.ports import Spool, Store
+from recollect.core.upkeep.certificates import digest_of, seal
+from recollect.core.upkeep.masks import Masks, strings_in
+from recollect.core.upkeep.matching import (
+    ForgetSet,
+    ForgetTargets,
+    bytes_meant,
+    compiled,
+    content_meant,
+    damaged_parts,
+    every_body,
+    facts_meant,
+    readable_state,
+    said_again,
+    stored_meant,
+)
+from recollect.core.upkeep.redact import masked_body
+from recollect.core.values.fact import Fact, FactId, fact_identity, still_supported
+from recollect.core.values.message import MessageId
+from recollect.core.values.segment import Segment, SegmentId
+from recollect.core.values.upkeep import (
+    BodyKind,
+    Certificate,
+    ForgetOrder,
+    ForgetScope,
+    Forgotten,
+    NewBody,
+    RewriteOrder,
+    Stats,
+    StoredBody,
+)
+from recollect.errors import FormatError, RecollectError
+
+_ROUNDS: Final = 3
+"""What matches over two texts comes apart when one of them goes."""
+_MOST_TEXTS: Final = 200
+"""Each is a walk through all that is kept; whoever matches more asks for a session or a time."""
+_MOST_CHARS: Final = 2_000
+"""A longer text is told from others by what of it matches, or not at all."""
+
+_LEFT: Final = (
+    "{:,} records that the pattern matches in ledger, jobs and states, in their ids and keys "
+    "perhaps: forget once more, or by session"
+)
+
+_TORN: Final = (
+    "{:,} torn records in which the pattern cannot be looked for: forget a text, which removes them"
+)
+
+Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
+"""Removes what was derived from forgotten messages; says what and how many, by kind.
+
+One that cannot raises `Unreached`.
+"""
+COVERS: Final = (
+    "the archive: segments, passages, the index of words, vectors",
+    "facts that rest on them alone, and those that hold a text that was asked for",
+    "digests that rest on any of them, or on a fact that was named",
+    "the ledger: pieces of requests that quote them",
+    "jobs that quote them",
+    "session states: shortened results, recalled blocks and cuts that may quote them",
+    "compactions that stand for them: summaries and receipts",
+    "the spool of this machine, and its embedding cache, which is emptied",
+    "a history that is sent again: tombstones keep it out of the archive",
+)
+CANNOT: Final = (
+    "backups, archived logs and replicas of the database that were made before",
+    "spools of other machines, until they drain: the store refuses what it has forgotten",
+    "what model providers logged or cached",
+    "the client's own history and files",
+)
+
+CANNOT_SPACE: Final = (
+    "backups, archived logs and replicas of the database that were made before",
+    "spools of other machines: what they hand over later makes a new space",
+    "what model providers logged or cached",
+    "the client's own history and files: sent again, that makes a new space",
+)
+COVERS_SPACE: Final = (
+    "the archive: segments, passages, the index of words, vectors, facts and digests",
+    "sessions, summaries, receipts, the ledger, jobs, tombstones and counts",
+)
+UNTIL_REWRITTEN: Final = (
+    "pages of the database's files, until they are used again or `recollect memory scrub` ran"
+)
+
+
+async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
+    """Forget what the order's pattern matches in a store's bodies; nothing without a pattern."""
+    counts: Counter[BodyKind] = Counter()
+    left, torn = 0, 0
+    for _ in range(_ROUNDS if order.pattern is not None else 0):
+        matched = await _matched(store, order)
+        torn = matched.torn
+        if not matched.records:
+            left = 0
+            break
+        for text in _shortest(matched.texts - matched.elsewhere)[:_MOST_TEXTS]:
+            done = await store.forget(ForgetOrder(at=order.at, matching=text))
+            counts.update(
+                {"pieces": done.pieces, "jobs": done.jobs, "states": done.session_states,
+                 "compactions": done.compactions}
+            )  # fmt: skip
+        counts.update(await _rewritten(store, order))
+        left = (await _matched(store, order)).records
+    return Forgotten(
+        pieces=counts["pieces"],
+        jobs=counts["jobs"] + counts["job reasons"],
+        session_states=counts["states"],
+        compactions=counts["compactions"],
+        cannot=(
+            *([_LEFT.format(left)] if left else ()),
+            *([_TORN.format(torn)] if torn else ()),
+        ),
+    )
+
+
+async def held_meant(store: Store, order: ForgetOrder) -> int:
+    """How many of a store's bodies hold the order's text, or what its pattern matches. A torn one
+    may hold a text, and goes with it."""
+    if order.matching is None and order.pattern is None:
+        return 0
+    return sum(
+        [
+            order.matching is not None if body.torn else bytes_meant(order, _readable(body))
+            async for body in every_body(store)
+        ]
+    )
+
+
+class _Matched:
+    """What a pattern matches in a store's bodies; only while this forgets."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.torn = 0
+        self.texts: set[str] = set()
+        """What it matches there, and the texts in which it does."""
+        self.elsewhere: set[str] = set()
+        """Those of them that stand, case aside, where it does not match."""
+
+
+async def _matched(store: Store, order: ForgetOrder) -> _Matched:
+    matched = _Matched()
+    async for body in every_body(store):
+        if body.torn:
+            matched.torn += 1
+            continue
+        texts = set(_in_body(order, body))
+        matched.records += bool(texts)
+        matched.texts |= texts
+    if not matched.texts:
+        return matched
+    folded = {text: text.casefold() for text in matched.texts}
+    async for body in every_body(store):
+        if body.torn or any(True for _ in _in_body(order, body)):
+            continue
+        said = "\0".join(strings_in(_readable(body), keys=True)).casefold()
+        matched.elsewhere.update(text for text in folded if folded[text] in said)
+    return matched
+
+
+async def _rewritten(store: Store, order: ForgetOrder) -> Counter[BodyKind]:
+    """Mask the pattern in the records that still match, and keep pieces out from now on."""
+    masks = Masks(patterns=(compiled(order.pattern or ""),))
+    counts: Counter[BodyKind] = Counter()
+    pieces: list[MessageId] = []
+    bodies = [
+        body
+        async for body in every_body(store)
+        if not body.torn and any(True for _ in _in_body(order, body))
+    ]
+    for stored_body in bodies:
+        try:
+            body = masked_body(stored_body.kind, stored_body.body, masks).value
+        except FormatError:
+            continue
+        if body == stored_body.body:
+            continue
+        new = NewBody(kind=stored_body.kind, id=stored_body.id, was=stored_body.body, body=body)
+        counts[stored_body.kind] += (
+            await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
+        ).bodies
+        if (
+            stored_body.kind == "pieces"
+        ):  # it comes again with each request, once this one has expired
+            pieces.append(MessageId(stored_body.id))
+    if pieces:
+        await store.forget(ForgetOrder(at=order.at, message_ids=tuple(pieces)))
+    return counts
+
+
+def _in_body(order: ForgetOrder, body: StoredBody) -> Iterator[str]:
+    """What the pattern matches in a record, and the texts in which it does."""
+    search = compiled(order.pattern or "")
+    for text in _texts_in(body):
+        matches = [match[0] for match in search.finditer(text) if match[0]]
+        yield from matches
+        if matches and len(text) <= _MOST_CHARS:
+            yield text
+
+
+def _texts_in(body: StoredBody) -> list[str]:
+    texts: list[str] = []
+
+    def look(text: str) -> str:
+        texts.append(text)
+        return text
+
+    if body.kind == "states":
+        with suppress(FormatError):
+            with_texts(body.body, look)
+            return texts
+    return list(strings_in(body.body, keys=True))
+
+
+def _readable(body: StoredBody) -> bytes:
+    """A state as it reads; everything else as it is."""
+    return readable_state(body.body) if body.kind == "states" else body.body
+
+
+def _shortest(texts: set[str]) -> list[str]:
+    """The texts that none of the others is a part of: they go with it."""
+    kept: dict[str, str] = {}
+    for text in sorted(texts, key=lambda one: (len(one), one)):
+        folded = text.casefold()
+        if not any(short in folded for short in kept):
+            kept[folded] = text
+    return list(kept.values())
+
+
+class Unreached(RecollectError):  # noqa: N818 - no failure: the rest is forgotten all the same
+    """What a cascade could not remove, and what to do: a line of the certificate."""
+
+
+async def forget(
+    store: Store,
+    spools: Sequence[Spool],
+    order: ForgetOrder,
+    *,
+    now: float,
+    cascades: Sequence[Cascade] = (),
+) -> Certificate:
+    """Forget what the order names; `cascades` run in this order."""
+    gone = _gone(order)
+    for spool in spools:  # the store cannot know what is meant by a session that only waits
+        await spool.rewrite(gone.look_at)
+    named = await _resolved(store, order, gone)
+    forgotten = await _forget_in_store(store, named, gone)
+    counts = Counter(_counts(forgotten))
+    cannot = list(forgotten.cannot)
+    in_bodies = await forget_in_bodies(store, order)
+    counts.update(_counts(in_bodies))
+    cannot += in_bodies.cannot
+    for cascade in cascades:
+        try:
+            counts.update(await cascade(store, forgotten))
+        except Unreached as left:
+            cannot.append(str(left))
+    counts.update(await _forget_spooled(store, spools, order, gone))
+    lines = (*cannot, *_unreached(spools, gone), *CANNOT)
+    return seal(
+        Certificate(
+            at=now,
+            space=store.space,
+            engine=(await store.stats()).engine,
+            version=_version(),
+            asked=_asked(order),
+            counts=dict(counts),
+            identities_digest=digest_of(gone.message_ids),
+            covers=COVERS,
+            cannot=tuple(dict.fromkeys(lines)),
+        )
+    )
+
+
+@runtime_checkable
+class DeletesItself(Protocol):
+    """A store that can remove its whole space."""
+
+    @property
+    def space(self) -> str:
+        """The space's name."""
+
+    async def stats(self) -> Stats:
+        """What the space holds."""
+
+    async def delete(self) -> Mapping[str, int]:
+        """Remove everything; how many rows, by what they are."""
+
+
+async def delete_space(
+    store: DeletesItself,
+    *,
+    named: str,
+    now: float,
+    let_go: Callable[[], Awaitable[None]] | None = None,
+) -> Certificate:
+    """Remove a space with all that it holds, which its people call `named`.
+
+    `let_go` removes its name from a list of names. What was written until then is removed after
+    it: no name would lead to it. Who writes later lists the name again.
+    """
+    engine = (await store.stats()).engine
+    counts = Counter(await store.delete())
+    if let_go is not None:
+        await let_go()
+        counts.update(await store.delete())
+    return certify_deletion(named, counts, engine=engine, now=now)
+
+
+def certify_deletion(
+    named: str, counts: Mapping[str, int], *, engine: str, now: float, in_database: bool = True
+) -> Certificate:
+    """The certificate of a space that is gone; a database's files keep its pages for a while."""
+    return seal(
+        Certificate(
+            at=now,
+            space=named,
+            engine=engine,
+            version=_version(),
+            asked=ForgetScope(whole_space=True),
+            counts=dict(counts),
+            covers=COVERS_SPACE,
+            cannot=(UNTIL_REWRITTEN, *CANNOT_SPACE) if in_database else CANNOT_SPACE,
+        )
+    )
+
+
+async def _forget_spooled(
+    store: Store, spools: Sequence[Spool], order: ForgetOrder, gone: ForgetSet
+) -> Counter[str]:
+    """Forget in what waits, and in the store what was spooled while we were at it."""
+    known = set(gone.message_ids)
+    counts: Counter[str] = Counter()
+    for spool in spools:
+        counts["spooled batches changed"] += await spool.rewrite(gone.remove)
+    if gone.message_ids != known:
+        late = ForgetOrder(
+            at=order.at,
+            message_ids=tuple(sorted(gone.message_ids - known)),
+            facts=tuple(sorted(gone.facts)),
+        )
+        counts.update(_counts(await _forget_in_store(store, late, gone)))
+    return counts
+
+
+def _asked(order: ForgetOrder) -> ForgetScope:
+    return ForgetScope(
+        segments=len(order.segments),
+        identities=len(order.message_ids),
+        sessions=order.sessions,
+        said_before=order.said_before,
+        said_after=order.said_after,
+        matching=order.matching is not None,
+        pattern=order.pattern is not None,
+        facts=len(order.facts),
+    )
+
+
+async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> ForgetTargets:
+    """What `forget` would remove, for those who are asked first; nothing is changed."""
+    stored = tuple([segment async for segment in stored_meant(store, order)])
+    again = await said_again(store, order, stored)
+    stored += again.goes
+    known = {segment.segment.id for segment in stored}
+    facts = {fact.id: fact for fact in await facts_meant(store, order)}
+    gone = _gone(order)
+    said = (segment.segment for segment in stored)
+    gone.message_ids.update(segment.message_id for segment in said if content_meant(order, segment))
+    spooled: dict[SegmentId, Segment] = {}
+    waiting: dict[FactId, Fact] = {}
+
+    def look(record: bytes) -> bytes:
+        batch = gone.read(record)
+        if batch is not None:
+            spooled.update(
+                (segment.id, segment) for segment in gone.note(batch) if segment.id not in known
+            )
+            waiting.update((fact.id, fact) for fact in batch.facts)
+        return record
+
+    for spool in spools:
+        await spool.rewrite(look)
+    facts.update((fact.id, fact) for fact in waiting.values() if fact.id in gone.facts)
+    every = [*await store.facts(superseded=True), *waiting.values()]
+    for fact in every if known or spooled else ():
+        if still_supported(fact, known | spooled.keys(), again.twins) is None:
+            facts.setdefault(fact.id, fact)
+    return ForgetTargets(
+        stored=stored,
+        spooled=tuple(spooled.values()),
+        facts=tuple(facts.values()),
+        records=await held_meant(store, order),
+    )
+
+
+def _gone(order: ForgetOrder) -> ForgetSet:
+    return ForgetSet(
+        order=order,
+        message_ids={*order.message_ids, *map(fact_identity, order.facts)},
+        segments=set(order.segments),
+        facts=set(order.facts),
+    )
+
+
+async def _resolved(store: Store, order: ForgetOrder, gone: ForgetSet) -> ForgetOrder:
+    """The order in words that a store knows: a text becomes the segments and facts with it."""
+    for fact in await facts_meant(store, replace(order, facts=tuple(gone.facts))):
+        gone.facts.add(fact.id)
+        gone.message_ids.add(fact_identity(fact.id))
+    named = replace(order, pattern=None, facts=tuple(sorted(gone.facts)))
+    if order.matching is None and order.pattern is None:
+        return named
+    by_text = replace(order, sessions=(), said_before=None, said_after=None)
+    segment_ids = [segment.segment.id async for segment in stored_meant(store, by_text)]
+    return replace(named, segments=tuple(dict.fromkeys((*order.segments, *segment_ids))))
+
+
+async def _forget_in_store(store: Store, order: ForgetOrder, gone: ForgetSet) -> Forgotten:
+    """Forget in the store, and learn from it which messages that meant."""
+    forgotten = await store.forget(
+        replace(order, message_ids=tuple(sorted({*order.message_ids, *gone.message_ids})))
+    )
+    gone.message_ids.update(forgotten.message_ids)
+    gone.segments.update(forgotten.segments)
+    gone.facts.update(forgotten.facts)
+    marks = set(map(fact_identity, forgotten.facts)) - gone.message_ids
+    if marks:  # of facts that rested on it: whoever asks for one is told that it was forgotten
+        await store.forget(ForgetOrder(at=order.at, message_ids=tuple(sorted(marks))))
+        gone.message_ids.update(marks)
+    return forgotten
+
+
+def _counts(forgotten: Forgotten) -> dict[str, int]:
+    return {
+        "segments": len(forgotten.segments),
+        "passages": forgotten.passages,
+        "vectors": forgotten.vectors,
+        "facts": len(forgotten.facts),
+        "ledger pieces": forgotten.pieces,
+        "jobs": forgotten.jobs,
+        "session states changed": forgotten.session_states,
+        "compactions": forgotten.compactions,
+    }
+
+
+def _unreached(spools: Sequence[Spool], gone: ForgetSet) -> list[str]:
+    lines = damaged_parts(spools)
+    if gone.unread:
+        lines.append(f"{gone.unread} spooled batches that another version of Recollect wrote")
+    return lines
+
+
+def _version() -> str:
+    try:
+        return metadata.version("recollect")
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,421 @@
+"""Runs the jobs of a space: in a worker, or beside an embedded engine.
+
+Owns leases, retries and when jobs run; what a job does is its handler's. An effect is written only
+through `complete`, which the store does in one write with the job's removal: that is what makes
+every effect happen exactly once, however often workers die. Always holds: a handler whose lease is
+lost is stopped, and what it made is not written; a failed job says why, without content; beside an
+engine nothing runs before `wake` or after nothing waits, and `close` returns soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from recollect.core.boundary import Failure, attempted
+from recollect.core.ports import Clock, JobQueue
+from recollect.core.values.batch import Batch, Lease
+from recollect.errors import StoreError
+from recollect.system.telemetry import measured
+
+T = TypeVar("T")
+LOG = logging.getLogger("recollect.store")
+Handler: TypeAlias = Callable[[Lease], Awaitable[Batch]]
+"""Does a job; what it returns is written together with the job's removal."""
+Outcome: TypeAlias = Literal["done", "failed", "dead", "lost"]
+
+GRACE_SECONDS = 5.0
+"""How long a running job may take to end when the runner is stopped."""
+BEATS_PER_LEASE = 3
+REASON_CHARS = 500
+
+Heard: TypeAlias = Callable[[str, Failure | None], None]
+"""Told of every job that was done or failed: its kind, and how it failed."""
+IDLE_SECONDS = 60.0
+"""How often a queue that is paused or over its budget is looked at again."""
+CLOSE_SECONDS = 3.0
+"""How long a running job may take to end when the engine closes."""
+GIVE_BACK_SECONDS = 1.0
+"""How long giving it back may take then: a store that hangs lets its lease run out."""
+
+
+class GiveUp(Exception):  # noqa: N818 - no error of ours: it never leaves the runner
+    """Raised by a handler for a job that would fail each time; its reason quotes nothing."""
+
+
+Answer: TypeAlias = Literal["done", "lost"] | GiveUp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """When a job that failed is tried again: later each time, and not all at once."""
+
+    base_seconds: float = 2.0
+    factor: float = 4.0
+    max_seconds: float = 3600.0
+
+    def seconds(self, lease: Lease) -> float:
+        """How long to wait; jobs that failed together spread over half of it."""
+        full = min(self.max_seconds, self.base_seconds * self.factor ** (lease.attempt - 1))
+        seed = blake2b(f"{lease.id}:{lease.attempt}".encode(), digest_size=4).digest()
+        return full * (1 - int.from_bytes(seed) / 2**33)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What became of the jobs of a run."""
+
+    done: int = 0
+    failed: int = 0
+    """Failed, and wait to be tried again."""
+    dead: int = 0
+    lost: int = 0
+    """Their lease was lost, or the store went away before it could take the answer."""
+    reason: str = ""
+    """Why the last one failed, or why there was nothing to do."""
+    kind: str = field(default="", compare=False)
+    """What the last one was."""
+    seconds: float = field(default=0.0, compare=False)
+    """How long they took together."""
+
+    @property
+    def taken(self) -> int:
+        """How many jobs were taken."""
+        return self.done + self.failed + self.dead + self.lost
+
+    def __add__(self, other: RunResult) -> RunResult:
+        return RunResult(
+            done=self.done + other.done,
+            failed=self.failed + other.failed,
+            dead=self.dead + other.dead,
+            lost=self.lost + other.lost,
+            reason=other.reason if other.taken and other.reason else self.reason,
+            kind=other.kind or self.kind,
+            seconds=self.seconds + other.seconds,
+        )
+
+
+OnRun: TypeAlias = Callable[[RunResult], None]
+NOTHING = RunResult(reason="nothing is due")
+
+
+class JobRunner:
+    """One worker of one space; takes one job at a time."""
+
+    def __init__(
+        self,
+        store: JobQueue,
+        handlers: Mapping[str, Handler],
+        clock: Clock,
+        *,
+        lease_seconds: float = 60.0,
+        max_attempts: int = 5,
+        backoff: Backoff | None = None,
+        day_tokens: int | None = None,
+        heard: Heard = lambda _kind, _failure: None,
+    ) -> None:
+        self._store = store
+        self._handlers = dict(handlers)
+        self._clock = clock
+        self._lease_seconds = lease_seconds
+        self._max_attempts = max_attempts
+        self._backoff = backoff or Backoff()
+        self._day_tokens = day_tokens
+        self._heard = heard
+        self._looked_at = float("-inf")
+        """When the queue was asked last: what fell due since was not refused."""
+
+    async def run_once(self) -> RunResult:
+        """Take one job that is due and do it; StoreError when the store cannot be asked."""
+        self._looked_at = now = self._clock.now()
+        leases = await self._store.claim(
+            now=now,
+            lease_seconds=self._lease_seconds,
+            kinds=tuple(self._handlers),
+            day=day_of(now),
+            day_tokens=self._day_tokens,
+            max_attempts=self._max_attempts,
+        )
+        if not leases:
+            return NOTHING
+        began = time.monotonic()
+        with measured("job", leases[0].kind) as heard:
+            outcome, reason = await self._do(leases[0])
+            heard.ended(outcome)
+        counts: dict[str, Any] = {outcome: 1}
+        seconds = time.monotonic() - began
+        return RunResult(**counts, reason=reason, kind=leases[0].kind, seconds=seconds)
+
+    async def run_due(
+        self,
+        *,
+        stop: asyncio.Event | None = None,
+        told: OnRun | None = None,
+        most: int | None = None,
+    ) -> RunResult:
+        """Do all that is due now, or `most` of it, or until `stop` is set."""
+        total = RunResult()
+        while (stop is None or not stop.is_set()) and (most is None or total.taken < most):
+            result = await (self.run_once() if stop is None else _unless_stopped(self, stop))
+            if told is not None and result.taken:
+                told(result)
+            total += result
+            if not result.taken:
+                break
+        return total if total.taken else NOTHING
+
+    async def run(
+        self, stop: asyncio.Event, *, idle_seconds: float = 5.0, told: OnRun | None = None
+    ) -> RunResult:
+        """Do jobs until `stop` is set; a job that does not end soon then is given back.
+
+        A store that is away is asked again after `idle_seconds`.
+        """
+        results: list[RunResult] = []
+
+        def tell(result: RunResult) -> None:
+            results.append(result)
+            if told is not None:
+                told(result)
+
+        away = False
+        while not stop.is_set():
+            try:
+                await self.run_due(stop=stop, told=tell)
+            except StoreError as error:
+                if not away:
+                    LOG.warning("store: not working: %s", error)
+                away = True
+            else:
+                if away:
+                    LOG.info("store: working again")
+                away = False
+            await until(stop, idle_seconds)
+        return sum(results, RunResult())
+
+    async def next_due_seconds(self, *, idle_seconds: float) -> float | None:
+        """How long until something may be due; None when nothing waits at all."""
+        now = self._clock.now()
+        due_at = (await self._store.queue(day=day_of(now))).due_at
+        if due_at is None:
+            return None
+        if due_at <= self._looked_at:
+            return idle_seconds  # not handed out: paused, over budget, or of a kind we do not know
+        return min(max(due_at - now, 0.0), idle_seconds)
+
+    async def _do(self, lease: Lease) -> tuple[Outcome, str]:
+        """One job to its end; its lease is given back when this is cancelled."""
+        work = asyncio.create_task(self._work(lease))
+        beat = asyncio.create_task(self._keep_lease(lease))
+        try:
+            await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
+            if work.cancelled():
+                return await self._answered(lease, Failure(said="the handler cancelled itself"))
+            return await self._answered(lease, work.result() if work.done() else "lost")
+        except asyncio.CancelledError:
+            await _cancelled(work, beat)
+            await self._give_back(lease, "the worker stopped", self._clock.now())
+            raise
+        finally:
+            await _cancelled(work, beat)
+
+    async def _work(self, lease: Lease) -> Answer | Failure:
+        return await attempted(self._effect(lease))
+
+    async def _effect(self, lease: Lease) -> Answer:
+        try:
+            batch = await self._handlers[lease.kind](lease)
+        except GiveUp as reason:
+            return reason
+        return "done" if await self._store.complete(lease, batch) else "lost"
+
+    async def _answered(self, lease: Lease, answer: Answer | Failure) -> tuple[Outcome, str]:
+        if answer == "done":
+            self._heard(lease.kind, None)
+            return "done", ""
+        if answer == "lost":
+            return "lost", "the lease was lost"
+        if isinstance(answer, GiveUp):
+            return await self._give_back(lease, str(answer), None)
+        self._heard(lease.kind, answer)
+        if lease.attempt >= self._max_attempts:
+            text = f"failed {lease.attempt} times: {answer.said}"
+            return await self._give_back(lease, text, None)
+        retry_at = self._clock.now() + self._backoff.seconds(lease)
+        return await self._give_back(lease, answer.said, retry_at)
+
+    async def _give_back(
+        self, lease: Lease, reason: str, retry_at: float | None
+    ) -> tuple[Outcome, str]:
+        """Tell the store; where it cannot be told, the lease runs out by itself."""
+        reason = reason[:REASON_CHARS]
+        try:
+            known = await self._store.fail(lease, reason=reason, retry_at=retry_at)
+        except StoreError as error:
+            return "lost", str(error)
+        if not known:
+            return "lost", reason
+        return ("dead" if retry_at is None else "failed"), reason
+
+    async def _keep_lease(self, lease: Lease) -> None:
+        """Keep the lease; returns when it is lost."""
+        expires_at = lease.expires_at
+        while True:
+            await asyncio.sleep(self._lease_seconds / BEATS_PER_LEASE)
+            wanted = self._clock.now() + self._lease_seconds
+            try:
+                if not await self._store.heartbeat(lease, expires_at=wanted):
+                    return
+                expires_at = wanted
+            except StoreError:
+                if self._clock.now() >= expires_at:  # another worker may have it by now
+                    return
+
+
+def day_of(now: float) -> str:
+    """The day, in UTC, whose budget is charged."""
+    return datetime.fromtimestamp(now, tz=UTC).date().isoformat()
+
+
+async def until(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, this long at most; whether it came."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _unless_stopped(runner: JobRunner, stop: asyncio.Event) -> RunResult:
+    """Run a job; one that does not end in time once `stop` is set is given back."""
+    job = asyncio.create_task(runner.run_once())
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({job, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not job.done():
+            await asyncio.wait({job}, timeout=GRACE_SECONDS)
+        return job.result() if job.done() else RunResult(reason="stopped")
+    finally:
+        await _cancelled(job, stopped)
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Stop tasks and wait until they have; what is done stays so."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+class BackgroundJobs:
+    """The jobs of one engine."""
+
+    def __init__(
+        self,
+        open_runner: Callable[[], Awaitable[JobRunner]],
+        *,
+        heard: Heard = lambda _kind, _failure: None,
+        idle_seconds: float = IDLE_SECONDS,
+        trouble: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`open_runner` is called whenever work begins: the store may be another one by then.
+        `heard` is told whether working failed as a whole, `trouble` tells how jobs failed last."""
+        self._open_runner = open_runner
+        self._heard = heard
+        self._idle_seconds = idle_seconds
+        self.trouble = trouble
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._resting = asyncio.Event()
+        self._look_at = float("-inf")
+        """When the queue is looked at next, by the monotonic clock."""
+        self._closed = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it is at work or waits for a job that will be due."""
+        task, loop = self._task, self._loop
+        return task is not None and loop is not None and not (task.done() or loop.is_closed())
+
+    def wake(self, seconds: float = 0.0) -> None:
+        """There is something to do in `seconds`, or may be now; returns at once.
+
+        The queue is not asked before that, except once at the beginning, for what others left.
+        """
+        if self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # events and tasks belong to the loop they were made in
+            self._loop, self._task = loop, None
+            self._woken, self._stop = asyncio.Event(), asyncio.Event()
+            self._resting = asyncio.Event()
+            self._look_at = float("-inf")
+        self._look_at = min(self._look_at, time.monotonic() + seconds)
+        self._woken.set()
+        if self._look_at <= time.monotonic():
+            self._resting.clear()  # not a new one: somebody may wait for it
+        if not self.running:
+            self._task = loop.create_task(self._run(), context=Context())
+
+    async def rest(self, seconds: float) -> bool:
+        """Wait until all that is due was done, but no longer than this; whether it was."""
+        if not self.running:
+            return True
+        try:
+            await asyncio.wait_for(self._resting.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Stop. A job that does not end in time is given back to the queue."""
+        self._closed = True
+        task, self._task = self._task, None
+        if task is None or self._loop is not asyncio.get_running_loop():
+            return  # what ran in another loop ended with it
+        self._stop.set()
+        self._woken.set()
+        _, waits = await asyncio.wait({task}, timeout=CLOSE_SECONDS)
+        if waits:
+            task.cancel()
+            await asyncio.wait({task}, timeout=GIVE_BACK_SECONDS)
+
+    async def _run(self) -> None:
+        woken, stop = self._woken, self._stop
+        runner: JobRunner | None = None
+        while await self._is_due(woken, stop):
+            self._look_at = float("inf")  # what is written from here on may be overlooked below
+            # a store that is away, or jobs that fail, must never end in the event loop
+            done = await attempted(self._look(runner, stop))
+            runner = None if isinstance(done, Failure) else done
+            self._heard("all", done if isinstance(done, Failure) else None)
+            if isinstance(done, Failure):  # what is due is still: look again
+                self._look_at = min(self._look_at, time.monotonic() + self._idle_seconds)
+        self._resting.set()
+
+    async def _is_due(self, woken: asyncio.Event, stop: asyncio.Event) -> bool:
+        """Wait until the queue is to be looked at; False where that is never, or at the end."""
+        while not stop.is_set() and (wait := self._look_at - time.monotonic()) > 0:
+            self._resting.set()
+            if wait == float("inf"):
+                return False
+            woken.clear()
+            await until(woken, wait)
+        return not stop.is_set()
+
+    async def _look(self, runner: JobRunner | None, stop: asyncio.Event) -> JobRunner:
+        """Do all that is due, and note when to look again."""
+        runner = runner or await self._open_runner()
+        await runner.run_due(stop=stop)
+        next_due = await runner.next_due_seconds(idle_seconds=self._idle_seconds)
+        if next_due is not None:
+            self._look_at = min(self._look_at, time.monotonic() + next_due)
+        return runner

@@ -1,0 +1,436 @@
+"""What is masked in stored texts: the redaction rules, patterns of the user's own, and what is left
+of secrets that were masked elsewhere.
+
+Rules know a token by its prefix and length, so a copy that lost its first or last sign passes
+them; and they know a password by its label, so a name that was taken from a message before it was
+masked passes them, too. Pure; what it is given to look for must never be stored or told. Always
+holds: masking twice is masking once; what stands in a mask already is left; JSON stays JSON, and
+keys of objects stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from re import _parser  # type: ignore[attr-defined]
+from typing import Any, Final
+
+from recollect.core.formats.json_text import decode
+from recollect.core.formats.turn_records import texts_of_outcomes, with_texts_of_outcomes
+from recollect.core.rules.message_redaction import redact_json
+from recollect.core.rules.redaction import RedactedSpan, redact, told_apart
+from recollect.core.rules.secret_values import MASK, MASK_OPENING, is_password_value, is_token_value
+from recollect.errors import FormatError, SettingsError
+
+OWN_KIND: Final = "own-pattern"
+REMAINS_KIND: Final = "cut-secret"
+COPIES_KIND: Final = "copied-secret"
+_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_TOKEN: Final = re.compile(rf"{_STRING.pattern}|[{{}}\[\]]", re.DOTALL)
+_IS_KEY: Final = re.compile(r"\s*:")
+_MOST_PASSES: Final = 8
+"""What stands beside a mask may match by then, by a rule or by a pattern."""
+_MOST_LEVELS: Final = 3
+"""JSON that stands as a text in JSON, as arguments of tool calls do; as `formats.held_text`."""
+
+LEAST_CHARS: Final = 12
+"""A shorter remain is likely a word of its own; as `session.forget_search.LEAST_CHARS`."""
+_LEAST_COPY_CHARS: Final = 8
+_MOST_CUT: Final = 2
+_MOST_SECRETS: Final = 500
+"""All of them are looked for at every place of a text."""
+_MOST_CHARS: Final = 400
+"""Longer ones, as private keys, are not copied by hand."""
+_MOST_COPIES: Final = 2000
+_WORD: Final = re.compile(r"[^\s,;\"'`()<>\[\]{}]{8,400}")
+_UNESCAPED: Final = (("\\\\", "\\"), ('\\"', '"'), ("\\n", "\n"), ("\\t", "\t"), ("\\/", "/"))
+"""What stands in the arguments of a call, as a name was read from them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedText:
+    """A text afterwards, and what of which kind was masked."""
+
+    text: str = field(repr=False)
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[tuple[RedactedSpan, ...], ...] = ()
+    """What was masked, pass by pass, each in the text that the pass before left."""
+
+    def moved(self, start: int, end: int) -> tuple[int, int]:
+        """Where a span of the original text stands now; one that was masked stands for its mask."""
+        for spans in self.steps:
+            start, end = _moved(start, spans, is_end=False), _moved(end, spans, is_end=True)
+        return start, end
+
+    def masked_in(self, original: str) -> Iterator[str]:
+        """What was masked in the text that this was made of; never to be kept or told."""
+        text = original
+        for spans in self.steps:
+            yield from (text[span.start : span.end] for span in spans)
+            text = _spliced(text, spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedBytes:
+    """Bytes afterwards, and what of which kind was masked."""
+
+    body: bytes = field(repr=False)
+    kinds: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Masks:
+    """What is masked; the rules always, personal data and own patterns on request."""
+
+    pii: bool = False
+    patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
+    remains: re.Pattern[str] | None = field(default=None, repr=False)
+    """What is left of secrets that were masked elsewhere: `masking.remains` makes it."""
+    copies: re.Pattern[str] | None = field(default=None, repr=False)
+    """Secrets that were masked elsewhere, whole and without a label; likewise."""
+
+    def text(self, text: str) -> MaskedText:
+        """A text with its secrets masked."""
+        changed, steps = text, []
+        for _ in range(_MOST_PASSES):
+            spans = redact(changed, pii=self.pii).spans or tuple(self._own_spans(changed))
+            if not spans:
+                break
+            changed = _spliced(changed, spans)
+            steps.append(spans)
+            if not self._own_patterns:  # the rules alone are done in one pass
+                break
+        return MaskedText(text=changed, kinds=new_masks(text, changed), steps=tuple(steps))
+
+    def plain(self, text: str) -> str:
+        """Just the text."""
+        return self.text(text).text
+
+    def json(self, raw: bytes, *, leave: frozenset[str] = frozenset()) -> MaskedBytes:
+        """JSON with its secrets masked, by own patterns not under the keys to `leave`; other
+        bytes are taken for text. FormatError for a record that cannot be read."""
+        texts = texts_of_outcomes(raw)
+        if texts is not None:
+            done = self.json(texts, leave=leave)
+            if done.body == texts:
+                return MaskedBytes(body=raw)
+            return MaskedBytes(body=with_texts_of_outcomes(raw, done.body), kinds=done.kinds)
+        body, _ = redact_json(raw, pii=self.pii)
+        for _ in range(_MOST_PASSES if self._own_patterns else 0):
+            masked = self._own_in_json(body, leave, _MOST_LEVELS)
+            masked, _ = redact_json(masked, pii=self.pii)
+            if masked == body:
+                break
+            body = masked
+        if body == raw:
+            return MaskedBytes(body=raw)
+        return MaskedBytes(body=body, kinds=new_masks(_read(raw), _read(body)))
+
+    def name(self, name: str) -> bool:
+        """Whether a name, which stays as it is, holds something to mask."""
+        return bool(self.text(name).steps)
+
+    @property
+    def _own_patterns(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
+        own = tuple(
+            (f"{OWN_KIND}-{number}", pattern) for number, pattern in enumerate(self.patterns, 1)
+        )
+        left = ((COPIES_KIND, self.copies), (REMAINS_KIND, self.remains))
+        return (*own, *((kind, pattern) for kind, pattern in left if pattern is not None))
+
+    def left_in(self, raw: bytes) -> bool:
+        """Whether an own pattern still matches: in a key, or where texts are left alone."""
+        return bool(self.patterns) and any(
+            any(True for _ in self._own_spans(text)) for text in strings_in(raw, keys=True)
+        )
+
+    def _own_spans(self, text: str) -> Iterator[RedactedSpan]:
+        """What own patterns match outside of masks, in order, each stretch once."""
+        masks = [match.span() for match in MASK.finditer(text)]
+        found = [
+            (start, -end, number, kind)
+            for number, (kind, pattern) in enumerate(self._own_patterns)
+            for match in pattern.finditer(text)
+            for start, end in _outside(match.span(), masks)
+        ]
+        done = 0
+        for start, negative_end, _, kind in sorted(found):
+            first, end = max(start, done), -negative_end
+            if first < end:
+                mask = f"{MASK_OPENING}{kind}]"
+                yield RedactedSpan(rule=kind, start=first, end=end, replacement=mask)
+                done = end
+
+    def _own(self, text: str) -> str:
+        for _ in range(_MOST_PASSES):
+            spans = tuple(self._own_spans(text))
+            if not spans:
+                break
+            text = _spliced(text, spans)
+        return text
+
+    def _own_in_json(self, raw: bytes, leave: frozenset[str], levels: int) -> bytes:
+        if not _is_json(raw):
+            return _written(self._own(_read(raw)))
+
+        def change(text: str) -> str:
+            if levels > 1 and text.lstrip()[:1] in ("{", "[") and _is_json(_written(text)):
+                text = _read(self._own_in_json(_written(text), leave, levels - 1))
+            return self._own(text)
+
+        return _written(_strings_changed(_read(raw), change, leave))
+
+
+def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    """Regular expressions as people write them; SettingsError for what is none, or matches all."""
+    made = []
+    for number, text in enumerate(written, 1):
+        try:
+            pattern = re.compile(text)
+        except re.error as error:
+            # Without the pattern, which may hold what is to be masked.
+            raise SettingsError(
+                f"pattern {number} is no regular expression: {error.msg} at {error.pos}"
+            ) from None
+        if pattern.search("") is not None:
+            raise SettingsError(
+                f"pattern {number} matches the empty text, so it would match everywhere: "
+                "make it match what is to go"
+            )
+        if _may_never_end(text):
+            raise SettingsError(
+                f"pattern {number} has a repeat inside a repeat, as (a+)+, which can take for ever "
+                "on a long text: write it with one repeat, or as (?>a+)+"
+            )
+        made.append(pattern)
+    return tuple(made)
+
+
+def _may_never_end(pattern: str) -> bool:
+    """Whether an unbounded repeat holds another one: there are then exponentially many ways to
+    try it. Bodies that never give back what they took, `(?>…)` and `a++`, count as one step."""
+
+    def repeats(parsed: Any, *, inside: bool) -> bool:
+        for kind, value in parsed:
+            name = str(kind)
+            if name in ("POSSESSIVE_REPEAT", "ATOMIC_GROUP"):
+                continue
+            if name in ("MAX_REPEAT", "MIN_REPEAT"):
+                low, high, body = value
+                again = high == _parser.MAXREPEAT
+                if (inside and again and low != high) or repeats(body, inside=inside or again):
+                    return True
+            elif any(repeats(body, inside=inside) for body in _bodies(value)):
+                return True
+        return False
+
+    return repeats(_parser.parse(pattern), inside=False)
+
+
+def _bodies(value: Any) -> Iterator[Any]:
+    """The parts of a parsed pattern that stand inside one of its items."""
+    if isinstance(value, _parser.SubPattern):
+        yield value
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _bodies(inner)
+
+
+def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) -> Iterator[str]:
+    """Every text that JSON holds, that of inner JSON too; other bytes as one text."""
+    with suppress(FormatError):
+        raw = texts_of_outcomes(raw) or raw
+    if not _is_json(raw):
+        yield _read(raw)
+        return
+    text = _read(raw)
+    for match in _STRING.finditer(text):
+        if not keys and _IS_KEY.match(text, match.end()):
+            continue
+        said = json.loads(match[0], strict=False)
+        if levels > 1 and said.lstrip()[:1] in ("{", "["):
+            yield from strings_in(_written(said), keys=keys, levels=levels - 1)
+        yield said
+
+
+def _strings_changed(text: str, change: Callable[[str], str], leave: frozenset[str]) -> str:
+    """The JSON with what `change` makes of its strings; keys, and what stands under the keys to
+    `leave`, as they are. A string that is not changed keeps its spelling."""
+    pieces: list[str] = []
+    done = 0
+    left = [False]
+    """Of what is open, innermost last: whether the texts directly in it are left."""
+    for match in _TOKEN.finditer(text):
+        if match[0] in ("{", "["):
+            left.append(match[0] == "[" and left[-1])
+            continue
+        if match[0] in ("}", "]"):
+            left.pop()
+            continue
+        said = json.loads(match[0], strict=False)
+        if _IS_KEY.match(text, match.end()):
+            left[-1] = said in leave
+            continue
+        if left[-1] or not said:
+            continue
+        new = change(said)
+        if new != said:
+            pieces += (text[done : match.start()], _spelled(new))
+            done = match.end()
+    return "".join((*pieces, text[done:]))
+
+
+def _spelled(text: str) -> str:
+    """A string as JSON spells it; what UTF-8 cannot carry is escaped."""
+    written = json.dumps(text, ensure_ascii=False)
+    return written if _carries(written) else json.dumps(text)
+
+
+def _carries(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _outside(span: tuple[int, int], masks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The parts of a span that no mask covers."""
+    at, end = span
+    for first, last in masks:
+        if last <= at or first >= end:
+            continue
+        if at < first:
+            yield at, first
+        at = last
+    if at < end:
+        yield at, end
+
+
+def _spliced(text: str, spans: Sequence[RedactedSpan]) -> str:
+    pieces: list[str] = []
+    done = 0
+    for span in spans:
+        pieces += (text[done : span.start], span.replacement)
+        done = span.end
+    return "".join((*pieces, text[done:]))
+
+
+def _moved(at: int, spans: Sequence[RedactedSpan], *, is_end: bool) -> int:
+    shift = 0
+    for span in spans:
+        if span.start >= at:
+            break
+        if span.end <= at:
+            shift += len(span.replacement) - (span.end - span.start)
+        else:
+            return span.start + shift + (len(span.replacement) if is_end else 0)
+    return at + shift
+
+
+def new_masks(before: str, after: str) -> Mapping[str, int]:
+    """How many masks of each kind the text afterwards has more."""
+    if before == after:
+        return {}
+    return Counter(_kinds(after)) - Counter(_kinds(before))
+
+
+def _kinds(text: str) -> Iterator[str]:
+    return (mask[0][len(MASK_OPENING) : -1] for mask in MASK.finditer(text))
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        decode(raw)
+    except FormatError:
+        return False
+    return True
+
+
+def _read(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _written(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a lone surrogate that was no byte
+        return text.encode("utf-8", "surrogatepass")
+
+
+@dataclass(slots=True)
+class Copies:
+    """Finds names in summaries and receipts that nobody said, beside messages that hold a
+    mask: they were taken from such a message while the secret still stood in it."""
+
+    _written: dict[str, set[str]] = field(default_factory=dict, repr=False)
+    """By session, what may be one."""
+    _masked: set[str] = field(default_factory=set, repr=False)
+    """The sessions in which something is masked."""
+    _said: set[str] = field(default_factory=set, repr=False)
+    """What looks like one, and somebody said, in whatever session: blocks quote others."""
+
+    def read(self, session: str, text: str) -> None:
+        """A text that code took, or a model made, from the session's messages."""
+        self._written.setdefault(session, set()).update(_words(text))
+
+    def heard(self, session: str, text: str) -> None:
+        """A message of the session: what it says was said."""
+        self._said.update(_words(text))
+        if MASK_OPENING in text:
+            self._masked.add(session)
+        if written := self._written.get(session):
+            plain = text
+            for escaped, meant in _UNESCAPED if "\\" in text else ():
+                plain = plain.replace(escaped, meant)
+            written.difference_update([word for word in written if word in text or word in plain])
+
+    def found(self) -> set[str]:
+        """What is left. Never to be stored or told."""
+        written = (self._written.get(text, set()) for text in self._masked)
+        return set[str]().union(*written) - self._said
+
+
+def copies_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    """What finds these secrets where they stand without a label; None for none."""
+    known = sorted(told_apart(secrets), key=lambda text: (-len(text), text))
+    found = [text for text in known if len(text) <= _MOST_CHARS][:_MOST_COPIES]
+    return re.compile("|".join(map(re.escape, found))) if found else None
+
+
+def _words(text: str) -> Iterator[str]:
+    words = (word.strip(".:!?*-=") for word in _WORD.findall(text))
+    return (word for word in words if _looks_made(word))
+
+
+def _looks_made(word: str) -> bool:
+    if len(word) < _LEAST_COPY_CHARS or MASK_OPENING in word or word.isalpha() or word.isdigit():
+        return False
+    return is_token_value(word, quoted=True, least_chars=_LEAST_COPY_CHARS) or is_password_value(
+        word, quoted=True
+    )
+
+
+def remains_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    """What finds these secrets cut by one or two characters at an end; None for none."""
+    found = sorted(
+        {cut for text in _few(secrets) for cut in _cuts(text)}, key=lambda text: -len(text)
+    )
+    return re.compile("|".join(map(re.escape, found))) if found else None
+
+
+def _few(secrets: Iterable[str]) -> list[str]:
+    telling = {secret for secret in secrets if LEAST_CHARS < len(secret) <= _MOST_CHARS}
+    return sorted(telling, key=lambda text: (-len(text), text))[:_MOST_SECRETS]
+
+
+def _cuts(secret: str) -> Iterator[str]:
+    for cut in range(1, _MOST_CUT + 1):
+        for left in (secret[cut:], secret[:-cut]):
+            # a part with spaces at its end is a sentence's, and matches what nobody meant
+            if len(left) >= LEAST_CHARS and left == left.strip():
+                yield left

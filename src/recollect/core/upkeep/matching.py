@@ -1,0 +1,413 @@
+"""What an order to forget means: which segments, facts and records, stored or still in a spool.
+
+Pure but for reading the store page by page. Always holds: what is left of a spooled batch quotes
+none of the messages that go; a batch that holds none of them is left as it was, byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final, Protocol, runtime_checkable
+
+from recollect.core.formats.openclaw_files import split_foreign
+from recollect.core.formats.stored_records import (
+    SoughtText,
+    join_state,
+    read_batch,
+    without_quotes,
+    write_batch,
+    write_state,
+)
+from recollect.core.ports import Spool, Store
+from recollect.core.upkeep.masks import own_patterns, strings_in
+from recollect.core.values.batch import EXTRACT_JOB, Batch, SessionWrite, extract_key
+from recollect.core.values.fact import Fact, FactId, fact_identity, still_supported
+from recollect.core.values.message import MessageId
+from recollect.core.values.segment import Segment, SegmentId, StoredSegment
+from recollect.core.values.upkeep import BODY_KINDS, BodyKind, ForgetOrder, StoredBody
+from recollect.errors import FormatError
+
+PAGE_SEGMENTS: Final = 500
+PAGE_BODIES: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetTargets:
+    """What an order means, before it is carried out."""
+
+    stored: tuple[StoredSegment, ...] = field(default=(), repr=False)
+    spooled: tuple[Segment, ...] = field(default=(), repr=False)
+    """Messages that only wait in a spool."""
+    facts: tuple[Fact, ...] = field(default=(), repr=False)
+    """Facts and digests that go: those that are named, then those that rest on what goes."""
+    records: int = 0
+    """How many ledger pieces, jobs, summaries and states hold the text that is asked for."""
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing at all is meant."""
+        return not (self.messages or self.facts or self.records)
+
+    @property
+    def messages(self) -> int:
+        """How many messages, stored and spooled."""
+        return len(self.stored) + len(self.spooled)
+
+
+def segment_meant(order: ForgetOrder, segment: Segment) -> bool:
+    """Whether the order names a segment, by content or by place."""
+    return content_meant(order, segment) or place_meant(order, segment)
+
+
+def content_meant(order: ForgetOrder, segment: Segment) -> bool:
+    """Whether it means what a segment says, wherever it is said."""
+    return (
+        segment.id in order.segments
+        or segment.message_id in order.message_ids
+        or _holds(order, (segment.text,), segment.foreign)
+    )
+
+
+def place_meant(order: ForgetOrder, segment: Segment) -> bool:
+    """Whether it means just this segment: a session, a time, or both together."""
+    if not order.sessions and not order.by_time:
+        return False
+    return (not order.sessions or segment.session in order.sessions) and order.said_then(
+        segment.said_at
+    )
+
+
+def bytes_meant(order: ForgetOrder, raw: bytes) -> bool:
+    """Whether a piece, job, compaction or state holds the text, whomever it is about."""
+    if order.matching is not None and SoughtText(order.matching).stands_in(raw):
+        return True
+    return any(True for _ in matches_in(order, raw))
+
+
+def matches_in(order: ForgetOrder, raw: bytes) -> Iterator[str]:
+    """What the order's pattern matches in JSON, or in other bytes."""
+    if order.pattern is not None:
+        search = compiled(order.pattern)
+        for text in strings_in(raw, keys=True):
+            yield from (match[0] for match in search.finditer(text))
+
+
+@lru_cache(maxsize=8)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern of an order; SettingsError where it is none."""
+    (made,) = own_patterns((pattern,))
+    return made
+
+
+def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
+    """Whether the order names a fact itself, not what it rests on."""
+    said = (fact.content, fact.context, fact.subject, fact.attribute)
+    _, line = split_foreign(fact.foreign or "")
+    return fact.id in order.facts or _holds(order, said, line)
+
+
+async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[StoredSegment]:
+    """The segments of a store that the order names, in the order of arrival; all are looked at."""
+    async for segment in every_segment(store):
+        if segment_meant(order, segment.segment):
+            yield segment
+
+
+async def every_segment(store: Store) -> AsyncIterator[StoredSegment]:
+    """All segments of a store in the order of arrival, read page by page."""
+    after = 0
+    while page := await store.page(after=after, limit=PAGE_SEGMENTS):
+        after = page[-1].sequence
+        for segment in page:
+            yield segment
+
+
+async def every_body(
+    store: Store, kinds: Iterable[BodyKind] = BODY_KINDS
+) -> AsyncIterator[StoredBody]:
+    """All bodies of a store, read page by page."""
+    for kind in kinds:
+        after: str | None = None
+        while page := await store.held(kind, after=after, limit=PAGE_BODIES):
+            after = page[-1].id
+            for body in page:
+                yield body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedWords:
+    """Where the words of segments that go are said besides."""
+
+    goes: tuple[StoredSegment, ...] = field(default=(), repr=False)
+    """Of those meant by content: they go as well."""
+    twins: Mapping[str, str] = field(default_factory=dict)
+    """Of those meant by place: another that stays, and that facts rest on from then on."""
+
+
+async def said_again(
+    store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]
+) -> RepeatedWords:
+    """Look for the words of these segments, which the order means, among all the others."""
+    known = {segment.segment.id for segment in meant}
+    everywhere = {
+        segment.segment.message_id for segment in meant if content_meant(order, segment.segment)
+    }
+    by_place = {segment.segment.message_id for segment in meant} - everywhere
+    goes: list[StoredSegment] = []
+    stays: dict[MessageId, SegmentId] = {}
+    if not known:
+        return RepeatedWords()
+    async for segment in every_segment(store):
+        if segment.segment.id in known:
+            continue
+        if segment.segment.message_id in everywhere:
+            goes.append(segment)
+        elif segment.segment.message_id in by_place:
+            stays.setdefault(segment.segment.message_id, segment.segment.id)
+    twins: dict[str, str] = {
+        segment.segment.id: stays[segment.segment.message_id]
+        for segment in meant
+        if segment.segment.message_id in stays
+    }
+    return RepeatedWords(goes=tuple(goes), twins=twins)
+
+
+async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
+    """The facts of a store that the order names themselves."""
+    if order.matching is None and order.pattern is None and not order.facts:
+        return ()
+    facts = await store.facts(superseded=True)
+    meant = {fact.id: fact for fact in facts if fact_meant(order, fact)}
+    # A digest says what the facts it was made of say.
+    subjects = {fact.subject for fact in meant.values() if fact.subject}
+    sources = {source for fact in meant.values() for source in fact.sources}
+    for fact in facts:
+        rests = fact.subject in subjects or not sources.isdisjoint(fact.sources)
+        if fact.type == "digest" and rests:
+            meant.setdefault(fact.id, fact)
+    return tuple(meant.values())
+
+
+def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool:
+    """Texts as they were said; a line as JSON spells it."""
+    if order.matching is not None:
+        folded = order.matching.casefold()
+        if any(folded in text.casefold() for text in texts):
+            return True
+        if SoughtText(order.matching).stands_in(line):
+            return True
+    if order.pattern is None:
+        return False
+    search = compiled(order.pattern)
+    if any(search.search(text) for text in texts):
+        return True
+    raw = (line or "").encode("utf-8", "surrogatepass")
+    return any(True for _ in matches_in(order, raw))
+
+
+@runtime_checkable
+class _ReportsDamage(Protocol):
+    def unreadable_files(self) -> tuple[str, ...]:
+        """Files with what could not be read."""
+        ...
+
+
+def damaged_parts(spools: Iterable[Spool]) -> list[str]:
+    """What of spools nobody can look into, one line each with what to do."""
+    return [
+        f"{name}, a damaged part of the spool: look into it, or delete it"
+        for spool in spools
+        if isinstance(spool, _ReportsDamage)
+        for name in spool.unreadable_files()
+    ]
+
+
+@dataclass(slots=True, kw_only=True)
+class ForgetSet:
+    """Which messages are to go; grows while spooled ones are found that the order means."""
+
+    order: ForgetOrder
+    message_ids: set[MessageId] = field(default_factory=set)
+    segments: set[SegmentId] = field(default_factory=set)
+    facts: set[FactId] = field(default_factory=set)
+    unsaid: set[MessageId] = field(default_factory=set)
+    """Identities of which a segment goes by its place alone."""
+    unread: int = 0
+    """Records that cannot be read here: another version's."""
+
+    def look_at(self, record: bytes) -> bytes:
+        """Note what of a spooled record is meant; gives the record back."""
+        self.note(self.read(record) or Batch(at=0.0))
+        return record
+
+    def note(self, batch: Batch) -> tuple[Segment, ...]:
+        """Note what of a batch is meant; the messages of it."""
+        segments = tuple(new.segment for new in batch.segments if self._noted(new.segment))
+        for fact in batch.facts:
+            if fact_meant(self.order, fact):
+                self.facts.add(fact.id)
+                self.message_ids.add(fact_identity(fact.id))
+        return segments
+
+    def remove(self, record: bytes) -> bytes | None:
+        """The record without them; None when nothing is left of it."""
+        batch = self.read(record)
+        if batch is None:
+            self.unread += 1
+            return record
+        self.note(batch)
+        left = without(
+            batch,
+            frozenset(self.message_ids),
+            frozenset(self.segments),
+            frozenset(self.facts),
+            unsaid=frozenset(self.unsaid),
+        )
+        left = self._without_sessions(self._without_text(left))
+        if left == batch:
+            return record
+        return None if left.empty else write_batch(left)
+
+    def read(self, record: bytes) -> Batch | None:
+        """The batch in a record; None where it cannot be read here."""
+        try:
+            return read_batch(record)
+        except FormatError:
+            return None
+
+    def _noted(self, segment: Segment) -> bool:
+        if segment.message_id in self.message_ids or content_meant(self.order, segment):
+            self.message_ids.add(segment.message_id)
+        elif segment.id in self.segments or place_meant(self.order, segment):
+            # its place has a tombstone of its own; what quotes it here goes, since nobody
+            # here knows whether the same is said elsewhere
+            self.message_ids.add(MessageId(segment.id))
+            self.unsaid.add(segment.message_id)
+        else:
+            return False
+        self.segments.add(segment.id)
+        return True
+
+    def _without_text(self, batch: Batch) -> Batch:
+        """Without pieces, jobs, compactions and a state that hold the text, whomever about."""
+        order = self.order
+        if order.matching is None and order.pattern is None:
+            return batch
+        state = b"" if batch.session is None else readable_state(batch.session.state)
+        return replace(
+            batch,
+            jobs=tuple(job for job in batch.jobs if not bytes_meant(order, job.payload)),
+            pieces=tuple(piece for piece in batch.pieces if not bytes_meant(order, piece.body)),
+            compactions=tuple(
+                compaction
+                for compaction in batch.compactions
+                if not bytes_meant(order, compaction.body)
+            ),
+            session=None if bytes_meant(order, state) else batch.session,
+        )
+
+    def _without_sessions(self, batch: Batch) -> Batch:
+        """Without what is remembered of sessions that go as a whole."""
+        whole = () if self.order.by_time else self.order.sessions
+        gone = batch.session is not None and batch.session.session in whole
+        reading = {extract_key(name, left=left) for name in whole for left in (False, True)}
+        return replace(
+            batch,
+            facts=tuple(
+                replace(fact, session=None) if fact.session in whole else fact
+                for fact in batch.facts
+            ),
+            extracted=tuple(
+                extracted_to
+                for extracted_to in batch.extracted
+                if extracted_to.session not in whole
+            ),
+            jobs=tuple(
+                job for job in batch.jobs if job.kind != EXTRACT_JOB or job.key not in reading
+            ),
+            turns=tuple(turn for turn in batch.turns if turn.session not in whole),
+            compactions=tuple(
+                compaction for compaction in batch.compactions if compaction.session not in whole
+            ),
+            session=None if gone else batch.session,
+        )
+
+
+def without(
+    batch: Batch,
+    message_ids: frozenset[MessageId],
+    segments: frozenset[SegmentId],
+    facts: frozenset[FactId] = frozenset(),
+    *,
+    unsaid: frozenset[MessageId] = frozenset(),
+) -> Batch:
+    """The batch with nothing of these messages, nothing that quotes them, and not these facts.
+
+    Nothing that quotes those `unsaid` either; they themselves stay where no segment is named.
+    """
+    quoted = message_ids | unsaid
+    dropped = {new.segment.id for new in batch.segments if new.segment.message_id in message_ids}
+    gone = segments | dropped
+    kept = {
+        left.id: left
+        for fact in batch.facts
+        if fact.id not in facts and (left := still_supported(fact, gone)) is not None
+    }
+    lost = facts | {fact.id for fact in batch.facts if fact.id not in kept}
+    return replace(
+        batch,
+        segments=tuple(new for new in batch.segments if new.segment.id not in gone),
+        vectors=tuple(
+            replace(vector_sets, vectors=vectors)
+            for vector_sets in batch.vectors
+            if (
+                vectors := tuple(
+                    vector for vector in vector_sets.vectors if vector.segment not in gone
+                )
+            )
+        ),
+        facts=tuple(kept[fact.id] for fact in batch.facts if fact.id in kept),
+        fact_vectors=tuple(
+            replace(vectors, vectors=fact_vectors)
+            for vectors in batch.fact_vectors
+            if (
+                fact_vectors := tuple(
+                    vector for vector in vectors.vectors if vector.fact not in lost
+                )
+            )
+        ),
+        jobs=tuple(job for job in batch.jobs if quoted.isdisjoint(job.about)),
+        pieces=tuple(piece for piece in batch.pieces if quoted.isdisjoint(piece.about)),
+        compactions=tuple(
+            compaction for compaction in batch.compactions if quoted.isdisjoint(compaction.about)
+        ),
+        session=None if batch.session is None else _session(batch.session, quoted),
+    )
+
+
+def readable_state(state: bytes) -> bytes:
+    """A session's state as it reads; its bytes where it cannot be read."""
+    try:
+        return write_state(join_state(state, (), ()))
+    except FormatError:
+        return state
+
+
+def _session(write: SessionWrite, message_ids: frozenset[MessageId]) -> SessionWrite | None:
+    if message_ids.isdisjoint(write.about):
+        return write
+    try:
+        state = join_state(write.state, (), ())
+    except FormatError:
+        return None  # it quotes them, and nobody here can tell where: the stored one stays
+    # Which edit quotes whom is not said: all that quote anybody go, and can be made again.
+    edits = (*state.edits, *(edit for edit, _ in state.dormant))
+    anchors = frozenset(edit.anchor for edit in edits if edit.anchor is not None)
+    return replace(
+        write,
+        state=without_quotes(write.state, anchors),
+        about=tuple(message_id for message_id in write.about if message_id not in message_ids),
+    )

@@ -1,0 +1,267 @@
+"""A compaction from plan to result: what was cut, what stands for it, what became of what was
+known.
+
+A plan is pure and can be looked at before anything is spent. Always holds: every message of the
+history is either before the cut, and then in the summarised range, or behind it, and then shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from recollect.core.values.edit import Carried as Carried
+from recollect.core.values.edit import ToolFailure as ToolFailure
+from recollect.core.values.history import Entry
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.reason import Reason
+
+Convergence: TypeAlias = Literal["reduced", "irreducible", "failed"]
+"""How a compaction ended; there is no fourth way."""
+Trigger: TypeAlias = Literal["threshold", "overflow", "manual", "mid-turn"]
+Due: TypeAlias = Literal["nothing", "flush", "compaction"]
+"""What a window that fills asks for next."""
+ProbeKind: TypeAlias = Literal[
+    "path", "url", "symbol", "hash", "number", "error", "decision", "constraint", "task", "attempt"
+]
+Standing: TypeAlias = Literal["in summary", "recallable", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutPlan:
+    """Where the past ends, and what of it has to be summarised."""
+
+    anchor: EntryKey
+    """The first message that is kept."""
+    history: tuple[Entry, ...] = field(repr=False)
+    """What is summarised: from the cut before (or the start) on, whole turns."""
+    turn_prefix: tuple[Entry, ...] = field(default=(), repr=False)
+    """The beginning of the turn that the cut splits; summarised, too, as its own part."""
+    continues_turn: bool = False
+    """The cut before split this very turn: its notes stand behind the summary, and go on."""
+    kept: tuple[Entry, ...] = field(default=(), repr=False)
+    kept_tokens: int
+    """Estimate before calibration, as all here."""
+    summarized_tokens: int
+    reason: Reason
+
+    @property
+    def splits_a_turn(self) -> bool:
+        """The cut lies within a turn: its beginning is summarised, its end kept."""
+        return bool(self.turn_prefix)
+
+    @property
+    def summarized(self) -> tuple[Entry, ...]:
+        """All that the summary stands for, besides the summary before it."""
+        return self.history + self.turn_prefix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoCut:
+    """There is no place for a cut, and why."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a compaction cost; bounded by `max_calls` whatever happens."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    max_calls: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summarized:
+    """A summary that passed its checks."""
+
+    text: str = field(repr=False)
+    """The whole summary, with what code carries appended."""
+    carried: Carried
+    spent: Spent
+    chunks: int = 1
+    notes: tuple[str, ...] = ()
+    """What had to be done differently: smaller chunks, a simpler prompt, an audit not passed."""
+    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What a hook that supplied it says besides."""
+    oversized: int = 0
+    """Messages too large to be read by the model; noted in the summary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoSummary:
+    """Summarising failed; the history stays as it is."""
+
+    reason: Reason
+    spent: Spent
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Something exact that was known before the cut."""
+
+    kind: ProbeKind
+    text: str = field(repr=False)
+    sentence: str = field(repr=False)
+    """The sentence around it: what the model would have at hand to ask memory by."""
+    source: MessageId
+    key: EntryKey
+    stands: bool = False
+    """The user laid it down: it holds whether or not a turn asks memory for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFinding:
+    """What became of a probe."""
+
+    probe: Probe
+    standing: Standing
+    pinned: bool = False
+    """It would have been lost; its sentence was added to the summary by code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a compaction did to what was known."""
+
+    findings: tuple[ProbeFinding, ...] = field(default=(), repr=False)
+    pinned_tokens: int = 0
+    notes: tuple[str, ...] = ()
+    """What could not be checked, one sentence each."""
+
+    def count(self, standing: Standing) -> int:
+        """How many probes ended so."""
+        return sum(1 for finding in self.findings if finding.standing == standing)
+
+    @property
+    def pinned(self) -> int:
+        """How many would have been lost, and were added to the summary."""
+        return sum(finding.pinned for finding in self.findings)
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.findings)} things were known: {self.count('in summary')} in the summary "
+            f"({self.pinned} pinned), {self.count('recallable')} recallable, "
+            f"{self.count('lost')} lost" + "".join(f"; {note}" for note in self.notes)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON; probes are quoted as they were written down."""
+        return {
+            "in_summary": self.count("in summary"),
+            "recallable": self.count("recallable"),
+            "lost": self.count("lost"),
+            "pinned": self.pinned,
+            "pinned_tokens": self.pinned_tokens,
+            "notes": list(self.notes),
+            "findings": [
+                {
+                    "kind": finding.probe.kind,
+                    "text": finding.probe.text,
+                    "sentence": finding.probe.sentence,
+                    "standing": finding.standing,
+                    "pinned": finding.pinned,
+                }
+                for finding in self.findings
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionResult:
+    """How a compaction ended. Never a success that changed nothing."""
+
+    convergence: Convergence
+    reason: Reason
+    """Why it ended so, also where it worked; `str` of it is a sentence."""
+    trigger: Trigger
+    number: int = 0
+    """Which compaction of its session this is, from 1; 0 where none was made."""
+    summary: str = field(default="", repr=False)
+    first_kept: EntryKey | None = None
+    compacted_messages: int = 0
+    tokens_before: int = 0
+    """The request as it would have gone out, calibrated."""
+    tokens_after: int = 0
+    """The same behind the compaction, without the standing block that the next turn makes."""
+    splits_a_turn: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    receipt: Receipt | None = None
+    spent: Spent = field(default_factory=Spent)
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Nothing went wrong, whether or not there was anything to do."""
+        return self.convergence != "failed"
+
+    @property
+    def compacted(self) -> bool:
+        """The view is smaller than before."""
+        return self.convergence == "reduced"
+
+    def __str__(self) -> str:
+        if not self.compacted:
+            return f"{self.convergence}: {self.reason}"
+        text = f"{self.tokens_before:,} to {self.tokens_after:,} tokens in {self.seconds:.1f} s"
+        known = "" if self.receipt is None else f"\n{self.receipt}"
+        return f"compaction {self.number}: {self.reason}, {text}{known}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, the summary and what its receipt quotes included."""
+        return {
+            "number": self.number,
+            "trigger": self.trigger,
+            "convergence": self.convergence,
+            "reason": str(self.reason),
+            "cause": self.reason.cause.name.lower(),
+            "numbers": self.reason.to_dict()["numbers"],
+            "tokens_before": self.tokens_before,
+            "tokens_after": self.tokens_after,
+            "compacted_messages": self.compacted_messages,
+            "splits_a_turn": self.splits_a_turn,
+            "calls": self.spent.calls,
+            "input_tokens": self.spent.input_tokens,
+            "output_tokens": self.spent.output_tokens,
+            "seconds": self.seconds,
+            "summary": self.summary,
+            "receipt": None if self.receipt is None else self.receipt.to_dict(),
+            "details": dict(self.details),
+            "notes": list(self.notes),
+        }
+
+    def as_openclaw(self, first_kept_entry_id: str | None = None) -> dict[str, Any]:
+        """OpenClaw's shape; the entry id of a transcript's own where there is one."""
+        shaped: dict[str, Any] = {
+            "ok": self.ok,
+            "compacted": self.compacted,
+            "reason": str(self.reason),
+            "convergence": self.convergence,
+        }
+        if self.compacted:
+            shaped["result"] = {
+                "summary": self.summary,
+                "firstKeptEntryId": first_kept_entry_id or self.first_kept,
+                "tokensBefore": self.tokens_before,
+                "tokensAfter": self.tokens_after,
+                "details": dict(self.details),
+            }
+        return shaped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionRecord:
+    """A compaction as the store keeps it, for receipts, diffs and undo."""
+
+    session: str
+    number: int
+    at: float
+    body: bytes = field(repr=False)
+    """What `formats.stored_records` writes; redacted."""
+    about: tuple[MessageId, ...] = field(default=(), repr=False)
+    """The messages that it stands for: it goes when one of them is forgotten."""

@@ -1,0 +1,193 @@
+"""Standing changes to a session's history as it is shown, and what code carries over a cut.
+
+Edits are anchored to entry keys and parts, never to positions, so a client that resends its
+own history gets the same view again. They are values: stages return them, the engine keeps
+them. Nothing here knows how a change is written in a wire format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from recollect.core.values.message import CallId, EntryKey, MessageId
+from recollect.core.values.reason import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFailure:
+    """A tool call that failed: carried along by code, so that it is not tried again."""
+
+    tool: str
+    said: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotedLine:
+    """A line that tells about something that was named in it, and who said it."""
+
+    speaker: Literal["user", "assistant", "call", "tool"]
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What code, not the model, takes over a cut."""
+
+    read_files: tuple[str, ...] = field(default=(), repr=False)
+    modified_files: tuple[str, ...] = field(default=(), repr=False)
+    failures: tuple[ToolFailure, ...] = ()
+    identifiers: tuple[str, ...] = field(default=(), repr=False)
+    """Best first."""
+    lines: tuple[QuotedLine, ...] = ()
+    """What tells about them, best first."""
+
+    def details(self) -> dict[str, Any]:
+        """As OpenClaw's `details` spell it."""
+        return {
+            "readFiles": list(self.read_files),
+            "modifiedFiles": list(self.modified_files),
+            "toolFailures": [
+                {"toolName": failure.tool, "summary": failure.said} for failure in self.failures
+            ],
+        }
+
+
+StageName: TypeAlias = Literal[
+    "load",
+    "read",
+    "align",
+    "pair",
+    "ingest",
+    "prune",
+    "trim",
+    "query",
+    "recall",
+    "inject",
+    "stand",
+    "compact",
+    "extract",
+    "jobs",
+    "check",
+    "send",
+]
+Placement: TypeAlias = Literal["before", "after", "head"]
+RepairKind: TypeAlias = Literal["left-out", "moved", "synthesised", "merged", "opened", "respelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveOut:
+    """A part, or a whole message, is not shown."""
+
+    anchor: EntryKey
+    part: int | None
+    stage: StageName
+    reason: Reason
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shorten:
+    """The text of a part is shown as `text` instead."""
+
+    anchor: EntryKey
+    part: int
+    text: str = field(repr=False)
+    stage: StageName
+    reason: Reason
+    turn: int
+    hard: bool = False
+    """The result is cleared: at most one line of it is left in `text`, and then it is quoted."""
+    quotes: tuple[MessageId, ...] = ()
+    """The message whose words stand in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insert:
+    """A block of our own stands before or after a message, or at the head of the view."""
+
+    anchor: EntryKey | None
+    placement: Placement
+    text: str = field(repr=False)
+    stage: StageName
+    reason: Reason
+    turn: int
+    quotes: tuple[MessageId, ...] = ()
+    """The messages whose words stand in it."""
+    recalled: tuple[str, ...] = ()
+    """The names of the passages that stand in it (`values.recall.passage_name`): they need not
+    be recalled again. A segment's bare id stands for all of it; a standing block names the
+    messages that it tells to the last word by their keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Everything before `anchor` is shown as a summary."""
+
+    anchor: EntryKey
+    summary: str = field(repr=False)
+    stage: StageName
+    reason: Reason
+    turn: int
+    number: int = 0
+    """Which compaction of the session made it."""
+    before: int = 0
+    """Which one made the cut that lies behind it; 0 where none does."""
+    covers: tuple[MessageId, ...] = field(default=(), repr=False)
+    """The messages that its summary stands for, those of the cut before included. Nothing else is
+    hidden by it: what a client changed or put in before the anchor is shown."""
+    ended: tuple[Insert, ...] = ()
+    """The blocks it took out of the view; undoing it brings them back."""
+    carried: Carried | None = None
+    """What code carried over it; the next compaction goes on from there."""
+
+
+Edit: TypeAlias = LeaveOut | Shorten | Insert | Cut
+
+
+_AT_ONCE: Final = 256
+
+
+def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, ...]:
+    """Those edits that are not among the others.
+
+    From turn to turn most of them are the same objects, and thousands: these are told by that.
+    """
+    if edits is others:
+        return ()
+    shared = _shared(edits, others)
+    same = set(map(id, others[shared:]))
+    new = [edit for edit in edits[shared:] if id(edit) not in same]
+    if not new:
+        return ()
+    anchors = {edit.anchor for edit in new}
+    known = {edit for edit in others if edit.anchor in anchors}
+    return tuple([edit for edit in new if edit not in known])
+
+
+def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
+    """How many edits from the start are the same, about; slices are compared at once."""
+    shared = 0
+    while shared < len(edits):
+        some = edits[shared : shared + _AT_ONCE]
+        if some != others[shared : shared + _AT_ONCE]:
+            break
+        shared += len(some)
+    return shared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What pairing and the provider's rules changed; derived anew from the history each turn.
+
+    `moved` and `synthesised` are edits in the sense of the glossary. They are not stored as
+    standing edits because the same history always yields the same repairs, and a result that
+    arrives late must be able to replace its stand-in.
+    """
+
+    kind: RepairKind
+    anchor: EntryKey | None
+    part: int | None
+    reason: Reason
+    call_id: CallId | None = None

@@ -1,0 +1,407 @@
+"""What a search asks of a store, what it found and why, and what memory offers for a turn.
+
+Stores find candidates; `search` alone scores them. Always holds: every candidate carries what
+both kinds of score need, so the order does not depend on which engine found it; the points of a
+hit's parts add up to its score.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from recollect.core.values.fact import Fact, FactId, FactType
+from recollect.core.values.history import SessionId, SpaceId
+from recollect.core.values.message import EntryKey, MessageId, Role
+from recollect.core.values.reason import Reason
+from recollect.core.values.segment import Segment, SegmentId, Trust
+
+FILE_SESSIONS: Final = "file:"
+"""How the sessions of memory files begin: one a file, named by its path."""
+EmbedderKind: TypeAlias = Literal["hash", "static", "onnx", "remote"]
+"""What makes a vector; how far its similarities can be trusted depends on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How near a model puts texts that have nothing to do with each other."""
+
+    mean: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedVector:
+    """The query's embedding: little-endian float32."""
+
+    embedder: str
+    values: bytes = field(repr=False)
+    kind: EmbedderKind = "onnx"
+    scale: Scale | None = None
+    """What makes its similarities comparable; None: not known, so they only rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateQuery:
+    """What to look for in one space."""
+
+    words: tuple[str, ...] = field(default=(), repr=False)
+    """Distinct words as `search` counts them."""
+    vectors: tuple[AskedVector, ...] = ()
+    """One an embedder; an embedder that has no vectors here finds nothing."""
+    lexical_limit: int = 50
+    vector_limit: int = 50
+    """Of each vector."""
+    session: str | None = None
+    """Only this session; None is the whole space."""
+    with_files: bool = False
+    """With a session: also what came from memory files, see `FILE_SESSIONS`."""
+    cold: bool = False
+    """Also look through what went cold; slower."""
+    said_after: float | None = None
+    said_before: float | None = None
+    leave_out: frozenset[SegmentId] = field(default=frozenset(), repr=False)
+    """What is not looked for, because the view shows it; unknown ones do no harm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A passage that may answer, with what scoring needs."""
+
+    segment: SegmentId
+    ordinal: int
+    key: EntryKey
+    session: str
+    sequence: int
+    role: Role
+    said_at: float
+    trust: Trust
+    start: int
+    end: int
+    length: int
+    """Its number of words, repeats included."""
+    counts: Mapping[str, int] = field(repr=False)
+    """How often it holds each asked word; words it does not hold may be missing."""
+    similarities: tuple[float | None, ...] = ()
+    """Cosine with each asked vector, in their order; None where the passage has no vector of
+    that embedder."""
+    tool: str | None = None
+    cold: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """The union of the best by words and the best by vector, in no meaningful order.
+
+    The statistics are those of the space's warm index, whatever the filters, so that a score
+    does not depend on them. Asked of one session they are therefore moved by the others
+    (docs/gate.md, "Where it is weak").
+    """
+
+    passages: tuple[Candidate, ...] = field(default=(), repr=False)
+    documents: int = 0
+    """How many passages the warm index holds."""
+    average_length: float = 0.0
+    document_frequencies: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """In how many of them each asked word stands."""
+    cold_searched: int = 0
+    """How many cold passages were looked through."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A segment that stands near another one in the same session."""
+
+    segment: SegmentId
+    of: SegmentId
+    distance: int
+    """How many places behind it; negative before it. Only segments that are indexed count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What stands around some segments, in no meaningful order."""
+
+    neighbours: tuple[Neighbour, ...] = field(default=(), repr=False)
+    passages: tuple[Candidate, ...] = field(default=(), repr=False)
+    """Of the neighbours, the first few of each, described as candidates of the same query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactQuery:
+    """What to look for among the current facts of one space."""
+
+    words: tuple[str, ...] = field(default=(), repr=False)
+    """Distinct words as `search` counts them."""
+    vectors: tuple[AskedVector, ...] = ()
+    """One an embedder; an embedder that has no vectors of facts here finds nothing."""
+    types: tuple[FactType, ...] = ()
+    """The newest of these types are found too, whatever their words."""
+    limit: int = 50
+    """Of those that share words, of each vector, and of the types; pinned ones come on top."""
+    session: str | None = None
+    """Only facts of this session and those of no session; None is the whole space."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactCandidate:
+    """A current fact that may answer, with what scoring needs."""
+
+    fact: Fact
+    similarities: tuple[float | None, ...] = ()
+    """Cosine with each asked vector, in their order; None where it has none of that embedder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactCandidates:
+    """The pinned, those that share the rarest words, and the nearest, in no meaningful order.
+
+    The statistics are those of all current facts of the space, whatever the filters.
+    """
+
+    facts: tuple[FactCandidate, ...] = field(default=(), repr=False)
+    documents: int = 0
+    """How many current facts there are."""
+    document_frequencies: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """In how many of them each asked word stands."""
+
+
+PartName: TypeAlias = Literal[
+    "words", "vector", "neighbours", "stretch", "speaker", "role", "date", "standing", "age", "kind"
+]
+"""What a score is made of: words it shares with the question; nearness in meaning; what stands
+beside it; the stretch of conversation it stands in; who said it; when; that it is an instruction
+that is to last; how long ago; that it lays something down, or is a tool's call or output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorePart:
+    """One reason why a hit stands where it stands."""
+
+    name: PartName
+    points: float
+    """What it adds to the score."""
+    why: str
+    """In words, for people: `4 of 5 words`, `0.61 by static`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A passage as it was ranked."""
+
+    passage: Candidate
+    score: float
+    """Relative to the best of its search; only compares hits of the same search."""
+    parts: tuple[ScorePart, ...] = field(default=(), repr=False)
+    text: str = field(default="", repr=False)
+    """What it says. A turn reads the texts of those that its block could have held; its `Context`
+    lists these alone. A search reads all."""
+    shown: bool = False
+    """Whether it stands in a block of the request that goes out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateVerdict:
+    """Whether the turn refers to something that has left the view, and how that was told."""
+
+    open: bool
+    reason: Reason
+    score: float | None = None
+    """The calibrated absolute score of the best that was found, 0 to 1."""
+    threshold: float | None = None
+    lost_terms: tuple[str, ...] = field(default=(), repr=False)
+    """Terms of the turn, as written, that memory holds and the view does not."""
+    lost_words: tuple[str, ...] = field(default=(), repr=False)
+    """What the index knows them by: only passages that hold one are recalled; empty: all are."""
+
+
+RecallScope: TypeAlias = Literal["session", "space"]
+
+BLOCK_OPENING = '<recalled-context source="memory-context">'
+BLOCK_CLOSING = "</recalled-context>"
+"""A recalled block's tags: OpenClaw's literals, which other readers know."""
+TOOL_OPENING: Final = '<recalled-context source="memory-tools">'
+"""How the answer of a memory tool begins; whether it is one is told by its mark alone."""
+MEMORY_TOOLS: Final = frozenset(
+    {"memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"}
+)
+"""The names of the memory tools (`recollect.tools`): their calls say nothing that is not kept."""
+
+
+def is_memory_tool(name: str) -> bool:
+    """Whether a tool is one of them, also as clients of an MCP server name it: behind the server's
+    name, as in `mcp__recollect__memory_search`."""
+    return re.split(r"__|[./:]", name)[-1].removeprefix("recollect_") in MEMORY_TOOLS
+
+
+_OF = ":"
+"""Between a segment's id, which is hexadecimal, and the number of its passage."""
+
+
+def passage_name(segment: SegmentId, ordinal: int | None) -> str:
+    """What a block keeps of a passage that it quotes; without an ordinal, the whole segment."""
+    return segment if ordinal is None else f"{segment}{_OF}{ordinal}"
+
+
+def fact_name(id: FactId) -> str:  # noqa: A002
+    """What a block keeps of a fact that it shows; no segment's name is like it."""
+    return f"fact{_OF}{id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecalledFact:
+    """A fact that may go into the block."""
+
+    type: FactType
+    text: str = field(repr=False)
+    score: float
+    id: FactId | None = None
+    trust: Trust = "medium"
+    said_on: str = ""
+    """The day since when it holds, as shown: `2026-02-10`; empty where it is not shown."""
+    message_ids: tuple[MessageId, ...] = ()
+    """Whose words it rests on, so that forgetting finds the block that quotes it."""
+
+    @property
+    def name(self) -> str | None:
+        """What keeps it from being recalled again while its block stands."""
+        return None if self.id is None else fact_name(self.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecalledPassage:
+    """A passage of an earlier message that may go into the block."""
+
+    text: str = field(repr=False)
+    role: str
+    said_at: str
+    """Minute it was said, as shown: `2026-02-10 14:31`."""
+    score: float
+    speaker: str | None = None
+    """Who said it, as the block names them; None: the role; empty: the text names them itself."""
+    source: str = ""
+    """Where it can be looked up: a segment id, or file and line; empty where it is not cited."""
+    message_id: MessageId | None = None
+    """Whose words they are, so that forgetting finds the block that quotes them."""
+    segment: SegmentId | None = None
+    """Whose passage it is."""
+    session: SessionId | None = None
+    """The session that it was said in."""
+    ordinal: int | None = None
+    """Which passage of its segment it is; None: all of it."""
+    sitting: str = ""
+    """What was said together stands together: the session and the day, as a key."""
+    replaced_by: str = field(default="", repr=False)
+    """What the user said since that holds in its place; empty where nothing is known to."""
+    order: tuple[float, int, int] = (0.0, 0, 0)
+    """Where it stands among the others of its sitting: time, arrival, place in its message."""
+
+    @property
+    def name(self) -> str | None:
+        """What keeps it from being recalled again while its block stands."""
+        return None if self.segment is None else passage_name(self.segment, self.ordinal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled:
+    """Everything recall offers for one turn, best first."""
+
+    facts: tuple[RecalledFact, ...] = ()
+    passages: tuple[RecalledPassage, ...] = ()
+    gate: GateVerdict | None = None
+    hits: tuple[Hit, ...] = field(default=(), repr=False)
+    """The ranking it was packed from, best first; empty where the gate stayed shut."""
+    notes: tuple[Reason, ...] = ()
+    """What was not as it should be: an embedder that failed, vectors that are still made."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to put back."""
+        return not self.facts and not self.passages
+
+
+Asks: TypeAlias = Literal["past", "question", "advice", "reference", "other"]
+"""What a message wants: what was said before; an answer; advice ("how do I …?"), which is known
+without memory; work for which it refers to what is agreed ("our definition", "as told"); or none
+of these."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RecallReads:
+    """What was read of memory in a turn; recall adds to it. Where blocks had to go for a new one,
+    the same question is asked again for a view without them: what the store said a moment ago is
+    not asked again."""
+
+    phrased: dict[str, Mapping[EmbedderKind, str]] = field(default_factory=dict, repr=False)
+    """By question: what each kind of embedder was asked with."""
+    candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict, repr=False)
+    facts: dict[FactQuery, FactCandidates] = field(default_factory=dict, repr=False)
+    segments: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
+    judged: dict[tuple[SegmentId, bool], bool] = field(default_factory=dict, repr=False)
+    """Whether a segment answers nothing: where questions do not, and where orders do not either."""
+    known: dict[SegmentId, bool] = field(default_factory=dict, repr=False)
+    """Whether a segment was stored when the newest of `candidates` were read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallRequest:
+    """What a turn asks of memory."""
+
+    space: SpaceId
+    session: SessionId
+    query: str = field(repr=False)
+    """The last user messages, oldest first."""
+    newest: str = field(default="", repr=False)
+    """The newest of them alone; empty: `query` is all there is."""
+    asks: Asks | None = None
+    """What the newest message wants of the model; None: as its words say."""
+    leans_on: str = field(default="", repr=False)
+    """What the user said before, where the newest message cannot be understood without it."""
+    recent: tuple[str, ...] = field(default=(), repr=False)
+    """What the model said lately: identifiers in it may have lost their origin."""
+    shown: frozenset[EntryKey] = field(default=frozenset(), repr=False)
+    """The messages of this session that the view shows."""
+    quoted: frozenset[str] = field(default=frozenset(), repr=False)
+    """The names of passages, or of whole segments, that blocks in the view quote already."""
+    shown_messages: frozenset[MessageId] = field(default=frozenset(), repr=False)
+    """The identities of what the view shows: the same history may be stored under another name."""
+    asked_before: Container[EntryKey] = field(default=frozenset(), repr=False)
+    """Those of the shown in which the user only asks: they answer nothing."""
+    told_in_part: Mapping[EntryKey, tuple[EntryKey, ...]] = field(default_factory=dict, repr=False)
+    """Those of the shown in whose exchange a result was cut, so that what they speak of is not
+    all there; and the messages of that exchange."""
+    asking: EntryKey | None = None
+    """The message that asks: it answers itself best, and says nothing by that."""
+    uses_tools: bool = False
+    """Whether tools are used in this session."""
+    view: Sequence[str] = field(default=(), repr=False)
+    """The texts that the view shows, without those that ask."""
+    scope: RecallScope = "space"
+    now: float
+    budget_tokens: int
+    count_tokens: Callable[[str], int] = field(repr=False)
+    """Tokens of a text, as the budget counts them."""
+    gated: bool = True
+    """Stay silent unless something that left the view is meant."""
+    on_purpose: bool = False
+    """Memory is asked on purpose, as by a tool: what is found is chosen as for a turn that asks,
+    and shown however uncertain it is; where tools were used, what was laid down comes first."""
+    said_after: float | None = None
+    said_before: float | None = None
+    cold: bool = False
+    """Also look through what went cold; slower."""
+    most_hits: int = 50
+    """How many of the ranking are handed on, explained."""
+    reads: RecallReads | None = field(default=None, repr=False, compare=False)
+    """What was read for the same turn before, to which recall adds; None: nothing is kept."""
+
+    @property
+    def quoted_whole(self) -> frozenset[SegmentId]:
+        """The segments that blocks in the view quote whole, or did before passages had names."""
+        return frozenset(SegmentId(name) for name in self.quoted if _OF not in name)
+
+    def quotes(self, segment: SegmentId, ordinal: int) -> bool:
+        """Whether a block in the view quotes this passage already."""
+        return segment in self.quoted or passage_name(segment, ordinal) in self.quoted

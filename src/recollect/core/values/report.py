@@ -1,0 +1,426 @@
+"""What a turn did: every message's fate, tokens, timings, failures.
+
+Fates are worked out when asked for, so that a turn does not pay for a report nobody reads.
+Always holds: every incoming message has exactly one fate, and every fate a reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, TypeAlias
+
+from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten, StageName
+from recollect.core.values.history import Composed, Entry, SessionId, View, newest_cut
+from recollect.core.values.message import EntryKey, Role
+from recollect.core.values.model import FormatName
+from recollect.core.values.reason import Cause, Reason, joined_reasons
+
+MomentKind: TypeAlias = Literal[
+    "over-limit", "room", "cache-expired", "uncached", "compaction", "ratio", "every-turn"
+]
+_WORTH_TELLING: Final = frozenset({Cause.MODELS_ASKED, Cause.PROMPT_FILLS})
+_WHY_NOW: Final[Mapping[MomentKind, str]] = {
+    "cache-expired": "it costs nothing extra",
+    "uncached": "it costs nothing extra",
+    "ratio": "it pays for itself",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchMoment:
+    """One batch moment and why it is one, for reasons in the report."""
+
+    kind: MomentKind
+    reason: Reason
+
+    @property
+    def price(self) -> str:
+        """Why an edit is worth breaking the provider's cache now, for people."""
+        return _WHY_NOW.get(self.kind, "it was needed")
+
+
+Outcome: TypeAlias = Literal["done", "nothing", "failed", "late", "skipped"]
+AGENTS_OWN_WINDOW_TOKENS: Final = 100_000_000
+"""The window of a session whose agent keeps it itself: hooks trim and compact nothing for it, and
+how large it really is nobody here knows."""
+WindowSource: TypeAlias = Literal["settings", "model", "provider", "assumed"]
+FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarised", "inserted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLine:
+    """What one stage did, and why; or how it failed."""
+
+    stage: StageName
+    outcome: Outcome
+    reasons: tuple[Reason, ...]
+    """The first says what it did; the others what else there is to know."""
+    seconds: float
+
+    @property
+    def cause(self) -> Cause:
+        """What it did, for code to compare."""
+        return self.reasons[0].cause
+
+    @property
+    def said(self) -> str:
+        """The reasons, for people to read."""
+        return joined_reasons(self.reasons)
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.outcome}: {self.said}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        reasons = [reason.to_dict() for reason in self.reasons]
+        seconds = round(self.seconds, 6)
+        return {**_fields(self), "reasons": reasons, "seconds": seconds, "said": self.said}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What became of one message, or why one of ours is there."""
+
+    fate: FateKind
+    role: Role
+    reasons: tuple[Reason, ...]
+    """In the order in which they befell it; of a message that left, the last is why."""
+    key: EntryKey | None
+    """Which message it is; None for a row of our own."""
+    place: int | None
+    """Its place among the messages of the request as it came, from 0. None for a row of our own,
+    whose fate is "inserted": a recalled block, a summary, a note on a gap. Such a row stands in
+    the list behind the message that it follows."""
+    tokens_before: int
+    """Estimates of the message by itself, before calibration."""
+    tokens_after: int
+
+    @property
+    def said(self) -> str:
+        """The reasons, for people to read."""
+        return joined_reasons(self.reasons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        reasons = [reason.to_dict() for reason in self.reasons]
+        return {**_fields(self), "reasons": reasons, "said": self.said}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One turn, explained."""
+
+    session: SessionId
+    turn: int
+    """Which request of the session it is, from 1: what `recollect replay --turn` takes. A question
+    whose answer takes three rounds of tools is four turns."""
+    format: FormatName
+    model: str | None
+    window_tokens: int
+    window_source: WindowSource
+    """Where the window's size comes from; "assumed" is a guess: set `window_tokens`."""
+    reserve_tokens: int
+    limit_tokens: int
+    fixed_tokens: int
+    """System prompt and tool schemas, before calibration."""
+    tokens_before: int
+    """The request as it came, calibrated."""
+    tokens_after: int
+    """The request as it goes out, calibrated."""
+    calibration_ratio: float
+    moment: BatchMoment | None
+    query: str = field(repr=False)
+    """What the user asked, as trim and recall were asked by it."""
+    lines: tuple[StageLine, ...]
+    new_edits: tuple[Edit, ...] = field(repr=False)
+    ended_edits: tuple[Edit, ...] = field(repr=False)
+    """Edits that no longer stand: a block taken back, an anchor that is gone."""
+    entries: tuple[Entry, ...] = field(repr=False)
+    view: View
+    edits: tuple[Edit, ...] = field(repr=False)
+    recalled: tuple[tuple[str, float], ...] = ()
+    """What stands in this turn's recalled block: the segments' ids with their scores."""
+
+    @property
+    def over_limit(self) -> bool:
+        """Whether the request is still over its limit; a line says why."""
+        return self.tokens_after > self.limit_tokens
+
+    @property
+    def failures(self) -> tuple[StageLine, ...]:
+        """Stages that failed or came late; the turn went on with their input."""
+        return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What pairing and the provider's rules changed."""
+        return self.view.repairs
+
+    def fates(self) -> tuple[Fate, ...]:
+        """Every incoming message in order, with rows of our own where they stand."""
+        return _fates(self.entries, self.view, self.edits)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def summary(self) -> str:
+        """Three lines for people: what goes out, what was done for it, what failed or is paused."""
+        sent = f"Turn {self.turn}: {_many(len(self.view.rows), 'message')}, "
+        sent += f"{self.tokens_after:,} of {self.limit_tokens:,} tokens"
+        if self.tokens_before != self.tokens_after:
+            sent += f" ({self.tokens_before:,} came in)"
+        done = self.done() or ["nothing, it goes out as it came"]
+        done += [text] if (text := self.not_recalled()) else []
+        failed = joined_lines(self.failures)
+        problems = [f"Failed: {failed}"] if failed else []
+        problems += [f"Paused: {paused}"] if (paused := self._paused()) else []
+        last = "; ".join(problems) or "Nothing failed"
+        return "\n".join((sent, f"Done: {', '.join(done)}", last))
+
+    def done(self) -> list[str]:
+        """What was done to the request, a phrase each; empty where it goes out as it came."""
+        fates = self.fates() if self.edits or self.repairs else ()
+        counts = Counter(fate.fate for fate in fates)
+        left, behind = counts["left out"], counts["summarised"]
+        changed = {fate.key for fate in fates if fate.fate == "changed"}
+        shortened = {edit.anchor for edit in self.edits if isinstance(edit, Shorten)} & changed
+        blocks = [edit for edit in self.new_edits if isinstance(edit, Insert)]
+        moment = self.moment
+        edited = any(not isinstance(edit, Insert) for edit in self.new_edits)
+        compacted = any(line.stage == "compact" and line.outcome == "done" for line in self.lines)
+        return [
+            *([f"{_many(left, 'message')} left out"] if left else []),
+            *([f"{_many(len(shortened), 'message')} shortened"] if shortened else []),
+            *([f"{_many(behind, 'message')} shown as a summary"] if behind else []),
+            *(["compacted just now"] if compacted else []),
+            *([f"edited now: {moment.reason}; {moment.price}"] if moment and edited else []),
+            *(str(edit.reason) for edit in blocks if edit.stage == "stand"),
+            *(str(edit.reason) for edit in blocks if edit.stage != "stand"),
+            *(line.said for line in self.lines if line.cause in _WORTH_TELLING),
+            *([f"mended for the provider: {_counted(self.repairs)}"] if self.repairs else []),
+        ]
+
+    def not_recalled(self) -> str:
+        """Why memory, which was asked, had nothing for this request; empty where it had."""
+        lines = (line for line in self.lines if line.cause is Cause.NOT_RECALLED)
+        return next((str(line.reasons[0]) for line in lines), "")
+
+    def _paused(self) -> str:
+        """Why compactions are paused; empty where they are not."""
+        whys = (line.reasons[0].numbers.get("why") for line in self.lines)
+        paused = (w for w in whys if isinstance(w, Reason) and w.cause is Cause.BREAKER_OPEN)
+        return str(next(paused, ""))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, under these names: all that was done, nothing that was said."""
+        given = (
+            *("session", "turn", "format", "model", "window_tokens", "window_source"),
+            *("reserve_tokens", "limit_tokens", "fixed_tokens", "tokens_before", "tokens_after"),
+            *("over_limit", "calibration_ratio"),
+        )
+        moment = self.moment
+        return {
+            **{name: getattr(self, name) for name in given},
+            "messages": len(self.view.rows),
+            "moment": None
+            if moment is None
+            else {"kind": moment.kind, "price": moment.price, **_reason_dict(moment.reason)},
+            "lines": [line.to_dict() for line in self.lines],
+            "failed": [line.stage for line in self.failures],
+            "fates": [fate.to_dict() for fate in self.fates()],
+            "repairs": [
+                {
+                    "kind": repair.kind,
+                    "anchor": repair.anchor,
+                    "part": repair.part,
+                    **_reason_dict(repair.reason),
+                }
+                for repair in self.repairs
+            ],
+            "new_edits": [_edit_dict(edit) for edit in self.new_edits],
+            "ended_edits": [_edit_dict(edit) for edit in self.ended_edits],
+            "recalled": [{"segment": segment, "score": score} for segment, score in self.recalled],
+        }
+
+
+def joined_lines(lines: Sequence[StageLine]) -> str:
+    """Lines for people: what several stages say in the same words is said once, for all of them."""
+    stages: dict[str, list[str]] = {}
+    for line in lines:
+        named = stages.setdefault(line.said, [])
+        if line.stage not in named:
+            named.append(line.stage)
+    return "; ".join(f"{', '.join(named)}: {text}" for text, named in stages.items())
+
+
+class Outcomes:
+    """What became of each message of a request, by its place in the request as it came."""
+
+    __slots__ = ("_as_it_came", "_covered", "_cut", "_cut_place", "_entries", "_reasons", "_shares")
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        view: View,
+        edits: Sequence[Edit],
+        *,
+        asked: AbstractSet[EntryKey] | None = None,
+    ) -> None:
+        """`asked` are the messages that `at` is called for; None for all of them."""
+        self._entries = entries
+        self._as_it_came = {id(row) for row in view.rows if isinstance(row, Entry)}
+        told = edits if asked is None else [edit for edit in edits if edit.anchor in asked]
+        self._reasons = _reasons(view, told)
+        self._shares = _shares(entries, view)
+        self._cut = newest_cut(edits)
+        self._covered: frozenset[str] = frozenset()
+        self._cut_place = 0
+        if self._cut is not None:
+            anchor = self._cut.anchor
+            places = (at for at, entry in enumerate(entries) if entry.key == anchor)
+            self._cut_place = next(places, 0)
+            self._covered = frozenset(self._cut.covers)
+
+    def at(self, place: int) -> Fate:
+        """What became of the message at this place."""
+        entry = self._entries[place]
+        why = self._reasons.get(entry.key, [])
+        if id(entry) in self._as_it_came:
+            why = [reason for reason in why if reason.cause is Cause.RESULT_AWAY]
+            kind: FateKind = "changed" if why else "kept"
+            after, otherwise = entry.tokens, Cause.AS_IT_CAME
+        elif entry.key in self._shares:
+            kind, after, otherwise = "changed", self._shares[entry.key], Cause.WITH_NEIGHBOUR
+        elif self._cut is not None and self._is_behind_cut(place):
+            kind, after, why, otherwise = "summarised", 0, [self._cut.reason], Cause.NOT_SHOWN
+        else:
+            kind, after, otherwise = "left out", 0, Cause.NOT_SHOWN
+        return Fate(
+            fate=kind,
+            role=entry.role,
+            reasons=tuple(why) or (Reason(otherwise),),
+            key=entry.key,
+            place=place,
+            tokens_before=entry.tokens,
+            tokens_after=after,
+        )
+
+    def _is_behind_cut(self, place: int) -> bool:
+        """As `behind_cut` says it of all of them."""
+        entry = self._entries[place]
+        return place < self._cut_place and entry.id in self._covered and entry.role != "system"
+
+
+def _fates(entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> tuple[Fate, ...]:
+    outcomes, own = Outcomes(entries, view, edits), own_rows(view)
+    fates: list[Fate] = list(own.get(None, ()))
+    for place, entry in enumerate(entries):
+        fates.append(outcomes.at(place))
+        fates.extend(own.get(entry.key, ()))
+    return tuple(fates)
+
+
+def _reasons(view: View, edits: Sequence[Edit]) -> dict[EntryKey, list[Reason]]:
+    reasons: dict[EntryKey, list[Reason]] = {}
+    for edit in edits:
+        if isinstance(edit, LeaveOut | Shorten):
+            _add(reasons, edit.anchor, edit.reason)
+        elif isinstance(edit, Insert) and edit.anchor is not None:
+            _add(reasons, edit.anchor, Reason(Cause.CARRIES, block=edit.reason))
+    for repair in view.repairs:
+        if repair.anchor is not None:
+            _add(reasons, repair.anchor, repair.reason)
+    return reasons
+
+
+def _add(reasons: dict[EntryKey, list[Reason]], key: EntryKey, reason: Reason) -> None:
+    known = reasons.setdefault(key, [])
+    if reason not in known:
+        known.append(reason)
+
+
+def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:
+    """What of a composed row's tokens each of its sources accounts for."""
+    composed = [row for row in view.rows if isinstance(row, Composed) and row.sources]
+    sources = {key for row in composed for key in row.sources}
+    weight = {entry.key: entry.tokens for entry in entries if entry.key in sources}
+    shares: dict[EntryKey, int] = {}
+    for row in composed:
+        total = sum(weight.get(key, 0) for key in row.sources) or 1
+        for key in row.sources:
+            part = row.tokens * weight.get(key, 0) // total
+            shares[key] = shares.get(key, 0) + part
+    return shares
+
+
+def own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
+    """Rows of our own, by the last incoming message shown before them."""
+    own: dict[EntryKey | None, list[Fate]] = {}
+    last: EntryKey | None = None
+    for row in view.rows:
+        if isinstance(row, Entry):
+            last = row.key
+        elif row.sources:
+            last = row.sources[-1]
+        else:
+            own.setdefault(last, []).append(
+                Fate(
+                    fate="inserted",
+                    role=row.role,
+                    reasons=tuple(_own_reason(note) for note in row.notes or ("",)),
+                    key=None,
+                    place=None,
+                    tokens_before=0,
+                    tokens_after=row.tokens,
+                )
+            )
+    return own
+
+
+_OWN = {
+    "absent": Cause.ABSENT,
+    "gap": Cause.GAP_NOTE,
+    "inject": Cause.OWN_BLOCK,
+    "opening": Cause.OPENING,
+    "stand": Cause.STANDING_ROW,
+    "stand-in": Cause.STAND_IN,
+    "summary": Cause.SUMMARY,
+}
+
+
+def _own_reason(note: str) -> Reason:
+    return Reason(_OWN[note]) if note in _OWN else Reason(Cause.OWN_ROW, note=note)
+
+
+def _counted(repairs: Sequence[Repair]) -> str:
+    """Each kind of repair, and how often."""
+    counts = Counter(repair.kind for repair in repairs)
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def _reason_dict(reason: Reason) -> dict[str, Any]:
+    return {"reasons": [reason.to_dict()], "said": str(reason)}
+
+
+def _edit_dict(edit: Edit) -> dict[str, Any]:
+    return {
+        "kind": _EDITS[type(edit)],
+        "anchor": edit.anchor,
+        "stage": edit.stage,
+        "turn": edit.turn,
+        **_reason_dict(edit.reason),
+    }
+
+
+_EDITS = {LeaveOut: "left out", Shorten: "shortened", Insert: "inserted", Cut: "cut"}
+
+
+def _fields(value: StageLine | Fate) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}

@@ -1,0 +1,110 @@
+"""Tenants of a service: who they are, the keys they come with, and what was done about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from recollect.core.values.history import SpaceId
+
+KeyScope: TypeAlias = Literal["read", "write", "forget", "admin"]
+"""What a key may do: look, keep and shape, remove for good, see the tenant's own records."""
+KEY_SCOPES: Final[tuple[KeyScope, ...]] = ("read", "write", "forget", "admin")
+BudgetName: TypeAlias = Literal["requests per minute", "tokens per day"]
+PERIOD_SECONDS: Final[dict[BudgetName, int]] = {
+    "requests per minute": 60,
+    "tokens per day": 86_400,
+}
+PERIODS_KEPT: Final[dict[BudgetName, int]] = {
+    "requests per minute": 60,
+    "tokens per day": 7,
+}
+"""For how many periods it stays known what was spent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A customer of a service: spaces, keys and budgets of its own."""
+
+    id: UUID
+    name: str
+    created_at: float
+    requests_per_minute: int | None = None
+    """None: no limit."""
+    tokens_per_day: int | None = None
+
+    def limit(self, budget: BudgetName) -> int | None:
+        """What may be spent in one of the budget's periods; None: as much as is asked for."""
+        return self.requests_per_minute if budget == "requests per minute" else self.tokens_per_day
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """What is known of a key; the key itself is nowhere."""
+
+    tenant: UUID
+    id: str
+    """Stands in the key, and is safe to show."""
+    name: str
+    hash: bytes = field(repr=False)
+    scopes: tuple[KeyScope, ...]
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+    def is_valid(self, now: float) -> bool:
+        """Whether it opens anything at this time."""
+        ends = [at for at in (self.expires_at, self.revoked_at) if at is not None]
+        return all(now < at for at in ends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    """One administrative act."""
+
+    at: float
+    id: str
+    tenant: UUID
+    actor: str
+    """The id of a key, or who ran a command."""
+    act: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantSpace:
+    """A space as its tenant calls it."""
+
+    name: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotentAnswer:
+    """What is known of a request that came with an idempotency key."""
+
+    same_request: bool
+    """The key came with this very request before."""
+    lease_token: str | None = None
+    """Set where whoever asked is to carry the request out now."""
+    running_until: float | None = None
+    """Set where somebody else is at it."""
+    status: int | None = None
+    answer: bytes | None = field(default=None, repr=False)
+
+
+def tenant_space(tenant: UUID, name: str) -> SpaceId:
+    """The name of a tenant's space in the store. No other tenant can spell it: an id is of fixed
+    length and stands first."""
+    return f"{tenant}/{name}"
+
+
+def is_tenant_space(space: SpaceId) -> bool:
+    """Whether this is a tenant's space, by its name in the store."""
+    id_, stroke, name = space.partition("/")
+    try:
+        return bool(stroke and name) and str(UUID(id_)) == id_
+    except ValueError:
+        return False

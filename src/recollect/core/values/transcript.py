@@ -1,0 +1,136 @@
+"""A recorded session: its items in wire form, and what the model was shown at each request.
+
+A reader turns a file into this; nothing here reads files. Items keep the order of the file;
+each is one message of `format`, as bytes, whether or not it is still in the window at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, overload
+
+from recollect.core.values.model import FormatName, Usage
+
+TranscriptKind: TypeAlias = Literal[
+    "pi",
+    "claude-code",
+    "codex",
+    "opencode",
+    "aider",
+    "flat",
+    "request",
+    "messages",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ShownItems(Sequence[int]):
+    """Item indexes in the order they were shown, sharing everything with earlier requests.
+
+    A run of neighbours is one range and the runs before it are shared, so that the contexts
+    of 20,000 requests take the room of 20,000 small objects, not of their product.
+    """
+
+    before: ShownItems | None = None
+    start: int = 0
+    stop: int = 0
+    size: int = 0
+
+    def then(self, index: int) -> ShownItems:
+        """These items and one more."""
+        if self.size and index == self.stop:
+            return ShownItems(
+                before=self.before, start=self.start, stop=index + 1, size=self.size + 1
+            )
+        before = self if self.size else None
+        return ShownItems(before=before, start=index, stop=index + 1, size=self.size + 1)
+
+    @property
+    def last(self) -> int | None:
+        """The newest item, or None when nothing is shown."""
+        return self.stop - 1 if self.size else None
+
+    def runs(self) -> tuple[range, ...]:
+        """The same items as ranges of neighbours, in order."""
+        ranges: list[range] = []
+        node: ShownItems | None = self
+        while node is not None:
+            ranges.append(range(node.start, node.stop))
+            node = node.before
+        return tuple(reversed(ranges))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        for run in self.runs():
+            yield from run
+
+    def __contains__(self, index: object) -> bool:
+        return any(index in run for run in self.runs())
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, at: int | slice) -> int | tuple[int, ...]:
+        return tuple(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ShownItems):
+            return self.size == other.size and self.runs() == other.runs()
+        return tuple(self) == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        spans = ", ".join(f"{run.start}-{run.stop - 1}" for run in self.runs() if run)
+        return f"ShownItems({spans})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptItem:
+    """One message of the recording."""
+
+    raw: bytes
+    line: int
+    """Where it stands in the file (1-based line, or position in a JSON array)."""
+    timestamp: float | None = None
+    entry_id: str | None = None
+    usage: Usage | None = None
+    derived: bool = False
+    """Written by the reader (a summary's wrapping, an id the file lacks), not by the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRequest:
+    """One call of the model: which items it was shown, and which it answered with."""
+
+    shown: Sequence[int]
+    """Indexes into `RecordedSession.items`, in order; empty before the first message."""
+    answered: tuple[int, ...]
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedSession:
+    """A recording that was read: its items, its requests and what was passed over."""
+
+    kind: TranscriptKind
+    format: FormatName
+    items: tuple[TranscriptItem, ...]
+    requests: tuple[RecordedRequest, ...]
+    session_id: str | None = None
+    version: str | None = None
+    model: str | None = None
+    window_tokens: int | None = None
+    system: str | None = None
+    tools: str | None = None
+    """JSON of the tool schemas, where the recording holds them."""
+    compactions: int = 0
+    current: Sequence[int] = ()
+    """What the model would be shown next, where the reader knows: indexes into `items`."""
+    passed_over: tuple[str, ...] = ()
+    """Lines that could not be read, one sentence each."""

@@ -1,0 +1,1 @@
+"""Programs around a memory: gateway, hooks, daemon, MCP, service, memory tools, inspection."""

@@ -1,0 +1,367 @@
+"""The side of the daemon that hooks run: asks it over its socket, starts it where there is none.
+
+An agent waits for every hook, so this imports next to nothing as long as the daemon answers: no
+JSON, no HTTP library, nothing of the engine. What the agent wrote goes to the daemon as it is, and
+what the daemon answers is printed as it is.
+
+Always holds: a hook prints an answer or nothing, and ends with exit code 0. A daemon that cannot be
+reached is started; where that is no use either, the hook is answered in this process; where that
+fails, too, one line goes to the log.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import sys
+import time
+
+import recollect
+from recollect.system.data_folder import data_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recollect.hosts.hooks.transcript_file import AgentName
+
+AGENTS: dict[str, AgentName] = {"claude-code": "claude-code", "codex": "codex"}
+MCP_PATH = "/mcp"
+"""Where the processes of MCP clients hand on what those say."""
+MOST_BYTES = 16_000_000
+"""Of what a hook is told, and of what it answers."""
+HOOK_SECONDS = 4.0
+"""So long the daemon takes for an answer; what is not done then goes on without one."""
+WAIT_SECONDS = 8.0
+"""So long a hook waits for a daemon that may just have been started; one that hangs is given up."""
+START_SECONDS = 5.0
+"""So long a starting daemon may take until its socket is there."""
+REPLACE_SECONDS = 1.0
+"""So long a hook waits for the daemon that takes another one's place; it comes also after that."""
+ALONE_SECONDS = 6.0
+"""So long a hook may take that is answered without a daemon."""
+HUNG_SECONDS = 60.0
+"""A daemon of this age has begun long ago: one that does not answer hangs."""
+INPUT_SECONDS = 10.0
+PAUSE_SECONDS = 0.005
+MOST_LOG_BYTES = 1_000_000
+_PATH_BYTES = 100
+"""Longer names of sockets the systems do not take: 108 bytes on Linux, 104 on macOS."""
+
+
+class DaemonAway(OSError):  # noqa: N818 - as the other errors of ours
+    """No daemon answers, and none could be started."""
+
+
+def daemon_folder() -> str:
+    """Where the daemon keeps its lock, its token and its log; only the user may look into it."""
+    folder = os.path.join(data_folder(), "daemon")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return folder
+
+
+def socket_path() -> str:
+    """Where the daemon listens: beside its lock, else, where that name is too long, in a folder of
+    the user's own among the temporary ones."""
+    path = os.path.join(daemon_folder(), "daemon.sock")
+    if len(os.fsencode(path)) <= _PATH_BYTES:
+        return path
+    import hashlib
+
+    name = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
+    above = os.environ.get("XDG_RUNTIME_DIR") or ""
+    if not above or len(os.fsencode(above)) > _PATH_BYTES - 60:
+        above = "/tmp"  # noqa: S108 - whose the folder in it is, is looked at
+    folder = os.path.join(above, f"recollect-{os.getuid()}")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    found = os.lstat(folder)
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
+        raise DaemonAway(f"{folder} is not a folder of this user alone: remove it")
+    return os.path.join(folder, f"{name}.sock")
+
+
+class DaemonReply:
+    """What the daemon answered."""
+
+    __slots__ = ("body", "status", "version")
+
+    def __init__(self, status: int, version: str, body: bytes) -> None:
+        self.status = status
+        self.version = version
+        """Of the daemon: another one than ours after an upgrade."""
+        self.body = body
+
+
+def ask(method: str, path: str, body: bytes = b"", *, seconds: float = WAIT_SECONDS) -> DaemonReply:
+    """Ask the daemon that runs; OSError where none does, or it breaks off or comes late."""
+    until = time.monotonic() + seconds
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connect(connection, until)
+        head = (
+            f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nx-recollect-parent: {os.getppid()}\r\n"
+            "connection: close\r\n\r\n"
+        )
+        connection.sendall(head.encode() + body)
+        parts: list[bytes] = []
+        while True:
+            connection.settimeout(max(0.001, until - time.monotonic()))
+            part = connection.recv(262_144)
+            if not part:
+                return _read(b"".join(parts))
+            parts.append(part)
+
+
+def connect(connection: socket.socket, until: float) -> None:
+    """Reach the daemon that listens; OSError where none does."""
+    path = socket_path()
+    while True:
+        connection.settimeout(max(0.001, until - time.monotonic()))
+        try:
+            connection.connect(path)
+        except BlockingIOError:  # more wait than the system lets wait
+            if time.monotonic() > until:
+                raise
+            time.sleep(PAUSE_SECONDS)
+        else:
+            return
+
+
+def _read(raw: bytes) -> DaemonReply:
+    """A whole reply; ConnectionError for part of one."""
+    head, _, body = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    fields = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        fields[name.lower()] = value.strip()
+    status = first.split(" ")[1:2]
+    if not status or not status[0].isdigit() or fields.get("content-length") != str(len(body)):
+        raise ConnectionResetError("the daemon broke off")
+    return DaemonReply(int(status[0]), fields.get("x-recollect-version", ""), body)
+
+
+def ensure_daemon(*, seconds: float = START_SECONDS) -> None:
+    """See that a daemon listens, starting one where none does; `DaemonAway` where it cannot be.
+
+    However many find none at the same time, one of them starts one and the others wait for it.
+    """
+    import fcntl
+
+    until = time.monotonic() + seconds
+    lock = os.open(
+        os.path.join(daemon_folder(), "start.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
+    try:
+        while not listens():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise DaemonAway("another process starts a daemon, and none comes") from None
+                time.sleep(PAUSE_SECONDS)
+                continue
+            if not listens():
+                _start(until - time.monotonic())
+            return
+    finally:
+        os.close(lock)
+
+
+def listens() -> bool:
+    """Whether somebody takes connections there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connect(connection, time.monotonic() + 0.5)
+        except OSError:
+            return False
+        return True
+
+
+def _start(seconds: float) -> None:
+    """Start a daemon of its own session; it listens when the process that is started here ends."""
+    import subprocess
+
+    log = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        started = subprocess.Popen(
+            [sys.executable, "-P", "-m", "recollect", "daemon", "run", "--detach"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            cwd=daemon_folder(),
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    try:
+        code = started.wait(max(0.1, seconds))
+    except subprocess.TimeoutExpired:
+        raise DaemonAway(f"the daemon did not start in time: see {log_path()}") from None
+    if code:
+        raise DaemonAway(f"the daemon did not start: see {log_path()}")
+
+
+def replace_daemon() -> None:
+    """Have the daemon of an older version finish, and start ours in its place."""
+    ask("POST", "/stop", seconds=1.0)  # it listens no more when this is answered
+    ensure_daemon(seconds=REPLACE_SECONDS)
+
+
+def end_hung() -> None:
+    """Kill a daemon that does not even say how it is, so that the next hook finds a new one.
+
+    Not one that has just begun: on a busy machine that takes long.
+    """
+    if time.time() - os.stat(socket_path()).st_mtime < HUNG_SECONDS:
+        return
+    try:
+        ask("GET", "/health", seconds=2.0)
+    except TimeoutError:
+        with open(lock_path(), "rb") as file:
+            pid = file.read(20).strip()
+        if pid.isdigit():
+            import signal
+
+            note(f"the daemon, process {int(pid)}, hangs and is ended")
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def lock_path() -> str:
+    """What the daemon has locked as long as it lives; its process id is in it."""
+    return os.path.join(daemon_folder(), "lock")
+
+
+def log_path() -> str:
+    """Where the daemon, and hooks that go without it, say what went wrong."""
+    return os.path.join(daemon_folder(), "daemon.log")
+
+
+def note(text: str, who: str = "hook") -> None:
+    """One line for the log."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    line = f"{stamp} {os.getpid()} {who}: {text}\n"
+    opened = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(opened).st_size < 2 * MOST_LOG_BYTES:
+            os.write(opened, line.encode("utf-8", "replace"))
+    finally:
+        os.close(opened)
+
+
+def main() -> None:
+    """`recollect-hook AGENT`, which agents' settings name: its text never changes."""
+    agent = AGENTS.get(sys.argv[1]) if len(sys.argv) == 2 else None
+    if agent is None:
+        sys.exit(f"usage: recollect-hook {'|'.join(AGENTS)}, with the hook's event as input")
+    run_hook(agent)
+    os._exit(0)  # all is written and closed, and taking Python down takes time
+
+
+def run_hook(agent: AgentName) -> None:
+    """Answer one hook: its event is on standard input, its answer goes to standard output."""
+    # Whatever a library prints must not reach the agent, which would take it for the answer.
+    output = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    try:
+        told, version = _answered(agent)
+        if told and told != b"{}":
+            _print(output, told)
+    except Exception as error:  # noqa: BLE001 - the boundary of a hook; the engine's loads for long
+        why = f"{agent} was not answered: {_said(error)}"
+        try:
+            note(why)
+        except Exception as unwritten:  # noqa: BLE001 - RECOLLECT_HOME names no folder of the user
+            os.write(2, f"recollect: {why}: {unwritten}\n".encode("utf-8", "replace"))
+    else:
+        if is_older(version):
+            _try(replace_daemon)
+    os.close(output)
+
+
+def is_older(version: str) -> bool:
+    """Whether this is a daemon's version that ours replaces."""
+    return bool(version) and _age(version) < _age(recollect.__version__)
+
+
+def _age(version: str) -> tuple[list[int], bool, str]:
+    """Orders versions, one that is not finished before the one that is.
+
+    Of two that are installed beside each other the newer daemon stays: each would end the other's.
+    """
+    parts = version.split(".")
+    numbers = [int(part) for part in parts if part.isdigit()]
+    return numbers, len(numbers) == len(parts), version
+
+
+def _try(work: Callable[[], None]) -> None:
+    """Do what nobody depends on."""
+    try:  # noqa: SIM105 - contextlib takes longer to import
+        work()
+    except OSError:
+        pass
+
+
+def _said(error: BaseException) -> str:
+    """What went wrong, without what others may have put into an error."""
+    told = isinstance(error, OSError | ValueError)
+    return f"{type(error).__name__}: {error}" if told else type(error).__name__
+
+
+def _answered(agent: AgentName) -> tuple[bytes, str]:
+    """What is printed, and the version of the daemon that said it; empty where none did."""
+    payload = _input()
+    why = ""
+    for _ in range(2):  # once more where the daemon ends just now: what is kept is kept once
+        try:
+            reply = _asked(agent, payload)
+        except TimeoutError as error:
+            why = _said(error)
+            _try(end_hung)
+            break
+        except DaemonAway as error:
+            why = _said(error)
+            break
+        except OSError as error:
+            why = _said(error)
+        else:
+            return (reply.body if reply.status == 200 else b""), reply.version
+    _try(lambda: note(f"{agent} is answered without the daemon: {why}"))
+    from recollect.hosts.daemon.alone import answer_alone
+
+    return answer_alone(agent, payload, ALONE_SECONDS), ""
+
+
+def _asked(agent: AgentName, payload: bytes) -> DaemonReply:
+    try:
+        return ask("POST", f"/hooks/{agent}", payload)
+    except (FileNotFoundError, ConnectionRefusedError):
+        ensure_daemon()
+        return ask("POST", f"/hooks/{agent}", payload)
+
+
+def _input() -> bytes:
+    """What the agent tells, within limits."""
+    import select
+
+    parts: list[bytes] = []
+    size = 0
+    until = time.monotonic() + INPUT_SECONDS
+    while size <= MOST_BYTES:
+        ready, _, _ = select.select([0], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            raise ValueError("no event came on standard input")
+        part = os.read(0, 262_144)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+        size += len(part)
+    raise ValueError("the event is too large")
+
+
+def _print(output: int, told: bytes) -> None:
+    while told:
+        told = told[os.write(output, told) :]

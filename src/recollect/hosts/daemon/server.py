@@ -1,0 +1,460 @@
+"""What the daemon answers: hooks, OpenClaw's plugin, MCP clients, how it is, and that it stop.
+
+An ASGI application. Over its unix socket come the user's own processes; over loopback HTTP whoever
+brings the token, since there every process of the machine, and every page in a browser, can knock.
+Memories are asked in a thread of their own, so that who comes is heard while they work.
+
+Always holds: what was taken is finished, whether or not its agent still waits; what fails or takes
+too long is answered with nothing, and a line in the log says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import recollect
+from recollect.core.boundary import Failure, attempted, guarded
+from recollect.core.formats.json_text import decode, encode
+from recollect.errors import FormatError
+from recollect.hosts.daemon.client import HOOK_SECONDS, MCP_PATH, MOST_BYTES
+from recollect.hosts.gateway.asgi import Message, Receive, Send, read_body
+from recollect.hosts.gateway.spaces import CLOSE_SECONDS, MemoryThread
+from recollect.hosts.hooks.memory import HookMemory
+from recollect.hosts.hooks.transcript_file import AgentName
+from recollect.system.config import Settings
+from recollect.system.loopback import is_own_page, names_this_machine
+
+if TYPE_CHECKING:
+    from recollect.hosts.hooks.openclaw import OpenClawMemory
+    from recollect.hosts.mcp import MemoryOrder
+    from recollect.hosts.mcp.lines import LineClient
+    from recollect.hosts.mcp.memory import SharedMemories
+
+BODY_SECONDS: Final = 10.0
+WATCH_SECONDS: Final = 86_400.0
+"""An agent that lives, and of which nothing was heard for so long, keeps nobody waiting."""
+HOOKS: Final[Mapping[str, AgentName]] = {
+    "/hooks/claude-code": "claude-code",
+    "/hooks/codex": "codex",
+}
+OPENCLAW: Final = "/openclaw/"
+"""How the paths begin that OpenClaw's plugin asks: `hooks.openclaw.CALLS`."""
+OPENCLAW_SECONDS: Final = 120.0
+"""So long the steps of a compaction may take, and keeping what was said in a long conversation; a
+turn's window is the hook that OpenClaw waits for, and the plugin itself waits for no more."""
+_STOP_LOOK_SECONDS: Final = 0.2
+_VERSION: Final = (b"x-recollect-version", recollect.__version__.encode())
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "env", "timeout"})
+"""What agents start commands by: it ends with the command."""
+LOG: Final = logging.getLogger(__name__)
+
+
+class Daemon:
+    """The ASGI application."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        token: str,
+        url: str | None,
+        leave: Callable[[], None],
+        stop: Callable[[], None],
+        in_place: Callable[[], bool],
+        stopping: Callable[[], bool],
+    ) -> None:
+        """`url` is where loopback HTTP is served; `leave` makes that nobody finds the daemon any
+        more, `stop` ends its server, `in_place` says whether it can still be found, `stopping`
+        whether its server is about to end."""
+        self._settings = settings
+        self._token = token.encode()
+        self._url = url
+        self._leave = leave
+        self._stop = stop
+        self._in_place = in_place
+        self._stopping = stopping
+        self._ending = asyncio.Event()
+        self._memory: HookMemory | None = None
+        self._openclaw: OpenClawMemory | None = None
+        """Opened when OpenClaw first asks."""
+        self._clients: set[LineClient] = set()
+        """Of the MCP server, connected now."""
+        self._shared: SharedMemories | None = None
+        """What they are served; opened when the first of them asks."""
+        self._memories = MemoryThread()
+        """Where memories are asked, and nowhere else."""
+        self._running: set[asyncio.Future[Any]] = set()
+        self._watched = WatchedProcesses()
+        self._began = self._used = time.monotonic()
+        self._hooks = 0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            answered = await self._http(scope, receive, send)
+            if answered is not None:
+                status, answer = answered
+                # an agent may show its user what a hook answers, an empty object as well
+                says_nothing = status == 200 and not answer and scope["path"] in HOOKS
+                await _send(send, status, b"" if says_nothing else encode(answer))
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        self._memories.start()
+        self._memory = await self._memories.ask(self._opened())
+        beside = [
+            asyncio.create_task(self._until_idle()),
+            asyncio.create_task(self._until_stopped()),
+        ]
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        for task in beside:
+            task.cancel()
+        await self._close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _opened(self) -> HookMemory:
+        return HookMemory(self._settings)
+
+    async def _close(self) -> None:
+        """Finish the hooks that were taken, and close every memory; not for ever."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
+        if self._memory is not None and await self._memories.answers():
+            closing = {self._memories.ask(attempted(self._memory.close()))}
+            if self._openclaw is not None:
+                closing.add(self._memories.ask(attempted(self._openclaw.close())))
+            await asyncio.wait(closing, timeout=3 * CLOSE_SECONDS)
+            await self._memories.stop()
+        else:
+            LOG.warning("the memories do not answer: what they wrote last is in the spool")
+
+    # Who is heard
+
+    async def _http(
+        self, scope: Message, receive: Receive, send: Send
+    ) -> tuple[int, Mapping[str, Any]] | None:
+        """What is answered; None where it was already, line by line."""
+        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
+        # a unix socket has a path and no port; where nothing is known, nobody is trusted
+        path, port = scope.get("server") or ("", None)
+        by_socket = bool(path) and port is None
+        if not by_socket:
+            refused = self._refusal(headers)
+            if refused is not None:
+                return refused
+        route = (scope["method"], scope["path"])
+        if route == ("GET", "/health"):
+            return 200, self.health()
+        if route == ("POST", "/stop"):
+            self.end("asked to")
+            return 200, {"pid": os.getpid()}
+        if route == ("POST", MCP_PATH):
+            return await self._mcp(receive, send)
+        agent = HOOKS.get(scope["path"])
+        if agent is None and not scope["path"].startswith(OPENCLAW):
+            return 404, {"error": "there is nothing here"}
+        if scope["method"] != "POST":
+            return 405, {"error": "hooks are posted"}
+        if by_socket:
+            self._watched.see(headers.get("x-recollect-parent", b""))
+        if agent is None:
+            return await self._openclaw_call(scope["path"], receive)
+        return 200, await self._hook(agent, receive)
+
+    def _refusal(self, headers: Mapping[str, bytes]) -> tuple[int, Mapping[str, Any]] | None:
+        """Why a request over loopback HTTP is not served."""
+        if not names_this_machine(headers.get("host", b"").decode("latin-1")):
+            return 403, {"error": "the daemon answers to this machine's own names only"}
+        if not is_own_page(headers.get("origin", b"").decode("latin-1")):
+            return 403, {"error": "the daemon answers to this machine's own pages only"}
+        given = headers.get("authorization", b"")
+        if not hmac.compare_digest(given, b"Bearer " + self._token):
+            return 401, {"error": "the token is missing or wrong: send it as Bearer"}
+        return None
+
+    # What is answered
+
+    def health(self) -> dict[str, Any]:
+        """How it is."""
+        return {
+            "version": recollect.__version__,
+            "pid": os.getpid(),
+            "uptime_seconds": round(time.monotonic() - self._began, 3),
+            "hooks": self._hooks,
+            "spaces": self._open_spaces(),
+            "agents": self._watched.alive(),
+            "mcp_clients": len(self._clients),
+            "url": self._url,
+        }
+
+    def _open_spaces(self) -> list[str]:
+        opened = (memory for memory in (self._memory, self._openclaw) if memory is not None)
+        return list(dict.fromkeys(name for memory in opened for name in memory.spaces))
+
+    def end(self, why: str) -> None:
+        """Be found no more, finish, and end."""
+        LOG.info("ends: %s", why)
+        self._leave()
+        self._stop()
+
+    async def _hook(self, agent: AgentName, receive: Receive) -> Mapping[str, Any]:
+        payload = await self._payload(receive, agent)
+        if payload is None or self._memory is None:
+            return {}
+        what = f"{payload.get('hook_event_name')} of {agent}"
+        return await self._answer(self._memory.answer(agent, payload), what, HOOK_SECONDS)
+
+    async def _openclaw_call(self, path: str, receive: Receive) -> tuple[int, Mapping[str, Any]]:
+        from recollect.hosts.hooks.openclaw import (
+            CALLS,  # agents of another kind do not wait for it
+        )
+
+        call = CALLS.get(path)
+        if call is None:
+            return 404, {"error": "there is nothing here"}
+        payload = await self._payload(receive, "openclaw")
+        if payload is None:
+            return 200, {}
+        memory = await self._memories.ask(self._opened_openclaw())
+        answering = memory.answer(call, payload)
+        return 200, await self._answer(answering, f"{call} of openclaw", OPENCLAW_SECONDS)
+
+    async def _opened_openclaw(self) -> OpenClawMemory:
+        from recollect.hosts.hooks.openclaw import OpenClawMemory
+
+        if self._openclaw is None:  # here, where all calls come one by one
+            self._openclaw = OpenClawMemory(self._settings)
+        return self._openclaw
+
+    # Clients of the MCP server, whose processes hand on what they say
+
+    async def _mcp(self, receive: Receive, send: Send) -> tuple[int, Mapping[str, Any]] | None:
+        """Serve a client until it, or the daemon, ends; the first line says which memory."""
+        lines = _body_lines(receive)
+        order = await asyncio.to_thread(self._ordered, await anext(lines, b""))
+        if order is None:
+            return 409, {"error": "the process serves itself: its settings are others"}
+        headers = [(b"content-type", b"application/x-ndjson"), _VERSION]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        from recollect.hosts.mcp.lines import LineClient
+
+        own_loop = asyncio.get_running_loop()
+
+        async def sent(line: str) -> None:
+            body = line.encode("utf-8", "replace")
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        async def write(line: str) -> None:
+            writing = asyncio.run_coroutine_threadsafe(sent(line), own_loop)
+            await asyncio.wrap_future(writing)
+
+        client = LineClient(write)
+        self._clients.add(client)
+        serving = self._memories.ask(attempted(self._serve(client, order)))
+        feeding = asyncio.ensure_future(self._fed(client, lines))
+        leaving = asyncio.ensure_future(self._let_go(client))
+        tasks: set[asyncio.Future[Any]] = {serving, feeding, leaving}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done() and isinstance(failure := serving.result(), Failure):
+                LOG.warning("a client of the MCP server was not served on: %s", failure.said)
+        finally:
+            self._clients.discard(client)
+            self._used = time.monotonic()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return None
+
+    def _ordered(self, raw: bytes) -> MemoryOrder | None:
+        """The memory that a process asks for; None where it would open another one than we: its
+        settings, or the keys in its environment, are not ours."""
+        from recollect.adapters.wiring.memory import variables_beside
+        from recollect.hosts.mcp import MemoryOrder
+        from recollect.system.config import load_settings
+
+        asked = guarded(lambda: decode(raw))
+        if not isinstance(asked, dict) or not isinstance(asked.get("environment"), dict):
+            return None
+        environment = {str(name): str(value) for name, value in asked["environment"].items()}
+        settings = guarded(lambda: load_settings(environment=environment, folder=None).settings)
+        order = MemoryOrder(
+            space=str(asked.get("space")), store=asked.get("store"), session=asked.get("session")
+        )
+        beside = [
+            variables_beside(self._settings, order.store, given)
+            for given in (environment, os.environ)
+        ]
+        return order if settings == self._settings and beside[0] == beside[1] else None
+
+    async def _serve(self, client: LineClient, order: MemoryOrder) -> None:
+        """In the memories' thread."""
+        from recollect.hosts.mcp.memory import SharedMemories
+
+        if self._shared is None:
+            assert self._memory is not None
+            self._shared = SharedMemories(self._settings, self._memory.open_spaces)
+        async with self._shared.served(order) as memory:
+            await client.serve(memory)
+
+    async def _fed(self, client: LineClient, lines: AsyncIterator[bytes]) -> None:
+        """Hand on what the client sends, no faster than it is taken, and then its end."""
+        async for line in lines:
+            self._used = time.monotonic()
+            await self._memories.ask(client.arrived.put(line))
+        await self._memories.ask(client.arrived.put(None))
+        await asyncio.sleep(CLOSE_SECONDS)  # it ends when that is taken
+
+    async def _let_go(self, client: LineClient) -> None:
+        """Wait until the daemon ends and nothing of this client's is under way."""
+        await self._ending.wait()
+        until = time.monotonic() + CLOSE_SECONDS / 2
+        while client.under_way and time.monotonic() < until:  # noqa: ASYNC110 - in another thread
+            await asyncio.sleep(0.05)
+
+    async def _until_stopped(self) -> None:
+        """Notice that the server is to end: a signal tells nobody but the server itself."""
+        while not self._stopping():  # noqa: ASYNC110 - it has no event to wait for
+            await asyncio.sleep(_STOP_LOOK_SECONDS)
+        self._ending.set()
+
+    async def _payload(self, receive: Receive, agent: str) -> dict[str, Any] | None:
+        """What an agent sent; None where it is no object of a usual size."""
+        self._used = time.monotonic()
+        self._hooks += 1
+        body: object = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await read_body(receive, MOST_BYTES)
+        payload: object = None
+        if isinstance(body, bytes):
+            with suppress(FormatError):
+                payload = decode(body)
+        if isinstance(payload, dict):
+            return payload
+        LOG.warning("a hook of %s cannot be read: it is no JSON object of a usual size", agent)
+        return None
+
+    async def _answer(
+        self, answering: Coroutine[Any, Any, dict[str, Any]], what: str, seconds: float
+    ) -> Mapping[str, Any]:
+        """What a memory answers; {} where it fails, or takes too long."""
+        # Beside this request: what was said is kept although the agent has gone.
+        work = self._memories.ask(attempted(answering))
+        self._running.add(work)
+        work.add_done_callback(self._finished)
+        done, _ = await asyncio.wait({work}, timeout=seconds)
+        if not done:
+            LOG.warning("%s takes over %g s: it goes on alone", what, seconds)
+            return {}
+        answer = work.result()
+        if isinstance(answer, Failure):
+            LOG.warning("%s failed: %s", what, answer.said)
+            return {}
+        return answer
+
+    def _finished(self, work: asyncio.Future[Any]) -> None:
+        self._running.discard(work)
+        self._used = time.monotonic()
+
+    async def _until_idle(self) -> None:
+        """End when nobody has asked for so long, and no agent lives that might."""
+        idle_seconds = self._settings.daemon.idle_seconds
+        while True:
+            await asyncio.sleep(min(5.0, idle_seconds / 4))
+            if not self._in_place():
+                self.end("its socket is gone")
+                return
+            idle = time.monotonic() - self._used >= idle_seconds
+            busy = self._running or any(client.under_way for client in self._clients)
+            if idle and not busy and not self._watched.alive():
+                self.end("idle")
+                return
+
+
+async def _send(send: Send, status: int, body: bytes) -> None:
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        _VERSION,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _body_lines(receive: Receive) -> AsyncIterator[bytes]:
+    """A request's body line by line as it comes, until it or the client ends."""
+    left = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        *lines, left = (left + message.get("body", b"")).split(b"\n")
+        for line in lines:
+            yield line
+        if not message.get("more_body") or len(left) > MOST_BYTES + 1_000_000:
+            return
+
+
+class WatchedProcesses:
+    """The agents whose hooks came: while one of them lives, another hook may come."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[str, float]] = {}
+        """By process id: when it began, for another may get the same id, and when it was seen."""
+
+    def see(self, parent: bytes) -> None:
+        """A hook came whose process was started by this one, or by a shell of it."""
+        if not parent.isdigit():
+            return
+        pid = int(parent)
+        found = _process(pid)
+        while found is not None and found[0] in _SHELLS:
+            pid = found[1]
+            found = _process(pid)
+        if pid > 1:
+            self._seen[pid] = ("" if found is None else found[2], time.monotonic())
+
+    def alive(self) -> int:
+        """How many of them live."""
+        now = time.monotonic()
+        for pid, (began, seen) in tuple(self._seen.items()):
+            if now - seen > WATCH_SECONDS or not _lives(pid, began):
+                del self._seen[pid]
+        return len(self._seen)
+
+
+def _process(pid: int) -> tuple[str, int, str] | None:
+    """Name, parent and beginning of a process; None where the system does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    fields = rest.split()
+    return (name, int(fields[1]), fields[19]) if fields[0] != "Z" else None
+
+
+def _lives(pid: int, began: str) -> bool:
+    if began:
+        found = _process(pid)
+        return found is not None and found[2] == began
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,119 @@
+"""Who may use a gateway: whoever has its token. And where this user's gateways are.
+
+Every request brings the token, on loopback too: other users of this machine reach its ports. The
+header `x-recollect-token` holds it, or the first part of the path, `/~TOKEN`, which every agent
+can be given within its base URL. Neither goes on to the provider, nor into records and logs.
+
+Each running gateway has a file that only this user can read, so that `recollect tail` finds it
+whatever port it has.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from recollect.system.config.places import data_home
+from recollect.system.own_secret import own_secret
+
+TOKEN_VARIABLE: Final = "RECOLLECT_GATEWAY_TOKEN"  # noqa: S105 - its name
+TOKEN_HEADER: Final = "x-recollect-token"  # noqa: S105 - its name
+TOKEN_PATH: Final = "/~"  # noqa: S105 - what stands before it
+
+
+def gateway_token_file() -> Path:
+    """Where the token of `recollect gateway` is, unless RECOLLECT_GATEWAY_TOKEN holds one."""
+    return data_home() / "gateway" / "token"
+
+
+def gateway_token() -> str:
+    """The token that requests must bring: RECOLLECT_GATEWAY_TOKEN, else one that is made once and
+    kept in the data folder."""
+    return os.environ.get(TOKEN_VARIABLE) or own_secret(gateway_token_file())
+
+
+def with_token(address: str, token: str) -> str:
+    """The base URL that lets a client in."""
+    return f"{address}{TOKEN_PATH}{token}"
+
+
+def without_token(path: str) -> tuple[str, str]:
+    """A path without the token that it begins with, and that token; empty where it has none."""
+    if not path.startswith(TOKEN_PATH):
+        return path, ""
+    token, slash, rest = path.removeprefix(TOKEN_PATH).partition("/")
+    return f"{slash}{rest}" or "/", token
+
+
+def is_token(given: str, token: str) -> bool:
+    """Whether this is the token; the time it takes tells nothing."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningGateway:
+    """A gateway of this user that runs now."""
+
+    address: str
+    """Its URL without the token."""
+    token: str = field(repr=False)
+    project: str
+    """The folder that it was started in."""
+    agent: str = ""
+    """The agent that it was started for; empty for `recollect gateway`."""
+    pid: int = field(default_factory=os.getpid)
+    started_at: float = field(default_factory=time.time)
+
+
+def _folder() -> Path:
+    return data_home() / "gateway" / "running"
+
+
+@contextmanager
+def announced(gateway: RunningGateway) -> Iterator[None]:
+    """Let this user's other processes find a gateway for as long as the block runs."""
+    folder = _folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    port = gateway.address.rpartition(":")[2]
+    file = folder / f"{gateway.pid}-{port}.json"
+    file.unlink(missing_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        json.dump(asdict(gateway), out)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def running_gateways() -> tuple[RunningGateway, ...]:
+    """This user's gateways, started last first; files of gateways that have ended are removed."""
+    found: list[RunningGateway] = []
+    for file in _folder().glob("*.json"):
+        try:
+            gateway = RunningGateway(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            continue  # it is being written, or it is none of ours
+        if _lives(gateway.pid):
+            found.append(gateway)
+        else:
+            with suppress(OSError):
+                file.unlink()
+    return tuple(sorted(found, key=lambda one: one.started_at, reverse=True))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

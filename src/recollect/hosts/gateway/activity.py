@@ -1,0 +1,161 @@
+"""What the gateway is doing: the newest requests, and whoever watches them.
+
+In memory only, and without a word of what was said or a key: sizes, times, names and reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, Final
+
+from recollect.core.values.model import Usage
+from recollect.core.values.report import Report
+
+MOST_RECORDS: Final = 1_000
+MOST_REPORTS: Final = 64
+"""Sessions whose newest report is at hand."""
+MOST_BEHIND: Final = 1_000
+"""A watcher that falls further behind loses the oldest."""
+
+
+class Handling(Enum):
+    """How a request was handled; the value is what people read."""
+
+    SHAPED = "shaped"
+    AS_IT_CAME = "as it came"
+    """Memory had nothing to change."""
+    PASSED = "passed through"
+    """Not a turn of a conversation."""
+    WITHOUT_MEMORY = "without memory"
+    """Memory failed; the best view that needs none went out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeRecord:
+    """One request, from its arrival to the end of its reply."""
+
+    number: int
+    at: float
+    method: str
+    path: str
+    client: str
+    kind: str
+    space: str | None = None
+    session: str | None = None
+    turn: int | None = None
+    handling: str = Handling.PASSED.value
+    why: str = ""
+    """Why it was handled so, where that is no matter of course."""
+    model: str | None = None
+    tokens_came: int | None = None
+    """The request as the client sent it, estimated."""
+    tokens_sent: int | None = None
+    """The request as it went out, estimated."""
+    usage: dict[str, int] | None = None
+    """As the provider reported it."""
+    dollars: float | None = None
+    """What it cost by the model's price, with the summaries since the last turn; None where the
+    price, or the usage, is not known."""
+    done: tuple[str, ...] = ()
+    """What was done to the request, and what was recalled and why."""
+    not_recalled: str = ""
+    """Why memory, which was asked, had nothing for it."""
+    failed: tuple[str, ...] = ()
+    overflows: int = 0
+    """How often the provider refused it for its size before it answered."""
+    status: int | None = None
+    added_ms: float = 0.0
+    """Time that the gateway took before the request went out."""
+    first_byte_ms: float | None = None
+    seconds: float = 0.0
+    outcome: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+def described(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a record says of a turn's report, and the whole of it, without a word of what was said.
+
+    Of a long history that takes milliseconds, so it is not done while a client waits.
+    """
+    lines = {
+        "session": report.session,
+        "turn": report.turn,
+        "model": report.model,
+        "tokens_came": report.tokens_before,
+        "tokens_sent": report.tokens_after,
+        "done": tuple(report.done()),
+        "not_recalled": report.not_recalled(),
+        "failed": tuple(f"{line.stage}: {line.said}" for line in report.failures),
+    }
+    return lines, {**report.to_dict(), "summary": report.summary()}
+
+
+def usage_dict(usage: Usage | None) -> dict[str, int] | None:
+    """A provider's usage, ready for JSON."""
+    if usage is None:
+        return None
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+    }
+
+
+class Activity:
+    """The newest records, and those who follow them."""
+
+    def __init__(self) -> None:
+        self._records: deque[ExchangeRecord] = deque(maxlen=MOST_RECORDS)
+        self._watchers: set[asyncio.Queue[ExchangeRecord]] = set()
+        self._reports: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
+        self._number = 0
+
+    def next_number(self) -> int:
+        """The number of the next request, from 1."""
+        self._number += 1
+        return self._number
+
+    def add(self, record: ExchangeRecord) -> None:
+        """A request has come to its end."""
+        self._records.append(record)
+        for queue in self._watchers:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(record)
+
+    def keep_report(self, space: str, report: dict[str, Any]) -> None:
+        """The newest report of a session, for whoever asks what became of its messages."""
+        key = (space, report["session"])
+        self._reports[key] = report
+        self._reports.move_to_end(key)
+        while len(self._reports) > MOST_REPORTS:
+            self._reports.popitem(last=False)
+
+    def report(self, name: str) -> dict[str, Any] | None:
+        """The newest report of the session whose name ends so; None where none does."""
+        ending = (key for key in reversed(self._reports) if key[1].endswith(name))
+        return self._reports.get(next(ending, ("", "")))
+
+    def newest(self, count: int) -> tuple[ExchangeRecord, ...]:
+        """The newest records, oldest first."""
+        return tuple(self._records)[-count:] if count else ()
+
+    async def follow(self, count: int = 0) -> AsyncGenerator[ExchangeRecord]:
+        """The newest records, then each as it ends."""
+        queue: asyncio.Queue[ExchangeRecord] = asyncio.Queue(MOST_BEHIND)
+        self._watchers.add(queue)
+        try:
+            for record in self.newest(count):
+                yield record
+            while True:
+                yield await queue.get()
+        finally:
+            self._watchers.discard(queue)

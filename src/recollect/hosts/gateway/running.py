@@ -1,0 +1,117 @@
+"""Running the gateway: on its own until it is told to stop, or as long as something else runs."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from recollect.core.engine import Engine
+from recollect.errors import RecollectError
+from recollect.hosts.gateway.access import RunningGateway, announced, gateway_token, with_token
+from recollect.hosts.gateway.asgi import http_server
+from recollect.hosts.gateway.server import Gateway
+from recollect.system.agent_folders import project_space
+from recollect.system.config import Settings
+from recollect.system.loopback import address_of, listen_on
+
+if TYPE_CHECKING:
+    import uvicorn
+
+START_SECONDS: Final = 30.0
+
+
+def listening_socket(settings: Settings) -> socket.socket:
+    """The socket to serve on; RecollectError where the port is taken."""
+    gateway = settings.gateway
+    return listen_on(gateway.host, gateway.port, mend="set another as gateway.port")
+
+
+def server_of(gateway: Gateway) -> uvicorn.Server:
+    """The HTTP server of a gateway; it adds no headers of its own to what providers send."""
+    return http_server(gateway, feature="the gateway", extra="gateway")
+
+
+class BackgroundServer:
+    """An HTTP server in a thread of its own, for as long as the block runs."""
+
+    def __init__(self, server: uvicorn.Server, opened: socket.socket) -> None:
+        self._socket = opened
+        self.url = self.address = address_of(opened)
+        self._server = server
+        self._thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [opened]}, name="recollect-server", daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        until = time.monotonic() + START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > until:
+                raise RecollectError(f"the server did not start: {self._why_not()}")
+            time.sleep(0.01)
+        return self
+
+    def _why_not(self) -> str:
+        """Why it did not start, for the error."""
+        return "it took too long"
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(START_SECONDS)
+        self._socket.close()
+
+
+class BackgroundGateway(BackgroundServer):
+    """A gateway in a thread of its own; `url` lets a client in, `address` is without the token."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        opened: Callable[[str], Engine] | None = None,
+        tell: Callable[[str], None] | None = None,
+        agent: str = "",
+    ) -> None:
+        """`agent` is the one that it is started for: nobody else gets its token."""
+        token = secrets.token_urlsafe(24) if agent else gateway_token()
+        self.gateway = Gateway(
+            settings, token=token, opened=opened, tell=tell, own_user_only=bool(agent)
+        )
+        super().__init__(server_of(self.gateway), listening_socket(settings))
+        self.url = with_token(self.address, token)
+        self._announced = announced(
+            RunningGateway(
+                address=self.address,
+                token=token,
+                project=project_space(str(Path.cwd())),
+                agent=agent,
+            )
+        )
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._announced.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._announced.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
+
+    def _why_not(self) -> str:
+        return str(self.gateway.startup_error or super()._why_not())

@@ -1,0 +1,615 @@
+"""The HTTP side of the gateway: routes, limits, and replies relayed as they come.
+
+An ASGI application. Whatever it does not know is passed through untouched; what it knows is shaped
+by memory first. A client that goes away ends its request at the provider, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import aclosing, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import quote
+
+from recollect.adapters.wiring.stores import installation_secret
+from recollect.core.boundary import Failure, attempted
+from recollect.core.engine import Engine, Observation
+from recollect.core.formats.json_text import decode, encode
+from recollect.core.formats.replies import StreamedReply, read_usage
+from recollect.core.rules.price import model_price, read_prices
+from recollect.core.values.model import FormatName, Usage
+from recollect.core.values.reason import Cause
+from recollect.errors import FormatError, MissingExtra, RecollectError, UpstreamUnreachable
+from recollect.hosts.gateway.access import is_token
+from recollect.hosts.gateway.activity import (
+    Activity,
+    ExchangeRecord,
+    Handling,
+    described,
+    usage_dict,
+)
+from recollect.hosts.gateway.asgi import (
+    ENDING_BYTES,
+    Exchange,
+    Message,
+    NoBody,
+    Receive,
+    Send,
+    exchange_of,
+    read_body,
+    send_json,
+    send_plain,
+    unless_gone,
+)
+from recollect.hosts.gateway.caller import Caller, RequestKind, read_caller
+from recollect.hosts.gateway.replies import KeptReply, begin_reading, decoded
+from recollect.hosts.gateway.shaping import ShapedRequest, Shaper, WithoutMemory, aside_if_large
+from recollect.hosts.gateway.spaces import CLOSE_SECONDS, MemoryThread, OpenSpaces
+from recollect.hosts.gateway.summaries import ClientModel, crossing, crossing_of
+from recollect.hosts.gateway.upstream import (
+    SILENCE_SECONDS,
+    Family,
+    OutgoingRequest,
+    UpstreamReply,
+    Upstreams,
+    forwarded,
+    key_family,
+)
+from recollect.system.config import Settings
+from recollect.system.loopback import peer_user
+
+LOG: Final = logging.getLogger(__name__)
+ASKED_AGAIN_SECONDS: Final = 3.0
+"""How often is looked whether the memories still do anything, while a request waits for them."""
+MOST_TRIES: Final = 4
+"""How often a turn is sent while the provider refuses it for its size."""
+MOST_BODY_BYTES: Final = 64_000_000
+"""Larger requests are refused with 413."""
+MOST_REQUESTS: Final = 256
+"""Requests at once; more are refused with 429."""
+LIGHT_READING: Final = 24
+"""Who is asking is read without decoding messages: so many times faster than other reading."""
+NEARLY_FULL_RATIO: Final = 0.5
+"""From here on a stream's opening events wait for the next one: a refusal may follow them."""
+SHOWN_RECORDS: Final = 50
+"""The newest requests that whoever begins to watch is shown."""
+OWN_PATH: Final = "/recollect/"
+_REPORTS: Final = f"{OWN_PATH}reports/"
+_NOT_LET_IN: Final = (
+    "the gateway's token is missing or wrong: give your client the base URL that "
+    "`recollect gateway` prints, or send the token as x-recollect-token"
+)
+_WELCOME: Final = """\
+This is Recollect's gateway: it gives memory to agents whose base URL is set to it.
+
+It listens on http://{host}
+Every request brings its token. Start your agent with `recollect wrap AGENT`, or give it
+the base URL that `recollect gateway` prints.
+What it does:        recollect tail
+How it works:        docs/gateway.md in Recollect's repository
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRoute:
+    """A path whose requests memory shapes."""
+
+    family: Family
+    format: FormatName
+    counts: bool = False
+
+
+ROUTES: Final = {
+    "/v1/messages": ServedRoute("anthropic", "anthropic"),
+    "/v1/messages/count_tokens": ServedRoute("anthropic", "anthropic", counts=True),
+    "/v1/chat/completions": ServedRoute("openai", "openai-chat"),
+    "/v1/responses": ServedRoute("openai", "openai-responses"),
+}
+
+
+class Gateway:
+    """The ASGI application."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        token: str,
+        opened: Callable[[str], Engine] | None = None,
+        tell: Callable[[str], None] | None = None,
+        own_user_only: bool = False,
+    ) -> None:
+        """`token` is what every request must bring. `opened` opens the memory of a space, in place
+        of what the settings say. `tell` is given what a person should know, a sentence at a time,
+        in the thread that serves. `own_user_only`: processes of other users are refused, whatever
+        they bring."""
+        self.settings = settings
+        self._own_user_only = own_user_only
+        self.activity = Activity()
+        self._prices = read_prices(settings.models.prices)
+        self._token = token
+        self._secret = installation_secret()
+        """What keys the hashes of callers' credentials."""
+        self.upstreams = Upstreams(settings.gateway, tell=tell)
+        self.unanswered: Counter[str] = Counter()
+        """How many requests the provider did not answer, or not to the end, by what was said."""
+        self._model: ClientModel | None = None
+        if settings.gateway.summaries == "client" and settings.models.provider is None:
+            self._model = ClientModel(
+                Upstreams(settings.gateway, tell=_already_told),
+                day_tokens=settings.jobs.day_tokens,
+            )
+        self.memories = MemoryThread()
+        """Where `spaces` are asked, and nowhere else."""
+        self.spaces = OpenSpaces(settings, model=self._model, opened=opened)
+        self._shaper = Shaper(settings, self.spaces)
+        self._running = 0
+        self._concluding: set[asyncio.Task[None]] = set()
+        """Requests that were answered, and whose records are not complete yet."""
+        self.startup_error: RecollectError | None = None
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self.open()
+                except RecollectError as error:
+                    self.startup_error = error
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def open(self) -> None:
+        """Make ready to reach the providers, and open the default memory before it is needed."""
+        await self.upstreams.__aenter__()
+        self.memories.start()
+        if self._model is not None:
+            await self.memories.ask(self._model.open())
+        self.memories.ask(attempted(self.spaces.warm(self.settings.gateway.space)))
+
+    async def close(self) -> None:
+        """Finish what is being kept, and let go of every connection; not for ever."""
+        if self._concluding:
+            await asyncio.wait(self._concluding, timeout=CLOSE_SECONDS)
+        if await self.memories.answers():
+            closing = [self.spaces.close()]
+            if self._model is not None:
+                closing.append(self._model.disconnect())
+            for work in closing:
+                done, _ = await asyncio.wait({self.memories.ask(work)}, timeout=3 * CLOSE_SECONDS)
+                for task in done:
+                    task.exception()
+            await self.memories.stop()
+        else:
+            LOG.warning("the memories do not answer: what they wrote last is in the spool")
+        await self.upstreams.__aexit__(None, None, None)
+
+    async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
+        exchange = exchange_of(scope, self.activity.next_number())
+        allowed = is_token(exchange.token, self._token) and self._is_own_user(scope)
+        if exchange.path == f"{OWN_PATH}health":
+            tasks = len(asyncio.all_tasks())
+            more = {"running": self._running, "tasks": tasks} if allowed else {}
+            await send_json(send, 200, {"ok": True, **more})
+            return
+        if _is_visit(exchange):
+            await send_plain(send, _WELCOME.format(host=exchange.header("host")))
+            return
+        refusal = (401, _NOT_LET_IN) if not allowed else None
+        if refusal is None and exchange.path.startswith(OWN_PATH):
+            await self._own(exchange, receive, send)
+            return
+        refusal = refusal or self._refusal(exchange)
+        if refusal is None:
+            self._running += 1
+            try:
+                await self._take(exchange, receive, send)
+            finally:
+                self._running -= 1
+        else:
+            status, message = refusal
+            await self._answer(exchange, send, status, message)
+
+    def _is_own_user(self, scope: Message) -> bool:
+        """Whether a process of this user sent it, where that is asked for and the system tells."""
+        client = scope.get("client")
+        if not self._own_user_only or client is None:
+            return True
+        ends = [(str(end[0]), int(end[1])) for end in (client, scope["server"])]
+        return peer_user(*ends) in (None, os.geteuid())
+
+    def _refusal(self, exchange: Exchange) -> tuple[int, str] | None:
+        """Why a request is not served."""
+        if exchange.header("upgrade").lower() == "websocket":
+            return 426, "the gateway speaks HTTP only"
+        if self._running >= MOST_REQUESTS:
+            return 429, f"the gateway has {MOST_REQUESTS} requests at once, and takes no more"
+        family, key = self._family(exchange), key_family(exchange.header)
+        if not self.upstreams.serves(family):
+            path = exchange.record.path
+            return 404, f"no upstream is configured for {path}: set gateway.upstream.{family}"
+        if key is not None and key != family and self.upstreams.is_usual(family):
+            return 400, f"this is a key of {key}: it is not sent to {family}, whose path this is"
+        return None
+
+    def _family(self, exchange: Exchange) -> Family:
+        """Whose request it is, told by its path, then by its key and its headers."""
+        route = ROUTES.get(exchange.path)
+        if route is not None:
+            return route.family
+        if exchange.path.startswith(("/v1/messages", "/api/")):
+            return "anthropic"
+        key = key_family(exchange.header)
+        if key is not None:
+            return key
+        anthropic = any(
+            name.startswith("anthropic-") or name == "x-api-key" for name, _ in exchange.headers
+        )
+        family: Family = "anthropic" if anthropic else "openai"
+        other: Family = "openai" if anthropic else "anthropic"
+        return family if self.upstreams.serves(family) else other
+
+    async def _take(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        """Read the body, then handle it for as long as the client is there."""
+        body: bytes | NoBody = NoBody.SLOW
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SILENCE_SECONDS):
+                body = await read_body(receive, MOST_BODY_BYTES)
+        if isinstance(body, bytes):
+            exchange.body = body
+            await unless_gone(receive, self._handle(exchange, send))
+        elif body is not NoBody.GONE:
+            await self._answer(exchange, send, 413 if body is NoBody.TOO_LARGE else 408, body.value)
+        else:
+            exchange.note(outcome=body.value)
+            await self._finish(exchange)
+
+    async def _handle(self, exchange: Exchange, send: Send) -> None:
+        route = ROUTES.get(exchange.path) if exchange.method == "POST" else None
+        try:
+            if route is None:
+                await self._pass(exchange, send)
+            else:
+                await self._serve(exchange, route, send)
+        except UpstreamUnreachable as error:
+            exchange.note(outcome=str(error))
+            self.unanswered[str(error)] += 1
+            if not exchange.started:
+                await self._answer(exchange, send, 502, str(error))
+                return
+            await self._finish(exchange)
+            # Not completing the reply makes the server close the connection: the client sees that
+            # it broke off, as it would have without us.
+        except asyncio.CancelledError:
+            if not exchange.has_ended:
+                exchange.note(outcome=NoBody.GONE.value)
+            self._finish_later(exchange)
+            raise
+
+    async def _pass(self, exchange: Exchange, send: Send) -> None:
+        """Hand a request on untouched, and its reply back."""
+        exchange.note(kind="passed through")
+        reply = await self._send(exchange, self._family(exchange), exchange.body)
+        try:
+            await self._relay(exchange, send, reply, reply.chunks(), None)
+        finally:
+            reply.close()
+        await self._finish(exchange)
+
+    async def _serve(self, exchange: Exchange, route: ServedRoute, send: Send) -> None:
+        """A request of a known format: through memory where it is part of a conversation."""
+        body = await self._readable(exchange)
+        names = dict(reversed(exchange.headers))
+        caller = (
+            Caller(client="other", kind=RequestKind.UNREADABLE)
+            if body is None
+            else await aside_if_large(
+                len(body) // LIGHT_READING,
+                read_caller,
+                route.format,
+                names,
+                body,
+                secret=self._secret,
+            )
+        )
+        if route.counts and caller.kind is not RequestKind.UNREADABLE:
+            caller = replace(caller, kind=RequestKind.COUNT)
+        exchange.note(
+            client=caller.client,
+            kind=caller.kind.value,
+            session=caller.session,
+            model=caller.model,
+        )
+        shaped = await self._shaped(exchange, caller, route, body)
+        memory, session = shaped.memory, shaped.session
+        with nullcontext() if memory is None or session is None else memory.in_use(session):
+            await self._converse(exchange, caller, route, shaped, send, body)
+
+    async def _readable(self, exchange: Exchange) -> bytes | None:
+        """The body without its content coding; None where it cannot be read."""
+        coding = exchange.header("content-encoding")
+        if not coding:
+            return exchange.body
+        try:
+            return await aside_if_large(len(exchange.body), decoded, exchange.body, coding)
+        except (FormatError, MissingExtra):
+            return None
+
+    async def _shaped(
+        self, exchange: Exchange, caller: Caller, route: ServedRoute, body: bytes | None
+    ) -> ShapedRequest:
+        if body is None or caller.kind is RequestKind.UNREADABLE:
+            return ShapedRequest(body=exchange.body, handling=Handling.PASSED)
+        if caller.kind.in_conversation:
+            if self.settings.gateway.summaries == "client":
+                crossing.set(crossing_of(route.format, caller.model, exchange.headers))
+            work = self._shaper.shape(caller, route.format, body)
+        elif caller.kind in (RequestKind.COUNT, RequestKind.COMPACTION):
+            work = self._shaper.shape_beside(caller, route.format, body)
+        else:
+            return ShapedRequest(body=body, handling=Handling.PASSED)
+        return await self._asked(work, body)
+
+    async def _asked(self, work: Coroutine[Any, Any, ShapedRequest], body: bytes) -> ShapedRequest:
+        """What memory makes of a request; as it came where the memories' thread is stuck.
+
+        A turn may wait long for a summary: as long as the thread answers, so does the request.
+        """
+        if self.memories.is_stuck:
+            work.close()
+            return _as_it_came(body, WithoutMemory.STUCK)
+        shaping = self.memories.ask(work)
+        try:
+            while not shaping.done():
+                await asyncio.wait({shaping}, timeout=ASKED_AGAIN_SECONDS)
+                if not shaping.done() and not await self.memories.answers():
+                    return _as_it_came(body, WithoutMemory.STUCK)
+            done = await attempted(shaping)
+        finally:
+            shaping.cancel()
+        return _as_it_came(body, WithoutMemory.FAILED) if isinstance(done, Failure) else done
+
+    async def _converse(
+        self,
+        exchange: Exchange,
+        caller: Caller,
+        route: ServedRoute,
+        shaped: ShapedRequest,
+        send: Send,
+        body: bytes | None,
+    ) -> None:
+        """Send the view; where the provider refuses it for its size, a smaller one, and so on."""
+        self._note_shaped(exchange, shaped)
+        exchange.note(added_ms=round((time.perf_counter() - exchange.began) * 1000, 2))
+        for tries in range(1, MOST_TRIES + 1):
+            outgoing = exchange.body if body is None or shaped.body == body else shaped.body
+            reply = await self._send(exchange, route.family, outgoing)
+            try:
+                begun = await begin_reading(reply, nearly_full=_is_nearly_full(shaped))
+                error = begun.overflow
+                if error is None or body is None or route.counts or tries == MOST_TRIES:
+                    kept = KeptReply(reply.header("content-type"), reply.header("content-encoding"))
+                    try:
+                        await self._relay(exchange, send, reply, begun.chunks, shaped, kept)
+                    finally:
+                        self._observe(exchange, shaped, kept, reply.status)
+                    return
+            finally:
+                reply.close()
+            exchange.note(overflows=tries)
+            smaller = self._shaper.shape_again(
+                shaped, caller, route.format, body, error, tries=tries
+            )
+            shaped = await self._asked(smaller, body)
+            self._note_shaped(exchange, shaped)
+
+    async def _send(self, exchange: Exchange, family: Family, body: bytes) -> UpstreamReply:
+        same = body is exchange.body
+        headers = forwarded(exchange.headers, without=() if same else ("content-encoding",))
+        return await self.upstreams.send(
+            OutgoingRequest(
+                family=family,
+                method=exchange.method,
+                target=exchange.target,
+                headers=headers,
+                body=body,
+            )
+        )
+
+    async def _relay(
+        self,
+        exchange: Exchange,
+        send: Send,
+        reply: UpstreamReply,
+        chunks: AsyncIterator[bytes],
+        shaped: ShapedRequest | None,
+        kept: KeptReply | None = None,
+    ) -> None:
+        """Hand a reply on, chunk by chunk as it comes; `send` waits while the client is slow."""
+        head = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
+        if shaped is not None and shaped.context is not None and shaped.memory is not None:
+            assert shaped.session is not None
+            report = f"{quote(shaped.session, safe=':')}/{shaped.context.report.turn}"
+            head.append((b"x-recollect-report", report.encode()))
+        await send({"type": "http.response.start", "status": reply.status, "headers": head})
+        exchange.started = True
+        first = (time.perf_counter() - exchange.began) * 1000
+        exchange.note(status=reply.status, first_byte_ms=round(first, 2))
+        async for chunk in chunks:
+            exchange.ending = chunk[-ENDING_BYTES:]
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if kept is not None:
+                kept.add(chunk)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _observe(
+        self, exchange: Exchange, shaped: ShapedRequest, kept: KeptReply, status: int
+    ) -> None:
+        """Read the reply once it is with the client; the record is complete after that."""
+        exchange.note(seconds=round(time.perf_counter() - exchange.began, 3))
+        reading: asyncio.Future[Observation | Failure] | None = None
+        if status < 400 and shaped.memory is not None and not self.memories.is_stuck:
+            assert shaped.session is not None
+            shaped.memory.begin(shaped.session)
+            reading = self.memories.ask(self._shaper.observe(shaped, kept))
+        elif status < 400:
+            reading = asyncio.ensure_future(attempted(asyncio.to_thread(_used, kept)))
+        self._finish_later(exchange, reading)
+
+    def _finish_later(
+        self, exchange: Exchange, reading: asyncio.Future[Observation | Failure] | None = None
+    ) -> None:
+        """Complete the record beside what comes next, and once only."""
+        if exchange.concluding:
+            return
+        exchange.concluding = True
+
+        async def conclude() -> None:
+            seen = None if reading is None else await reading
+            if isinstance(seen, Failure):
+                exchange.note(failed=(*exchange.record.failed, f"the reply: {seen.said}"))
+            elif seen is not None:
+                failed = tuple(f"{line.stage}: {line.said}" for line in seen.failures)
+                exchange.note(
+                    usage=usage_dict(seen.usage),
+                    dollars=self._dollars(exchange, seen.usage),
+                    failed=(*exchange.record.failed, *failed),
+                )
+            exchange.concluding = False
+            await self._finish(exchange)
+
+        task = asyncio.create_task(conclude())
+        self._concluding.add(task)
+        task.add_done_callback(self._concluding.discard)
+
+    def _dollars(self, exchange: Exchange, usage: Usage | None) -> float | None:
+        """What an exchange cost, where the model's price is known; with what the client's model
+        was asked beside the turns since the last one."""
+        price = model_price(exchange.record.model, self._prices)
+        if price is None or usage is None:
+            return None
+        dollars = price.of(usage)
+        if self._model is not None and exchange.report is not None:
+            for line in exchange.report.lines:
+                if line.cause is Cause.MODELS_ASKED:
+                    numbers = line.reasons[0].numbers
+                    asked, answered = (
+                        int(str(numbers[name])) for name in ("input_tokens", "output_tokens")
+                    )
+                    dollars += price.of(Usage(input_tokens=asked, output_tokens=answered))
+        return round(dollars, 6)
+
+    def _note_shaped(self, exchange: Exchange, shaped: ShapedRequest) -> None:
+        exchange.report = None if shaped.context is None else shaped.context.report
+        exchange.in_memory = shaped.memory is not None
+        exchange.note(
+            session=shaped.session or exchange.record.session,
+            space=shaped.space,
+            handling=shaped.handling.value,
+            why=shaped.why,
+        )
+
+    async def _finish(self, exchange: Exchange) -> None:
+        """Add the record to what is shown; nothing where that is done once the reply was read."""
+        if exchange.concluding:
+            return
+        if exchange.report is not None:
+            lines, whole = await asyncio.to_thread(described, exchange.report)
+            if exchange.in_memory:
+                self.activity.keep_report(exchange.record.space or "", whole)
+            lines["session"] = exchange.record.session or lines["session"]
+            lines["failed"] = (*lines["failed"], *exchange.record.failed)
+            exchange.note(**lines)
+        record = exchange.record
+        seconds = record.seconds or round(time.perf_counter() - exchange.began, 3)
+        self.activity.add(replace(record, seconds=seconds))
+
+    async def _answer(self, exchange: Exchange, send: Send, status: int, message: str) -> None:
+        """An answer of the gateway's own, in the shape that the provider's errors have."""
+        if self._family(exchange) == "anthropic":
+            kind = {401: "authentication_error", 429: "rate_limit_error"}.get(status, "api_error")
+            fields: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
+        else:
+            fields = {"error": {"message": message, "type": "gateway_error", "code": None}}
+        exchange.note(status=status, outcome=message, handling=Handling.PASSED.value)
+        await send_json(send, status, fields)
+        self._finish_later(exchange)
+
+    async def _own(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        """The gateway's own pages: what it does, for `recollect tail` and whoever asks."""
+        if exchange.path == f"{OWN_PATH}activity":
+            await unless_gone(receive, self._follow(exchange, send))
+        elif exchange.path.startswith(_REPORTS):
+            report = self.activity.report(exchange.path.removeprefix(_REPORTS))
+            missing = {"error": "no such session has crossed the gateway lately"}
+            await send_json(send, 404 if report is None else 200, report or missing)
+        else:
+            await send_json(send, 404, {"error": f"there is no {exchange.record.path}"})
+
+    async def _follow(self, exchange: Exchange, send: Send) -> None:
+        """Records as lines of JSON: the newest, then each as its reply ends."""
+        headers = [(b"content-type", b"application/x-ndjson")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if "follow=0" in exchange.target:
+            lines = b"".join(map(_line, self.activity.newest(SHOWN_RECORDS)))
+            await send({"type": "http.response.body", "body": lines, "more_body": False})
+            return
+        async with aclosing(self.activity.follow(SHOWN_RECORDS)) as records:
+            async for record in records:
+                body = _line(record)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def _already_told(_: str) -> None:
+    """A provider that is away is away for turns, too, and told there."""
+
+
+def _is_visit(exchange: Exchange) -> bool:
+    """Whether a person looks at what is here: with a browser, or with curl."""
+    accepted = exchange.header("accept")
+    asked = (exchange.method, exchange.target) == ("GET", "/")
+    return asked and (accepted == "*/*" or "text/html" in accepted)
+
+
+def _line(record: ExchangeRecord) -> bytes:
+    return encode(record.to_dict()) + b"\n"
+
+
+def _used(kept: KeptReply) -> Observation:
+    """What a reply says of its usage, where no memory reads it."""
+    read = kept.read()
+    told = StreamedReply(read).reply() if isinstance(read, list) else decode(read)
+    return Observation(usage=read_usage(told), calibration_ratio=1.0, learned_window_tokens=None)
+
+
+def _as_it_came(body: bytes, why: WithoutMemory) -> ShapedRequest:
+    return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why.value)
+
+
+def _is_nearly_full(shaped: ShapedRequest) -> bool:
+    """Whether the provider may still refuse the view for its size after it began to answer."""
+    if shaped.context is None:
+        return False
+    report = shaped.context.report
+    return report.tokens_after > report.window_tokens * NEARLY_FULL_RATIO

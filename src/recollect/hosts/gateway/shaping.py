@@ -1,0 +1,432 @@
+"""A request through memory: which view of the conversation goes out, and what its reply teaches.
+
+Owns failing open: whatever goes wrong with a memory, there is a body to send, and the record says
+why it is that one. The order is: the memory's view; without a memory, a view trimmed to the window;
+the request as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from typing import Any, Final, ParamSpec, TypeVar
+
+from recollect.core.boundary import Failure, Part, attempted
+from recollect.core.engine import Context, Observation
+from recollect.core.engine.heard_replies import find_sessions
+from recollect.core.ports import Store
+from recollect.core.transfer.transcripts import stored_name
+from recollect.core.values.history import requests_of
+from recollect.core.values.message import EntryKey
+from recollect.core.values.model import FormatName
+from recollect.errors import FormatError, StaleSession
+from recollect.hosts.gateway.activity import Handling
+from recollect.hosts.gateway.caller import Caller, RequestKind
+from recollect.hosts.gateway.recognition import History
+from recollect.hosts.gateway.replies import KeptReply
+from recollect.hosts.gateway.spaces import OpenSpaces, SpaceMemory
+from recollect.system.agent_folders import project_space
+from recollect.system.config import Settings
+
+ResultT = TypeVar("ResultT")
+GivenT = ParamSpec("GivenT")
+
+OBSERVED_SECONDS: Final = 5.0
+"""How long a turn waits for the reading of the session's last reply."""
+REPLY_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 0.005
+"""How long a request that names no session waits for the end of a reply that it seems to repeat:
+clients do not wait for the end of a stream once its last event has come."""
+TURNS_AT_ONCE: Final = 8
+SLOT_SECONDS: Final = 0.25
+"""So many turns are shaped at once, and the others in the order they came: side by side all would
+take as long as the last. One that waits, such as for a summary, holds up the others this long."""
+LARGE_BYTES: Final = 65_536
+"""More than this is read in a thread, where that takes longer than the way there."""
+
+
+async def aside_if_large(
+    size_bytes: int, work: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
+) -> ResultT:
+    """Do something with so many bytes: in place, or in a thread where the event loop would wait."""
+    if size_bytes <= LARGE_BYTES:
+        return work(*given, **named)
+    return await asyncio.to_thread(work, *given, **named)
+
+
+class WithoutMemory(Enum):
+    """Why a request was shaped without its memory; the value is what people read."""
+
+    LATE = "memory took too long"
+    STUCK = "the thread of the memories does not answer"
+    FAILED = "memory failed"
+    NOT_OPENED = "its memory cannot be opened"
+    TOO_LARGE = "it was too large for the provider"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedSession:
+    """What a session is called."""
+
+    session: str
+    history: History | None = field(default=None, repr=False)
+    """What it was recognised by; None where the client names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapedRequest:
+    """The body that goes out, and whose it is."""
+
+    body: bytes = field(repr=False)
+    handling: Handling
+    why: str = ""
+    context: Context | None = field(default=None, repr=False)
+    memory: SpaceMemory | None = field(default=None, repr=False)
+    """Where the reply is to be kept; None where it is not."""
+    space: str | None = None
+    named: NamedSession | None = None
+
+    @property
+    def session(self) -> str | None:
+        """What its session is called."""
+        return None if self.named is None else self.named.session
+
+
+class Shaper:
+    """Shapes requests with the memories of their spaces."""
+
+    def __init__(self, settings: Settings, spaces: OpenSpaces) -> None:
+        self._settings = settings
+        self._spaces = spaces
+        self._part = Part("gateway's memory")
+        self._slots = asyncio.Semaphore(TURNS_AT_ONCE)
+        summarizes = settings.gateway.summaries != "off" or settings.models.provider is not None
+        self._seconds = 2 * settings.turn.deadline_seconds + (
+            settings.compaction.deadline_seconds if summarizes else 0.0
+        )
+        """The longest that a request waits for one answer of memory."""
+
+    async def shape(
+        self,
+        caller: Caller,
+        format_name: FormatName,
+        body: bytes,
+        *,
+        known: NamedSession | None = None,
+    ) -> ShapedRequest:
+        """The view of a turn, of the session `known` where it is; never raises for what memory
+        does."""
+        space = self.space_of(caller)
+        memory = await self._spaces.get(space)
+        if memory is None:
+            return await self.without_memory(
+                caller, format_name, body, why=WithoutMemory.NOT_OPENED
+            )
+        async with self._slot():
+            done = await attempted(self._turn(memory, caller, format_name, body, known))
+        if isinstance(done, Failure):
+            if issubclass(done.error, FormatError):
+                return ShapedRequest(body=body, handling=Handling.PASSED, why=done.said)
+            self._part.away(done.said, whose=space)
+            late = issubclass(done.error, TimeoutError)
+            why = WithoutMemory.LATE if late else WithoutMemory.FAILED
+            return await self.without_memory(caller, format_name, body, why=why)
+        self._part.back(whose=space)
+        named, context = done
+        same = context.request == body
+        return ShapedRequest(
+            body=context.request,
+            handling=Handling.AS_IT_CAME if same else Handling.SHAPED,
+            context=context,
+            memory=memory,
+            space=space,
+            named=named,
+        )
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        """Wait until few others are being shaped; not longer than a turn may take."""
+        try:
+            await asyncio.wait_for(self._slots.acquire(), self._settings.turn.deadline_seconds)
+        except TimeoutError:
+            yield
+            return
+        taken = [self._slots]
+
+        def give_back() -> None:
+            while taken:
+                taken.pop().release()
+
+        timer = asyncio.get_running_loop().call_later(SLOT_SECONDS, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
+
+    async def _turn(
+        self,
+        memory: SpaceMemory,
+        caller: Caller,
+        format_name: FormatName,
+        body: bytes,
+        known: NamedSession | None,
+    ) -> tuple[NamedSession, Context]:
+        """The session, and its view; once more where another turn of it overtook this one."""
+        named = known or await self._name(memory, caller)
+        named = named or await self._recognise(memory, caller, format_name, body)
+        session = named.session
+        memory.use(session)
+        with memory.in_use(session):
+            await self._observed(memory, session)
+            prepare = partial(
+                memory.engine.prepare, session, body, format=format_name, betas=caller.betas
+            )
+            try:
+                return named, await self._within(prepare())
+            except StaleSession:
+                return named, await self._within(prepare())
+
+    async def shape_beside(
+        self, caller: Caller, format_name: FormatName, body: bytes
+    ) -> ShapedRequest:
+        """The view of a request that carries a conversation's history but is no part of it."""
+        space = self.space_of(caller)
+        memory = await self._spaces.get(space)
+        if memory is None or caller.session is None:
+            return ShapedRequest(body=body, handling=Handling.PASSED)
+        named = await self._name(memory, caller) or NamedSession(session=caller.session)
+        session = named.session
+        memory.use(session)
+        await self._observed(memory, session)
+        context = await attempted(
+            self._within(
+                memory.engine.preview(
+                    session,
+                    body,
+                    format=format_name,
+                    betas=caller.betas,
+                    recall=caller.kind is RequestKind.COUNT,
+                )
+            )
+        )
+        if isinstance(context, Failure):
+            self._part.away(context.said, whose=space)
+            return ShapedRequest(
+                body=body, handling=Handling.PASSED, why=WithoutMemory.FAILED.value
+            )
+        same = context.request == body
+        return ShapedRequest(
+            body=context.request,
+            handling=Handling.PASSED if same else Handling.SHAPED,
+            context=context,
+            space=space,
+            named=named,
+        )
+
+    async def without_memory(
+        self,
+        caller: Caller,
+        format_name: FormatName,
+        body: bytes,
+        *,
+        why: WithoutMemory,
+        error: Any = None,
+        tries: int = 0,
+    ) -> ShapedRequest:
+        """The best view that needs no memory: as it came where it fits, else trimmed.
+
+        With an `error`, a smaller view after a provider refused the request for its size, so many
+        times. The session lives as long as this call.
+        """
+        engine, name = self._spaces.stateless, f"passing-{time.monotonic_ns()}"
+
+        async def view() -> Context:
+            prepare = partial(engine.prepare, name, body, format=format_name, betas=caller.betas)
+            context = await prepare()
+            for _ in range(tries if error is not None else 0):
+                await engine.observe(name, error)
+                context = await prepare()
+            return context
+
+        context = await attempted(self._within(view()))
+        engine.end(name)
+        if isinstance(context, Failure):  # then the provider decides
+            return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why.value)
+        return ShapedRequest(
+            body=context.request, handling=Handling.WITHOUT_MEMORY, why=why.value, context=context
+        )
+
+    async def shape_again(
+        self,
+        shaped: ShapedRequest,
+        caller: Caller,
+        format_name: FormatName,
+        body: bytes,
+        error: Any,
+        *,
+        tries: int,
+    ) -> ShapedRequest:
+        """The view after the provider refused the last one for its size.
+
+        What it said of its window is learned first, so the next view is smaller.
+        """
+        if shaped.memory is not None and shaped.session is not None:
+            engine = shaped.memory.engine
+            learned = await attempted(self._within(engine.observe(shaped.session, error)))
+            if not isinstance(learned, Failure):
+                again = await self.shape(caller, format_name, body, known=shaped.named)
+                if len(again.body) < len(shaped.body):
+                    return again
+                # What it must keep is more than the provider takes: then less is kept, this once.
+        made = await self.without_memory(
+            caller, format_name, body, why=WithoutMemory.TOO_LARGE, error=error, tries=tries
+        )
+        return replace(made, why=shaped.why or made.why)
+
+    def space_of(self, caller: Caller) -> str:
+        """The space that a request belongs to: named, by its folder, or the default."""
+        settings = self._settings.gateway
+        if caller.space:
+            return caller.space
+        if settings.by_folder and caller.folder:
+            return project_space(caller.folder)  # as the hooks name it
+        return settings.space
+
+    async def observe(self, shaped: ShapedRequest, reply: KeptReply) -> Observation | Failure:
+        """Read a reply that has gone to the client; the session's next turn waits for that. The
+        caller has said that the session is in use (`SpaceMemory.begin`)."""
+        memory, session = shaped.memory, shaped.session
+        assert memory is not None and session is not None and shaped.context is not None
+        assert shaped.named is not None
+        task = asyncio.current_task()
+        assert task is not None
+        memory.observing[session] = task
+        try:
+            turn = shaped.context.report.turn
+            return await attempted(self._observe(memory, shaped.named, reply, turn))
+        finally:
+            if memory.observing.get(session) is task:
+                del memory.observing[session]
+            memory.end(session)
+
+    async def _observe(
+        self, memory: SpaceMemory, named: NamedSession, reply: KeptReply, turn: int
+    ) -> Observation:
+        read = reply.read() if reply.is_short else await asyncio.to_thread(reply.read)
+        session, history = named.session, named.history
+        mark = None if history is None else partial(memory.recognition.heard, session, history)
+        return await memory.engine.observe(session, read, turn=turn, wait=False, mark=mark)
+
+    async def _name(self, memory: SpaceMemory, caller: Caller) -> NamedSession | None:
+        """What the session is called that a client names; looked up once."""
+        if caller.session is None:
+            return None
+        if caller.session not in memory.names:
+            work = partial(stored_name, session=caller.session, client=caller.client)
+            found = await attempted(self._within(memory.engine._look_up(work)))
+            if isinstance(found, Failure):
+                # asked again with the next request: the store may be back
+                return NamedSession(session=caller.session)
+            memory.names[caller.session] = found
+        return NamedSession(session=memory.names[caller.session])
+
+    async def _recognise(
+        self, memory: SpaceMemory, caller: Caller, format_name: FormatName, body: bytes
+    ) -> NamedSession:
+        """The session of a request that names none: the one that it continues, or a new one."""
+        recognition = memory.recognition
+        history = await aside_if_large(
+            len(body), recognition.history, format_name, body, caller.credential
+        )
+        until = time.monotonic() + REPLY_SECONDS
+        while time.monotonic() < until and any(  # noqa: ASYNC110 - another thread ends it
+            session in memory.running for session in recognition.awaited(history)
+        ):
+            await asyncio.sleep(POLL_SECONDS)
+        # From here to `remember` nothing waits, so that no other request takes the same session.
+        name = recognition.continued(history, memory.running)
+        if name is not None:
+            recognition.remember(name, history)
+            if await self._is_ours(memory, name):
+                return NamedSession(session=name, history=history)
+            recognition.forget(name)
+        found, newest = await self._find_stored(memory, history)
+        name = found or recognition.new_name(history)
+        recognition.remember(name, history, heard=found is not None, stored=newest)
+        return NamedSession(session=name, history=history)
+
+    async def _is_ours(self, memory: SpaceMemory, session: str) -> bool:
+        """Whether the newest stored message of a session is one that this process knows: another
+        gateway of the same store may have continued it for another conversation."""
+        newest = await self._newest(memory, session)
+        if newest is None or newest == memory.recognition.stored_before(session):
+            return True
+        await self._within(memory.engine._last_messages(session))
+        handle = memory.engine.session(session)
+        return newest in handle.keeping.durable or newest in handle.state.path
+
+    async def _newest(self, memory: SpaceMemory, session: str) -> EntryKey | None:
+        """The newest stored message of a session; None where nothing can be recalled of it."""
+        work = partial(_newest_key, session=session)
+        newest = await attempted(self._within(memory.engine._look_up(work)))
+        return None if isinstance(newest, Failure) else newest
+
+    async def _find_stored(
+        self, memory: SpaceMemory, history: History
+    ) -> tuple[str | None, EntryKey | None]:
+        """The session that a request continues, as the store knows it (after a restart, or where
+        another gateway served it), and its newest message."""
+        recognition = memory.recognition
+        marks = recognition.stored_marks(history)
+        if not marks:
+            return None, None
+        work = partial(find_sessions, marks=marks)
+        found = await attempted(self._within(memory.engine._look_up(work)))
+        if isinstance(found, Failure):
+            return None, None
+        for mark in marks:
+            heard = found.get(mark)
+            if heard is None or recognition.knows(heard.session):
+                continue
+            newest = await self._newest(memory, heard.session)
+            await self._within(memory.engine._last_messages(heard.session))
+            state = memory.engine.session(heard.session).state
+            if requests_of(state) == heard.turn and not recognition.knows(heard.session):
+                return heard.session, newest
+        return None, None
+
+    async def _observed(self, memory: SpaceMemory, session: str) -> None:
+        """Wait for the reading of the session's last reply, for a while."""
+        reading = memory.observing.get(session)
+        if reading is not None:
+            await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
+
+    async def _within(self, work: Awaitable[ResultT]) -> ResultT:
+        """Wait for memory, but not for ever, and finish it even if the client goes away.
+
+        Half a turn must not stay behind in a session.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), self._seconds)
+        except (TimeoutError, asyncio.CancelledError):
+            task.add_done_callback(_ignore)
+            raise
+
+
+async def _newest_key(store: Store, session: str) -> EntryKey | None:
+    """The key of the newest message of a session; None where it has none."""
+    page = await store.page(limit=1, session=session, descending=True)
+    return page[0].segment.key if page else None
+
+
+def _ignore(task: asyncio.Future[Any]) -> None:
+    """Take an abandoned task's error, so that nobody is told of it twice."""
+    if not task.cancelled():
+        task.exception()

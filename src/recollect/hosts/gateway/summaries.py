@@ -1,0 +1,216 @@
+"""Summaries by the client's own model, with the key of the request that needs them.
+
+Key and model are those of the request that crosses the gateway while the window is full; they are
+held in memory, for that request and what it starts, and nowhere else. What is asked for in a day
+is bounded, for all gateways of this user together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from recollect.adapters.session.files import held, private_folder
+from recollect.core.formats.json_text import decode, encode
+from recollect.core.formats.replies import read_usage
+from recollect.core.values.model import Answer, FormatName, Prompt, StopReason
+from recollect.errors import FormatError, ModelRefused, ModelUnavailable, TranscriptError
+from recollect.hosts.gateway.replies import decoded
+from recollect.hosts.gateway.upstream import Family, Headers, OutgoingRequest, Upstreams
+from recollect.system.config.places import data_home
+from recollect.system.durable import replace_file
+
+_KEPT_HEADERS: Final = frozenset(
+    {"x-api-key", "authorization", "api-key", "anthropic-version", "anthropic-beta"}
+    | {"openai-organization", "openai-project", "user-agent", "chatgpt-account-id"}
+)
+LOCK_SECONDS: Final = 2.0
+"""How long a gateway waits for another one that writes down what it spent."""
+DAY_TOKENS: Final = 1_000_000
+"""The limit per day if jobs.day_tokens is none: the client pays, and did not set that."""
+_PATHS: Final[dict[FormatName, tuple[Family, str]]] = {
+    "anthropic": ("anthropic", "/v1/messages"),
+    "openai-chat": ("openai", "/v1/chat/completions"),
+    "openai-responses": ("openai", "/v1/responses"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossingRequest:
+    """Whose key and model a summary is asked with."""
+
+    format: FormatName
+    model: str
+    headers: Headers = field(repr=False)
+
+
+crossing: Final[ContextVar[CrossingRequest | None]] = ContextVar("crossing", default=None)
+"""Tasks that a request starts see the request that started them."""
+
+
+def crossing_of(
+    format_name: FormatName, model: str | None, headers: Sequence[tuple[str, str]]
+) -> CrossingRequest | None:
+    """What of a request a summary needs; None where it names no model."""
+    if not model or format_name not in _PATHS:
+        return None
+    kept = [(name, value) for name, value in headers if name.lower() in _KEPT_HEADERS]
+    return CrossingRequest(format=format_name, model=model, headers=kept)
+
+
+class DaySpending:
+    """Tokens that summaries took today, in a file that all gateways of a user share.
+
+    Where the file cannot be used, each process counts for itself.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path or data_home() / "gateway" / "summary_spending.json"
+        self._day, self._own = "", 0
+        """What this process knows to be spent."""
+
+    def charge(self, tokens: int, *, most: int | None = None) -> bool:
+        """Add to what was spent today; False, and nothing added, where that were over `most`."""
+        today = datetime.now(UTC).date().isoformat()
+        if today != self._day:
+            self._day, self._own = today, 0
+        try:
+            private_folder(self._path.parent)
+            with held(self._path.with_suffix(".lock"), seconds=LOCK_SECONDS):
+                self._own = self._read()
+                fits = self._add(tokens, most)
+                if fits:
+                    replace_file(self._path, encode({"day": today, "tokens": self._own}))
+        except (OSError, TranscriptError):
+            return self._add(tokens, most)
+        return fits
+
+    def _add(self, tokens: int, most: int | None) -> bool:
+        fits = most is None or self._own + tokens <= most
+        self._own = max(0, self._own + tokens) if fits else self._own
+        return fits
+
+    def _read(self) -> int:
+        """What the file says of today."""
+        try:
+            kept = decode(self._path.read_bytes())
+        except (FileNotFoundError, FormatError):
+            return 0
+        known = isinstance(kept, dict) and kept.get("day") == self._day
+        return int(kept["tokens"]) if known and isinstance(kept.get("tokens"), int) else 0
+
+
+class ClientModel:
+    """A `Model`: whichever the crossing request talks to."""
+
+    name = ""
+    window_tokens: int | None = None
+
+    def __init__(self, upstreams: Upstreams, *, day_tokens: int | None) -> None:
+        self._upstreams = upstreams
+        self._day_tokens = day_tokens or DAY_TOKENS
+        self._spending = DaySpending()
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The answer of the client's model to one prompt of ours."""
+        request = crossing.get()
+        if request is None:
+            raise ModelUnavailable("no request crosses the gateway whose model could be asked")
+        charged = len(prompt.text) // 4 + prompt.max_output_tokens
+        # before it is asked: others may be asked meanwhile
+        if not await asyncio.to_thread(self._spending.charge, charged, most=self._day_tokens):
+            raise ModelUnavailable(
+                f"summaries may take {self._day_tokens:,} tokens a day, and today's are "
+                "spent: set jobs.day_tokens to a higher number"
+            )
+        used = 0  # whoever does not answer bills nothing
+        try:
+            fields = await self._answered(request, prompt)
+            text, stop = _READERS[request.format](fields if isinstance(fields, dict) else {})
+            usage = read_usage(fields)
+            used = charged if usage is None else usage.input_tokens + usage.output_tokens
+        finally:
+            await asyncio.to_thread(self._spending.charge, used - charged)
+        return Answer(text=text, stop=stop, usage=usage)
+
+    async def _answered(self, request: CrossingRequest, prompt: Prompt) -> Any:
+        """The provider's answer; ModelUnavailable or ModelRefused where it gives none."""
+        family, path = _PATHS[request.format]
+        body = encode(_fields(request, prompt))
+        headers = [*request.headers, ("content-type", "application/json")]
+        reply = await self._upstreams.send(
+            OutgoingRequest(family=family, method="POST", target=path, headers=headers, body=body)
+        )
+        try:
+            raw = decoded(await reply.whole(), reply.header("content-encoding"))
+        finally:
+            reply.close()
+        if reply.status >= 500 or reply.status == 429:
+            raise ModelUnavailable(f"the client's model answered {reply.status}")
+        if reply.status >= 400:
+            raise ModelRefused(f"the client's model refused the summary ({reply.status})")
+        return decode(raw)
+
+    async def open(self) -> None:
+        """Make ready to ask, in the event loop that will."""
+        await self._upstreams.__aenter__()
+
+    async def disconnect(self) -> None:
+        """Let go of the connections."""
+        await self._upstreams.__aexit__(None, None, None)
+
+    async def close(self) -> None:
+        """An engine lets go of it; others may ask on."""
+
+
+def _fields(request: CrossingRequest, prompt: Prompt) -> dict[str, Any]:
+    asked = {"role": "user", "content": prompt.text}
+    if request.format == "anthropic":
+        return {
+            "model": request.model,
+            "max_tokens": prompt.max_output_tokens,
+            "messages": [asked],
+            **({"system": prompt.system} if prompt.system else {}),
+        }
+    if request.format == "openai-chat":
+        system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+        most = {"max_completion_tokens": prompt.max_output_tokens}
+        return {"model": request.model, "messages": [*system, asked], **most}
+    return {
+        "model": request.model,
+        "input": [asked],
+        "max_output_tokens": prompt.max_output_tokens,
+        "store": False,
+        **({"instructions": prompt.system} if prompt.system else {}),
+    }
+
+
+def _anthropic(reply: dict[str, Any]) -> tuple[str, StopReason]:
+    blocks = reply.get("content") or []
+    text = "".join(block.get("text", "") for block in blocks if block.get("type") == "text")
+    return text, "length" if reply.get("stop_reason") == "max_tokens" else "stop"
+
+
+def _chat(reply: dict[str, Any]) -> tuple[str, StopReason]:
+    choice: dict[str, Any] = next(iter(reply.get("choices") or []), {})
+    text = (choice.get("message") or {}).get("content") or ""
+    return text, "length" if choice.get("finish_reason") == "length" else "stop"
+
+
+def _responses(reply: dict[str, Any]) -> tuple[str, StopReason]:
+    parts = [
+        part
+        for item in reply.get("output") or []
+        if item.get("type") == "message"
+        for part in item.get("content") or []
+    ]
+    text = "".join(part.get("text", "") for part in parts if part.get("type") == "output_text")
+    return text, "length" if reply.get("status") == "incomplete" else "stop"
+
+
+_READERS: Final = {"anthropic": _anthropic, "openai-chat": _chat, "openai-responses": _responses}

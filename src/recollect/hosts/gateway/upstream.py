@@ -1,0 +1,326 @@
+"""The providers behind the gateway: one request out, its reply in, byte for byte.
+
+Owns connections and headers. A reply is handed on as it arrives and never decoded here: what is
+compressed stays compressed, and reading stops while the client does not take more. Requests go to
+the configured base URLs and to nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from recollect.errors import MissingExtra, SettingsError, UpstreamUnreachable
+from recollect.system.config.settings import GatewaySettings
+
+if TYPE_CHECKING:
+    import aiohttp
+
+Family: TypeAlias = Literal["anthropic", "openai"]
+Headers: TypeAlias = Sequence[tuple[str, str]]
+
+OWN_HEADERS: Final = "x-recollect-"
+"""What begins like this is meant for the gateway and goes no further."""
+_HOP_BY_HOP: Final = frozenset(
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
+    | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
+)
+"""They belong to one connection; the next one makes its own."""
+_ADDED_BY_CLIENT: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""Headers that aiohttp would add of itself where the agent sent none."""
+CONNECT_SECONDS: Final = 10.0
+"""How long connecting to a provider may take."""
+SILENCE_SECONDS: Final = 600.0
+"""How long a provider may stay silent, or a client take to send its request."""
+STALE_SECONDS: Final = 1.0
+"""An idle connection that was closed shows within this; later the request may have been heard."""
+CHECK_SECONDS: Final = 1.0
+"""How long it is tried whether a provider is there at all."""
+READ_BYTES: Final = 65_536
+"""What is read ahead of a client that takes its time; twice that, and reading pauses."""
+
+_AWAY: Final = "the provider at {said}: requests are answered with 502 until it is back"
+LOG: Final = logging.getLogger(__name__)
+
+
+class AwayCause(Enum):
+    """Why a provider gave no answer; the value is what people read."""
+
+    NAME = "its name is not found"
+    CERTIFICATE = "its certificate is not trusted"
+    TLS = "no secure connection comes about"
+    LATE = "no answer in time"
+    CLOSED = "it closed the connection"
+    PROXY = "the proxy cannot be reached"
+
+
+_KEYS: Final[Mapping[Family, tuple[str, ...]]] = {
+    "anthropic": ("sk-ant-",),
+    "openai": ("sk-proj-", "sk-svcacct-", "sk-admin-"),
+}
+"""How the providers' own keys begin; those of proxies look like anything."""
+_HOSTS: Final[Mapping[Family, str]] = {"anthropic": "anthropic.com", "openai": "openai.com"}
+
+
+def key_family(header: Callable[[str], str]) -> Family | None:
+    """Whose key a request brings; None where that cannot be told."""
+    keys = (header("x-api-key"), header("authorization").partition(" ")[2].strip())
+    for family, starts in _KEYS.items():
+        if any(key.startswith(starts) for key in keys):
+            return family
+    return None
+
+
+def forwarded(headers: Iterable[tuple[str, str]], *, without: Sequence[str] = ()) -> Headers:
+    """The headers that go on to the provider."""
+    listed = {
+        name.strip().lower()
+        for key, value in (pair for pair in headers if pair[0].lower() == "connection")
+        for name in value.split(",")
+    }
+    dropped = _HOP_BY_HOP | listed | set(without)
+    return [
+        (name, value)
+        for name, value in headers
+        if name.lower() not in dropped and not name.lower().startswith(OWN_HEADERS)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingRequest:
+    """A request to a provider."""
+
+    family: Family
+    method: str
+    target: str
+    """Path and query as the client wrote them, such as `/v1/messages?beta=true`."""
+    headers: Headers = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+class UpstreamReply:
+    """A provider's reply that has begun: status and headers are here, the body comes."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers: Headers = [
+            (name, value)
+            for name, value in (
+                (raw.decode("latin-1"), text.decode("latin-1"))
+                for raw, text in response.raw_headers
+            )
+            if name.lower() not in _HOP_BY_HOP or name.lower() == "content-length"
+        ]
+
+    def header(self, name: str) -> str:
+        """The value of a header; empty where there is none."""
+        return str(self._response.headers.get(name, ""))
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes, piece by piece; UpstreamUnreachable where it breaks off."""
+        import aiohttp
+
+        try:
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UpstreamUnreachable(
+                f"the provider's reply broke off ({why_away(error)})"
+            ) from error
+
+    async def whole(self) -> bytes:
+        """All of the body: for replies that are short by nature, such as errors."""
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    def close(self) -> None:
+        """End the exchange; a provider that is still sending sees its connection closed."""
+        self._response.close()
+
+
+class Upstreams:
+    """Connections to the providers; open it in the event loop that uses it.
+
+    That a provider cannot be reached is told once, and once that it is back: agents try again for
+    minutes without a word.
+    """
+
+    def __init__(
+        self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None
+    ) -> None:
+        """`tell` is given what a person should know, a sentence at a time; else it is logged."""
+        self._settings = settings
+        self._tell = tell or LOG.warning
+        self._away: set[str] = set()
+        """Providers that gave no answer when they were last asked."""
+        given = {"anthropic": settings.upstream.anthropic, "openai": settings.upstream.openai}
+        self._bases: dict[str, str] = {
+            family: _checked(family, url) for family, url in given.items() if url
+        }
+        # A proxy is taken from the environment; passwords for hosts (.netrc) are not: keys are the
+        # client's.
+        self._proxies = {family: _proxy(url) for family, url in self._bases.items()}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            import aiohttp
+        except ImportError:
+            raise MissingExtra(feature="the gateway", extra="gateway") from None
+        self._session = aiohttp.ClientSession(
+            auto_decompress=False,
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=READ_BYTES,
+            skip_auto_headers=_ADDED_BY_CLIENT,
+            timeout=aiohttp.ClientTimeout(
+                total=None,
+                sock_connect=CONNECT_SECONDS,
+                sock_read=SILENCE_SECONDS,
+            ),
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def serves(self, family: Family) -> bool:
+        """Whether a provider of this family is configured."""
+        return family in self._bases
+
+    def is_usual(self, family: Family) -> bool:
+        """Whether requests of this family go to the provider itself, and not to a proxy."""
+        host = urlsplit(self._bases[family]).hostname or ""
+        return host == _HOSTS[family] or host.endswith(f".{_HOSTS[family]}")
+
+    def url(self, family: Family, target: str) -> str:
+        """Where a request of the client's goes.
+
+        Base URLs are written as the providers' own clients want them: OpenAI's with the version,
+        Anthropic's without; one that has it the other way round is understood.
+        """
+        base = self._bases[family]
+        versioned = target == "/v1" or target.startswith(("/v1/", "/v1?"))
+        has_path = urlsplit(base).path not in ("", "/")
+        if versioned and (base.endswith("/v1") or (family == "openai" and has_path)):
+            target = target.removeprefix("/v1")
+        return base + target
+
+    async def send(self, request: OutgoingRequest) -> UpstreamReply:
+        """Send a request; returns when the provider has begun to answer.
+
+        A connection that turns out at once to be closed by the provider is replaced, once.
+        UpstreamUnreachable where nobody answers.
+        """
+        import aiohttp
+        from multidict import CIMultiDict
+        from yarl import URL
+
+        assert self._session is not None
+        url = URL(self.url(request.family, request.target), encoded=True)
+        headers = CIMultiDict(request.headers)
+        begun = time.monotonic()
+        while True:
+            try:
+                response = await self._session.request(
+                    request.method,
+                    url,
+                    headers=headers,
+                    data=request.body or None,
+                    allow_redirects=False,
+                    proxy=self._proxies.get(request.family),
+                )
+            except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
+                if time.monotonic() - begun > STALE_SECONDS:
+                    raise self._unreachable(request.family, error) from error
+                begun -= STALE_SECONDS  # once
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                raise self._unreachable(request.family, error) from error
+            else:
+                host = self._host(request.family)
+                if host in self._away:
+                    self._away.discard(host)
+                    self._tell(f"the provider at {host} is back")
+                return UpstreamReply(response)
+
+    def check(self, family: Family) -> str:
+        """What to tell a person where nobody answers, tried for a second; else empty.
+
+        Blocks: not for the event loop.
+        """
+        if not self.serves(family):
+            return ""
+        proxy = self._proxies[family]
+        parts = urlsplit(proxy or self._bases[family])
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            socket.create_connection((parts.hostname or "", port), CHECK_SECONDS).close()
+        except OSError as error:
+            why = AwayCause.PROXY.value if proxy else why_away(error)
+            return _AWAY.format(said=f"{self._host(family)} cannot be reached ({why})")
+        return ""
+
+    def _host(self, family: Family) -> str:
+        return urlsplit(self._bases[family]).netloc.rpartition("@")[2]
+
+    def _unreachable(self, family: Family, error: BaseException) -> UpstreamUnreachable:
+        host = self._host(family)
+        said = f"{host} cannot be reached ({why_away(error)})"
+        if host not in self._away:
+            self._away.add(host)
+            self._tell(_AWAY.format(said=said))
+        return UpstreamUnreachable(said)
+
+
+def why_away(error: BaseException) -> str:
+    """Why no answer came, in words; not the error's own, which may quote an address with a key."""
+    import aiohttp
+
+    match error:
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            return AwayCause.PROXY.value
+        case aiohttp.ClientConnectorDNSError() | socket.gaierror():
+            return AwayCause.NAME.value
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
+            return AwayCause.CERTIFICATE.value
+        case aiohttp.ClientSSLError():
+            return AwayCause.TLS.value
+        case TimeoutError():
+            return AwayCause.LATE.value
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
+            return AwayCause.CLOSED.value
+        case OSError(errno=int(number)):
+            return os.strerror(number).lower()
+    return f"no reason that is known: {type(error).__name__}"
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that the environment names for an address."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get(parts.scheme)
+
+
+def _checked(family: str, url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise SettingsError(
+            f"gateway.upstream.{family} is no http:// or https:// address without a query: mend it"
+        )
+    return url.rstrip("/")

@@ -1,0 +1,505 @@
+"""What a hook of Claude Code or Codex is answered: everything said is kept, and what fits is told.
+
+An agent's own transcript is the source: a hook only says where it stands and what happened. With
+every event that ends something (a reply, a compaction, a session) what the transcript holds is
+archived; with a prompt the conversation as the agent will send it is prepared as any request is,
+and of what memory would put into it the blocks are handed over as additional context. Messages are
+known by their content, so that a hook that comes twice, or after a crash, keeps nothing twice.
+
+Always holds: whatever fails, the answer is an object that the agent accepts, and nothing of ours
+stands in the way of its turn; what is handed over is within the agent's own limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from recollect.adapters.wiring.stores import deployment_secret, seal_secret
+from recollect.core.boundary import Failure, attempted
+from recollect.core.engine import Engine
+from recollect.core.formats.blocks import texts_of
+from recollect.core.formats.json_text import decode, encode
+from recollect.core.formats.recalled_block import recalled_items, without_items
+from recollect.core.rules.identity import space_secret
+from recollect.core.rules.message_redaction import TextMask
+from recollect.core.transfer.agent_histories import first_folder
+from recollect.core.transfer.transcripts import ImportRules, import_transcript, stored_name
+from recollect.core.turn.standing_block import stand
+from recollect.core.values.edit import Insert
+from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
+from recollect.core.values.transcript import RecordedSession
+from recollect.hosts.gateway.spaces import OpenSpaces, SpaceMemory
+from recollect.hosts.hooks.agent_mcp import has_memory_tools
+from recollect.hosts.hooks.install import installed_at
+from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
+from recollect.system.agent_folders import project_space
+from recollect.system.config import Settings
+
+MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
+"""Of additional context; what is longer the agents put into a file that no model reads."""
+BLOCK_TOKENS: Final = 1_600
+STANDING_TOKENS: Final = 900
+"""Behind a compaction both have to fit."""
+SETTLE_SECONDS: Final = 2.0
+MORE: Final = (
+    "More is in memory: the tool memory_recall lists decisions and facts, memory_search finds what "
+    "was said."
+)
+MORE_BY_COMMAND: Final = "More is in memory: the command `recollect memory search WORDS` finds it."
+"""Where the agent does not have the tools."""
+_NOT_TYPED: Final = (
+    "<task-notification>",
+    "<system-reminder>",
+    "<environment_context>",
+    "<bash-",
+    "<local-command-",
+)
+"""How prompts begin that nobody typed."""
+_CUT: Final = "(more did not fit here)"
+WHOLE_SECONDS: Final = 1.5
+"""So long a hook waits until what stands before a compaction is kept."""
+CATCH_UP_SECONDS: Final = 30.0
+CATCH_UP_BYTES: Final = 64 << 20
+CATCH_UP_FILES: Final = 50
+"""So much is read of other sessions at the start of one; the newest first."""
+QUIET_SECONDS: Final = 5.0
+"""An agent writes a little behind the last message."""
+_MOST_SESSIONS: Final = 500
+_MOST_TRANSCRIPTS: Final = 64
+"""Kept as they were read: others are read anew."""
+LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _HookSession:
+    """What is remembered of a session between its hooks."""
+
+    space: str
+    name: str = ""
+    """What it is called in its memory; empty: nobody has looked yet."""
+    prompt: str = field(default="", repr=False)
+    """What was asked last."""
+    told_behind: int | None = None
+    """How many compactions there were when it was told something at a start, and nothing was asked
+    since; None: it was not."""
+    archived: tuple[int, ...] = ()
+    """The state of the transcript of which everything is kept."""
+    whole_behind: int = 0
+    """How many compactions there were when all that stands before them was kept, too."""
+    keeps_whole: bool = False
+    """Whether that is under way."""
+
+
+class HookMemory:
+    """Answers the hooks of every session, each in the memory of its project."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        opened: Callable[[str], Engine] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        settings = settings.across_sessions()
+        recall = settings.recall
+        self._settings = replace(
+            settings,
+            window_tokens=AGENTS_OWN_WINDOW_TOKENS,
+            compaction=replace(settings.compaction, enabled=False),
+            recall=replace(recall, hard_cap_tokens=min(recall.hard_cap_tokens, BLOCK_TOKENS)),
+        )
+        self._now = now
+        self._spaces = OpenSpaces(self._settings, opened=opened)
+        self._sessions: OrderedDict[str, _HookSession] = OrderedDict()
+        self._transcripts: OrderedDict[tuple[AgentName, str], FollowedTranscript] = OrderedDict()
+        self._beside: set[asyncio.Task[Any]] = set()
+        self._caught_up: dict[tuple[str, Path], tuple[int, int]] = {}
+        """Transcripts of other sessions as they were when they were looked at."""
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The names of the memories that are open."""
+        return self._spaces.names
+
+    @property
+    def open_spaces(self) -> OpenSpaces:
+        """The memories themselves, for others in the same thread."""
+        return self._spaces
+
+    async def answer(self, agent: AgentName, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """What the hook prints; {} where there is nothing to say, or something failed."""
+        event = str(payload.get("hook_event_name") or "")
+        session_id = str(payload.get("session_id") or "")
+        cwd = str(payload.get("cwd") or "")
+        if not session_id or not Path(cwd).is_absolute() or payload.get("agent_id"):
+            return {}  # subagents end with their parents; what they said is in its transcript
+        told = await attempted(self._answer(agent, event, session_id, cwd, payload))
+        if isinstance(told, Failure):
+            LOG.warning("hook %s of %s was not answered: %s", event, agent, told.said)
+            return {}
+        if not told:
+            return {}
+        output = {"hookEventName": event, "additionalContext": told}
+        return {"hookSpecificOutput": output}
+
+    async def _answer(
+        self, agent: AgentName, event: str, session_id: str, cwd: str, payload: Mapping[str, Any]
+    ) -> str:
+        path = str(payload.get("transcript_path") or "")
+        session = await self._session(session_id, agent, path, cwd)
+        memory = await self._spaces.get(session.space)
+        if memory is None:
+            return ""
+        if not session.name:
+            work = partial(stored_name, session=session_id, client=agent)
+            found = await attempted(memory.engine._look_up(work))
+            if not isinstance(found, Failure):  # else the next hook looks again
+                session.name = found
+        name = session.name or session_id
+        hook = _Hook(
+            agent=agent,
+            session_id=name,
+            session=session,
+            memory=memory,
+            transcript=self._followed(agent, path),
+        )
+        memory.use(name)
+        if event == "UserPromptSubmit":
+            return await self._prompted(hook, str(payload.get("prompt") or ""))
+        if event == "SessionStart":
+            return await self._started(hook, payload)
+        if event in ("Stop", "PreCompact", "PostCompact", "SessionEnd"):
+            await self._archive(hook)
+        if event == "SessionEnd":
+            self._sessions.pop(session_id, None)
+            self._transcripts.pop((agent, hook.transcript.path), None)
+            memory.engine.end(name)
+        return ""
+
+    async def _session(
+        self, session_id: str, agent: AgentName, path: str, cwd: str
+    ) -> _HookSession:
+        """What is known of a session; its memory is that of the folder it began in."""
+        known = self._sessions.get(session_id)
+        if known is None:
+            began_in = await asyncio.to_thread(first_folder, agent, Path(path))
+            known = _HookSession(space=project_space(began_in or cwd))
+            known = self._sessions.setdefault(session_id, known)
+        self._sessions.move_to_end(session_id)
+        if len(self._sessions) > _MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        return known
+
+    def _followed(self, agent: AgentName, path: str) -> FollowedTranscript:
+        """The transcript there, as far as it was read before."""
+        known = self._transcripts.pop((agent, path), None) or FollowedTranscript(agent, path)
+        self._transcripts[agent, path] = known
+        if len(self._transcripts) > _MOST_TRANSCRIPTS:
+            self._transcripts.popitem(last=False)
+        return known
+
+    # What is told
+
+    async def _prompted(self, hook: _Hook, prompt: str) -> str:
+        """What memory would put before this prompt."""
+        hook.session.told_behind = None
+        if not prompt.strip() or prompt.lstrip().startswith(_NOT_TYPED):
+            return ""
+        hook.session.prompt = prompt
+        look = await asyncio.to_thread(hook.transcript.look)
+        body = request_with(look.session, hook.agent, prompt)
+        engine = hook.memory.engine
+        with hook.memory.in_use(hook.session_id):
+            context = await engine.prepare(hook.session_id, body, format=_FORMATS[hook.agent])
+        if not any(isinstance(edit, Insert) for edit in context.report.new_edits):
+            return ""
+        return await hook.told(context.report.new_edits, look.handed)
+
+    async def _started(self, hook: _Hook, payload: Mapping[str, Any]) -> str:
+        """Behind a compaction, and where a session goes on whose cache has expired anyway: what
+        was laid down in it, and what belongs to the last prompt."""
+        source = payload.get("source")
+        self._later(self._catch_up(hook))
+        if source in ("compact", "clear"):
+            await self._archive(hook)
+        elif source in ("resume", "fork"):
+            self._later(self._archive(hook))
+        expired = payload.get("prompt_cache_likely_expired") is True
+        if source != "compact" and not (source == "resume" and expired):
+            return ""
+        look = await asyncio.to_thread(hook.transcript.look)
+        compactions = look.compactions
+        if hook.session.told_behind == compactions:
+            return ""
+        hook.session.told_behind = compactions
+        transcript = await asyncio.to_thread(read_whole, hook.agent, hook.transcript.path)
+        newest = "" if transcript is None else newest_prompt(transcript)
+        engine = hook.memory.engine
+        body = request_with(None, hook.agent, hook.session.prompt or newest or "Go on.")
+        context = await engine.preview(hook.session_id, body, format=_FORMATS[hook.agent])
+        laid_down = await self._laid_down(hook, transcript)
+        stands = look.handed if source == "resume" else frozenset()
+        return await hook.told([*laid_down, *context.report.new_edits], stands)
+
+    async def _laid_down(self, hook: _Hook, transcript: RecordedSession | None) -> list[Insert]:
+        """What the user laid down in the session: of what stands before an earlier compaction the
+        agent's summary may have dropped it just as well."""
+        if transcript is None or not transcript.items:
+            return []
+        body = request_of([item.raw for item in transcript.items], hook.agent)
+        engine = hook.memory.engine
+        context = await engine.preview(
+            hook.session_id, body, format=_FORMATS[hook.agent], recall=False
+        )
+        entries = context.report.entries
+        if not entries:
+            return []
+        stood = stand(
+            entries,
+            (),
+            engine._weigher,
+            anchor=entries[-1].key,
+            budget_tokens=min(self._settings.recall.standing_tokens, STANDING_TOKENS),
+            turn=context.report.turn,
+            mask=TextMask(self._settings.redaction).text,
+        )
+        return [] if stood.edit is None else [stood.edit]
+
+    # What is kept
+
+    async def _archive(self, hook: _Hook) -> None:
+        """Keep what the transcript holds and the archive lacks.
+
+        Where the agent compacted since, and where nothing of the session was archived by this
+        process, what stands before the compaction counts, too: hooks may have come to nobody. That
+        may be much, so it comes last; what a hook does not wait for is done beside its answer.
+        """
+        look = await asyncio.to_thread(hook.transcript.look)
+        session = hook.session
+        if not look.state or look.state != session.archived:
+            await self._keep(hook, look.session)
+            session.archived = look.state
+        if look.compactions != session.whole_behind and not session.keeps_whole:
+            session.keeps_whole = True
+            work = self._later(self._keep_whole(hook, look.compactions))
+            await asyncio.wait({work}, timeout=WHOLE_SECONDS)
+
+    async def _keep_whole(self, hook: _Hook, compactions: int) -> None:
+        try:
+            path = hook.transcript.path
+            await self._keep(hook, await asyncio.to_thread(read_whole, hook.agent, path))
+            hook.session.whole_behind = compactions
+        finally:  # where it failed, the next hook goes on with it
+            hook.session.keeps_whole = False
+
+    async def _catch_up(self, hook: _Hook) -> None:
+        """Keep what other sessions of the project said while nobody heard of it: their transcripts
+        that grew since, newest first, as far as there is time; `recollect import` reads the rest.
+
+        What is older than the hooks, and of no session that memory knows, is not theirs to read.
+        """
+        until = time.monotonic() + CATCH_UP_SECONDS
+        path, space = Path(hook.transcript.path), hook.session.space
+        since = await asyncio.to_thread(installed_at, hook.agent)
+        sessions = await hook.memory.engine._look_up(lambda store: store.sessions())
+        known = {one.session: one.last_said_at or 0.0 for one in sessions}
+        left_bytes = CATCH_UP_BYTES
+        for other in await asyncio.to_thread(_beside, hook.agent, path):
+            if time.monotonic() > until:
+                return
+            if self._caught_up.get((space, other.path)) == other.state:
+                continue
+            if await asyncio.to_thread(_space_of, hook.agent, other.path) == space:
+                if other.state[0] > left_bytes:
+                    continue  # smaller ones behind it may be read
+                left_bytes -= other.state[0]
+                done = await attempted(self._catch_up_with(hook, other, known, since))
+                if isinstance(done, Failure):
+                    LOG.warning("a session that ended unheard could not be kept: %s", done.said)
+                    continue  # the next start tries again
+            self._caught_up[space, other.path] = other.state
+
+    async def _catch_up_with(
+        self, hook: _Hook, other: _FoundTranscript, known: Mapping[str, float], since: float
+    ) -> None:
+        """Keep what another session's transcript has beyond what memory knows of it."""
+        transcript = await asyncio.to_thread(read_whole, hook.agent, str(other.path))
+        name = "" if transcript is None else transcript.session_id or other.path.stem
+        said_at = known.get(name, known.get(f"{hook.agent}:{name}"))
+        is_new = said_at is None and other.modified_at >= since
+        grew = said_at is not None and other.modified_at > said_at + QUIET_SECONDS
+        if name in self._sessions or not (is_new or grew):
+            return  # its own hooks come, or nothing is missing
+        session = _HookSession(space=hook.session.space, name=name)
+        followed = FollowedTranscript(hook.agent, str(other.path))
+        await self._keep(
+            replace(hook, session_id=name, session=session, transcript=followed), transcript
+        )
+
+    async def _keep(self, hook: _Hook, transcript: RecordedSession | None) -> None:
+        if transcript is None or not transcript.items:
+            return
+        secret = space_secret(hook.session.space, deployment_secret())
+        seal = partial(seal_secret, hook.session.space)
+        rules = ImportRules.of(self._settings, secret=secret, seal=seal, now=self._now())
+        # What the prompt's own request brings is written first: the transcript holds it, too.
+        await hook.memory.engine.settle(SETTLE_SECONDS)
+        await hook.memory.engine._look_up(
+            partial(
+                import_transcript,
+                transcript=transcript,
+                session=hook.session_id,
+                file=hook.transcript.path,
+                file_said_at=self._now(),
+                rules=rules,
+                look_again=not hook.session.archived,
+            )
+        )
+        hook.memory.engine._wake_jobs()
+
+    def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
+        """Do it beside the answer; what fails is told in the log."""
+
+        async def done() -> None:
+            outcome = await attempted(work)
+            if isinstance(outcome, Failure):
+                LOG.warning("a transcript was not read: %s", outcome.said)
+
+        task = asyncio.create_task(done())
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        return task
+
+    async def close(self) -> None:
+        """Finish what is under way, and close every memory."""
+        while self._beside:  # one may have begun another
+            await asyncio.gather(*self._beside)
+        await self._spaces.close()
+
+
+_FORMATS: Final[Mapping[AgentName, Literal["anthropic", "openai-responses"]]] = {
+    "claude-code": "anthropic",
+    "codex": "openai-responses",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hook:
+    """One hook that is being answered."""
+
+    agent: AgentName
+    session_id: str
+    session: _HookSession
+    memory: SpaceMemory
+    transcript: FollowedTranscript
+    """What the agent writes down of what is said."""
+
+    async def told(self, edits: Sequence[object], known: frozenset[str] = frozenset()) -> str:
+        """The blocks among these edits that say anything new, within the agent's limit."""
+        fresh: list[str] = []
+        for edit in edits:
+            left = without_items(edit.text, known) if isinstance(edit, Insert) else ""
+            if left:
+                fresh.append(left)
+                known = known.union(recalled_items(left))
+        if not fresh:
+            return ""
+        has_tools = await asyncio.to_thread(  # a file of megabytes, in which much else stands
+            has_memory_tools, self.agent, self.session.space, self.transcript.path
+        )
+        more = MORE if has_tools else MORE_BY_COMMAND
+        most = MOST_CHARS[self.agent] - len(more) - 1
+        return f"{bounded_block(fresh, most)}\n{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundTranscript:
+    """A transcript of another session, and how it was when it was found."""
+
+    path: Path
+    state: tuple[int, int]
+    """Its size, and when it was changed, in nanoseconds."""
+
+    @property
+    def modified_at(self) -> float:
+        return self.state[1] / 1e9
+
+
+def _beside(agent: AgentName, path: Path) -> list[_FoundTranscript]:
+    """The newest transcripts where this one stands: Claude Code has a folder for each project,
+    Codex one for each day."""
+    if not path.is_absolute():
+        return []
+    folder, pattern = path.parent, "*.jsonl"
+    if agent == "codex":
+        by_day = len(path.parents) > 3 and path.parent.name.isdigit()
+        folder = path.parents[3] if by_day else path.parent
+        pattern = "*/*/*/rollout-*.jsonl" if by_day else "rollout-*.jsonl"
+    found: list[_FoundTranscript] = []
+    for other in folder.glob(pattern):
+        if other != path and not other.name.startswith("agent-"):
+            with suppress(OSError):
+                stat = other.stat()
+                found.append(_FoundTranscript(other, (stat.st_size, stat.st_mtime_ns)))
+    return sorted(found, key=lambda one: -one.state[1])[:CATCH_UP_FILES]
+
+
+def _space_of(agent: AgentName, path: Path) -> str | None:
+    """The memory that a transcript belongs to; None where it does not say."""
+    folder = first_folder(agent, path)
+    return None if folder is None else project_space(folder)
+
+
+def request_with(transcript: RecordedSession | None, agent: AgentName, prompt: str) -> bytes:
+    """The request that the agent is about to send, as far as its transcript tells it."""
+    raws: list[bytes] = []
+    if transcript is not None:
+        raws = [transcript.items[at].raw for at in transcript.current]
+    if agent == "codex":
+        part = {"type": "input_text", "text": prompt}
+        last = encode({"type": "message", "role": "user", "content": [part]})
+    else:
+        last = encode({"role": "user", "content": prompt})
+    if not raws or raws[-1] != last:
+        raws.append(last)
+    return request_of(raws, agent)
+
+
+def request_of(raws: Sequence[bytes], agent: AgentName) -> bytes:
+    """A request of these messages."""
+    key = b'"input"' if agent == "codex" else b'"messages"'
+    return b"{%s:[%s]}" % (key, b",".join(raws))
+
+
+def newest_prompt(transcript: RecordedSession) -> str:
+    """The last text of the user's that is no result of a tool."""
+    for item in reversed(transcript.items):
+        message = decode(item.raw)
+        if not isinstance(message, dict) or message.get("role") != "user":
+            continue
+        content = message.get("content")
+        texts = [content] if isinstance(content, str) else texts_of(content or ())
+        text = "\n".join(texts).strip()
+        if text and not text.startswith(_NOT_TYPED):
+            return text
+    return ""
+
+
+def bounded_block(texts: Sequence[str], most_chars: int) -> str:
+    """Blocks one after the other; of one that does not fit the beginning, with its closing line."""
+    joined = "\n".join(texts)
+    if len(joined) <= most_chars:
+        return joined
+    closing = joined.rpartition("\n")[2]
+    room = most_chars - len(closing) - len(_CUT) - 2
+    kept = joined[:room].rpartition("\n")[0] or joined[:room]
+    return f"{kept}\n{_CUT}\n{closing}"

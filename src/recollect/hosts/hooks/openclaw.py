@@ -1,0 +1,411 @@
+"""What OpenClaw's context engine is answered: a turn's window, a turn kept, the past compacted.
+
+OpenClaw hands over the whole conversation before every turn, the turn when it has ended, and asks
+for a compaction where its window is full; its plugin (`plugins/openclaw`) sends that here. The
+conversation is prepared as any request is. What is given back names untouched messages by their
+place, so that OpenClaw sends its own objects on. A summary is written by the model that our
+settings name, else by OpenClaw's own: then the plugin is handed the prompt, and brings the answer
+with its next request.
+
+Always holds: a turn that is kept twice, or was seen before, is stored once; a session of which
+nothing is known here is not compacted, and OpenClaw does that itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from recollect.adapters.wiring.stores import deployment_secret, seal_secret
+from recollect.core.boundary import attempted
+from recollect.core.compaction.trigger import PAUSE_SECONDS
+from recollect.core.engine import Engine
+from recollect.core.formats.json_text import encode
+from recollect.core.rules.identity import space_secret
+from recollect.core.transfer.transcripts import ImportRules, import_transcript
+from recollect.core.values.compaction import CompactionResult
+from recollect.core.values.edit import LeaveOut
+from recollect.core.values.model import Answer, Prompt
+from recollect.core.values.report import Report
+from recollect.core.values.transcript import RecordedSession, TranscriptItem
+from recollect.errors import FormatError, ModelUnavailable
+from recollect.hosts.gateway.spaces import OpenSpaces, SpaceMemory
+from recollect.system.agent_folders import project_space
+from recollect.system.config import Settings
+
+OpenClawCall: TypeAlias = Literal["assemble", "commit", "compact", "answer"]
+CALLS: Final[Mapping[str, OpenClawCall]] = {
+    "/openclaw/assemble": "assemble",
+    "/openclaw/commit": "commit",
+    "/openclaw/compact": "compact",
+    "/openclaw/answer": "answer",
+}
+ANSWER_SECONDS: Final = 180.0
+"""So long OpenClaw's model may take for one answer."""
+_MOST_SESSIONS: Final = 64
+_MOST_COMPACTIONS: Final = 8
+_WHERE: Final = "openclaw"
+LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """A session as OpenClaw showed it last."""
+
+    messages: list[Any] = field(default_factory=list, repr=False)
+    is_shown: bool = False
+    """Whether `messages` are all that the session holds."""
+    pending: list[Any] = field(default_factory=list, repr=False)
+    """Turns of which it is not known where they stand: the next assembly shows that."""
+    window_tokens: int | None = None
+    no_sooner: float = 0.0
+    """Before this nothing is compacted unasked: the last try gained nothing."""
+
+
+class HostModel:
+    """A `Model`: OpenClaw's own, asked through the plugin that waits for a compaction."""
+
+    name = ""
+    window_tokens: int | None = None
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The answer that the plugin brings."""
+        running = _running.get()
+        if running is None or not running.host_answers:
+            raise ModelUnavailable("OpenClaw offers no model to ask here")
+        return await running.ask(prompt)
+
+    async def close(self) -> None:
+        """Nothing of ours is open."""
+
+
+@dataclass(slots=True)
+class _Compaction:
+    """A compaction under way, and what it asks OpenClaw's model."""
+
+    host_answers: bool
+    """Whether the plugin has a model to ask."""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    task: asyncio.Task[CompactionResult | None] | None = None
+    asked: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
+    waiting: dict[str, asyncio.Future[Answer]] = field(default_factory=dict)
+    host_left: bool = False
+    """A question was not answered: OpenClaw's process may have ended."""
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """Hand over a prompt, and wait for its answer."""
+        name = uuid.uuid4().hex
+        answer = self.waiting[name] = asyncio.get_running_loop().create_future()
+        told = {"system": prompt.system, "text": prompt.text, "maxTokens": prompt.max_output_tokens}
+        self.asked.put_nowait({"compaction": self.id, "id": name, **told})
+        try:
+            return await asyncio.wait_for(answer, ANSWER_SECONDS)
+        except TimeoutError:
+            raise ModelUnavailable("OpenClaw brought no answer of its model in time") from None
+        finally:
+            del self.waiting[name]
+
+    def answered(self, name: str, text: object, *, cut_off: bool) -> None:
+        """What the model said; anything but a text is a failure."""
+        waiting = self.waiting.get(name)
+        if waiting is None or waiting.done():
+            return
+        if isinstance(text, str) and text:
+            waiting.set_result(Answer(text=text, stop="length" if cut_off else "stop"))
+        else:
+            self.host_left = True
+            waiting.set_exception(ModelUnavailable("OpenClaw's model gave no answer"))
+
+
+_running: Final[ContextVar[_Compaction | None]] = ContextVar("running", default=None)
+"""The compaction that a model is asked for."""
+
+
+class OpenClawMemory:
+    """Answers the context engine of every OpenClaw session, each in the memory of its workspace."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        opened: Callable[[str], Engine] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = replace(
+            settings.across_sessions(),
+            # Compactions come when OpenClaw asks for them, where its model can be asked, too. Its
+            # budget leaves out what it reserves.
+            compaction=replace(
+                settings.compaction, enabled=False, reserve_tokens=0, reserve_tokens_floor=0
+            ),
+        )
+        self._now = now
+        model = HostModel() if settings.models.provider is None else None
+        self._spaces = OpenSpaces(self._settings, model=model, opened=opened)
+        self._conversations: OrderedDict[tuple[str, str], _Conversation] = OrderedDict()
+        self._compactions: OrderedDict[str, _Compaction] = OrderedDict()
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The names of the memories that are open."""
+        return self._spaces.names
+
+    async def answer(self, call: OpenClawCall, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """What the plugin is told; {} where there is nothing to say. FormatError for a request
+        that is none of the plugin's."""
+        if call == "answer":
+            return await self._answered(payload)
+        asked = _read(payload)
+        memory = await self._spaces.get(asked.space)
+        if memory is None:
+            return {}
+        memory.use(asked.session)
+        with memory.in_use(asked.session):
+            if call == "assemble":
+                return await self._assembled(memory, asked)
+            if call == "commit":
+                return await self._committed(memory, asked)
+            return await self._compact(memory, asked)
+
+    # The window of a turn
+
+    async def _assembled(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
+        """The messages that go out before the prompt, untouched ones by their place."""
+        conversation = self._conversation(asked)
+        conversation.messages, conversation.is_shown = asked.messages, True
+        await self._keep_pending(memory, asked.space, asked.session, conversation)
+        window = asked.window_tokens
+        if window is not None:  # the prompt is not in OpenClaw's budget, and is in our request
+            window += memory.engine._weigher.text(asked.prompt)
+        conversation.window_tokens = window
+        prompt = {"role": "user", "content": asked.prompt, "timestamp": int(self._now() * 1000)}
+        sent = [*asked.messages, *([prompt] if asked.prompt.strip() else [])]
+        context = await memory.engine.prepare(
+            asked.session,
+            {"messages": sent, "model": asked.model},
+            format="pi",
+            window_tokens=window,
+        )
+        places = {id(message): at for at, message in enumerate(sent)}
+        rows = [places.get(id(row), row) for row in context.request["messages"]]
+        if len(sent) > len(asked.messages) and (not rows or rows.pop() != len(asked.messages)):
+            return {}  # OpenClaw sends the prompt itself, as it is
+        timed = _with_times(rows, sent, int(self._now() * 1000))
+        return {"messages": timed, "estimatedTokens": context.report.tokens_after}
+
+    def _conversation(self, asked: _Asked) -> _Conversation:
+        key = (asked.space, asked.session)
+        known = self._conversations.setdefault(key, _Conversation())
+        self._conversations.move_to_end(key)
+        for other in tuple(self._conversations)[:-_MOST_SESSIONS]:
+            if not self._conversations[other].pending:
+                del self._conversations[other]
+        return known
+
+    # What is kept
+
+    async def _committed(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
+        """Keep a turn behind what is known of its session.
+
+        Behind a restart of the daemon that is nothing. OpenClaw hands such turns over right before
+        it shows the whole conversation; kept twice, they would be recalled twice.
+        """
+        conversation = self._conversation(asked)
+        if not conversation.is_shown:
+            conversation.pending += asked.messages
+            return {"status": "committed", "stored": 0}
+        known = [encode(message) for message in conversation.messages]
+        turn = [encode(message) for message in asked.messages]
+        size = len(turn)
+        if all(known[at : at + size] != turn for at in range(len(known) - size + 1)):
+            conversation.messages = [*conversation.messages, *asked.messages]
+            known += turn
+        stored = await self._keep(memory, asked.space, asked.session, known)
+        return {"status": "committed" if stored else "duplicate", "stored": stored}
+
+    async def _keep_pending(
+        self, memory: SpaceMemory, space: str, session: str, conversation: _Conversation
+    ) -> None:
+        """Keep the turns that the conversation, as it was shown, does not hold."""
+        pending, conversation.pending = conversation.pending, []
+        shown = {encode(message) for message in conversation.messages}
+        lacking = [raw for raw in map(encode, pending) if raw not in shown]
+        if lacking:
+            await self._keep(memory, space, session, lacking)
+
+    async def _keep(
+        self, memory: SpaceMemory, space: str, session: str, raws: Sequence[bytes]
+    ) -> int:
+        """Archive messages in this order; how many are new."""
+        items = tuple(TranscriptItem(raw=raw, line=at) for at, raw in enumerate(raws, 1))
+        secret = space_secret(space, deployment_secret())
+        seal = partial(seal_secret, space)
+        rules = ImportRules.of(self._settings, secret=secret, seal=seal, now=self._now())
+        counts = await memory.engine._look_up(
+            partial(
+                import_transcript,
+                transcript=RecordedSession(kind="pi", format="pi", items=items, requests=()),
+                session=session,
+                file=_WHERE,
+                file_said_at=self._now(),
+                rules=rules,
+            )
+        )
+        memory.engine._wake_jobs()
+        return counts.stored
+
+    # The past compacted
+
+    async def _compact(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
+        """Begin a compaction; the answer is its end, or what it asks OpenClaw's model."""
+        running = _Compaction(host_answers=asked.host_answers)
+        token = _running.set(running)
+        try:
+            running.task = asyncio.create_task(self._compacted(memory, asked))
+        finally:
+            _running.reset(token)
+        self._compactions[running.id] = running
+        while len(self._compactions) > _MOST_COMPACTIONS:
+            _, oldest = self._compactions.popitem(last=False)
+            if oldest.task is not None:
+                oldest.task.cancel()
+        return await self._next(running)
+
+    async def _compacted(self, memory: SpaceMemory, asked: _Asked) -> CompactionResult | None:
+        """How it ended; None where none was due, or nothing is known of the session."""
+        conversation = self._conversations.get((asked.space, asked.session))
+        if conversation is None or not conversation.messages:
+            return None
+        window = conversation.window_tokens or asked.window_tokens
+        request = {"messages": conversation.messages, "model": asked.model}
+        if asked.if_due:
+            if self._now() < conversation.no_sooner:
+                return None
+            context = await memory.engine.preview(
+                asked.session, request, format="pi", recall=False, window_tokens=window
+            )
+            if not _is_due(context.report):
+                return None
+        done = await memory.engine.compact(
+            asked.session,
+            request,
+            instructions=asked.instructions,
+            format="pi",
+            window_tokens=window,
+        )
+        LOG.info("a compaction of OpenClaw's: %s", done.reason)
+        running = _running.get()
+        if not done.compacted and (running is None or not running.host_left):
+            conversation.no_sooner = self._now() + PAUSE_SECONDS
+        return done
+
+    async def _next(self, running: _Compaction) -> dict[str, Any]:
+        """What the model is to be asked next, or how the compaction ended."""
+        assert running.task is not None
+        asking = asyncio.ensure_future(running.asked.get())
+        done, _ = await asyncio.wait({running.task, asking}, return_when=asyncio.FIRST_COMPLETED)
+        if running.task not in done:
+            return {"ask": asking.result()}
+        asking.cancel()
+        self._compactions.pop(running.id, None)
+        result = running.task.result()
+        if result is None:
+            return {"compacted": False}
+        return {
+            "compacted": result.compacted,
+            "reason": str(result.reason),
+            "summary": result.summary,
+            "tokensBefore": result.tokens_before,
+            "tokensAfter": result.tokens_after,
+        }
+
+    async def _answered(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        running = self._compactions.get(str(payload.get("compaction")))
+        if running is None:
+            return {}
+        cut_off = payload.get("stop") == "length"
+        running.answered(str(payload.get("id")), payload.get("text"), cut_off=cut_off)
+        return await self._next(running)
+
+    async def close(self) -> None:
+        """End compactions that wait for OpenClaw, keep what waits for a place, and close."""
+        tasks = [one.task for one in self._compactions.values() if one.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for (space, session), conversation in self._conversations.items():
+            memory = await self._spaces.get(space) if conversation.pending else None
+            if memory is not None:
+                await attempted(self._keep_pending(memory, space, session, conversation))
+        await self._spaces.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A request of the plugin, read."""
+
+    space: str
+    session: str
+    messages: list[Any] = field(repr=False)
+    prompt: str = field(repr=False)
+    instructions: str = field(repr=False)
+    model: str
+    window_tokens: int | None
+    if_due: bool
+    host_answers: bool
+
+
+def _with_times(rows: Sequence[Any], given: Sequence[Any], now: int) -> list[Any]:
+    """The view, each message of ours with the time of the one behind it: OpenClaw orders and shows
+    messages by their times, and ours have none of their own."""
+    timed: list[Any] = []
+    behind: object = now
+    for row in reversed(rows):
+        if isinstance(row, int):
+            behind = given[row].get("timestamp", behind)
+            timed.append(row)
+        else:
+            timed.append({**row, "timestamp": behind} if row.get("timestamp") == 0 else row)
+    return timed[::-1]
+
+
+def _is_due(report: Report) -> bool:
+    """Whether the window is full, or something was left out of it that no summary stands for."""
+    full = report.moment is not None and report.moment.kind == "over-limit"
+    trimmed = {edit.anchor for edit in report.edits if isinstance(edit, LeaveOut)}
+    return full or any(fate.fate == "left out" and fate.key in trimmed for fate in report.fates())
+
+
+def _read(payload: Mapping[str, Any]) -> _Asked:
+    space, session, folder = (_text(payload, key) for key in ("space", "session", "folder"))
+    messages = payload.get("messages", [])
+    if not session or not (space or Path(folder).is_absolute()):
+        raise FormatError("a request of the OpenClaw plugin names its session, and a folder")
+    if not isinstance(messages, Sequence) or not all(isinstance(one, dict) for one in messages):
+        raise FormatError("messages of OpenClaw are objects in an array")
+    window = payload.get("windowTokens")
+    return _Asked(
+        space=space or project_space(folder),
+        session=session,
+        messages=list(messages),
+        prompt=_text(payload, "prompt"),
+        instructions=_text(payload, "instructions"),
+        model=_text(payload, "model"),
+        window_tokens=int(window) if isinstance(window, int | float) and window >= 1 else None,
+        if_due=payload.get("ifDue") is True,
+        host_answers=payload.get("hostAnswers") is True,
+    )
+
+
+def _text(payload: Mapping[str, Any], key: str) -> str:
+    value = payload.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,168 @@
+"""An agent's transcript as it grows: what was read of it stays read.
+
+Hooks come with every prompt and every reply, and the transcript is the agent's whole session. So
+what it held at the last look is kept as it was understood, and only what was written since is read.
+A file that became another one (replaced, rewritten, shorter) is read anew; a last line that is not
+whole yet is left for the next look. Always holds: what is told is what a reader of the whole
+stretch would tell.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final, Literal, Protocol, TypeAlias
+
+from recollect.core.formats.json_text import object_fields
+from recollect.core.formats.recalled_block import recalled_items
+from recollect.core.formats.transcripts.claude_code import ClaudeCodeReader
+from recollect.core.formats.transcripts.codex import CodexReader
+from recollect.core.formats.transcripts.records import mapping_of
+from recollect.core.values.transcript import RecordedSession
+from recollect.system.plain_files import open_regular
+
+AgentName: TypeAlias = Literal["claude-code", "codex"]
+MOST_BYTES: Final = 1 << 30
+_BOUNDARY: Final[Mapping[AgentName, bytes]] = {
+    "claude-code": b'"subtype":"compact_boundary"',
+    "codex": b'"type":"compacted"',
+}
+_HANDED: Final = b"<recalled-context"
+_COMPARED_BYTES: Final = 512
+"""Of the end of what was read: a file that was rewritten has something else there."""
+
+
+class GrowingReader(Protocol):
+    """Who reads a transcript, stretch by stretch."""
+
+    def feed(self, data: bytes) -> None:
+        """Take the next lines."""
+
+    def session(self) -> RecordedSession:
+        """What was read so far."""
+
+
+_READERS: Final[Mapping[AgentName, Callable[[], GrowingReader]]] = {
+    "claude-code": ClaudeCodeReader,
+    "codex": CodexReader,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptLook:
+    """What a transcript held when it was looked at."""
+
+    session: RecordedSession | None = None
+    """From its last compaction on; None where there is no file yet, or it cannot be read."""
+    handed: frozenset[str] = field(default=frozenset(), repr=False)
+    """The passages and facts that hooks handed over, in the same stretch."""
+    compactions: int = 0
+    """How often the agent has compacted, all in all."""
+    state: tuple[int, ...] = ()
+    """Another one where the file has changed."""
+
+
+class FollowedTranscript:
+    """One transcript, from its last compaction on."""
+
+    def __init__(self, agent: AgentName, path: str) -> None:
+        self._agent = agent
+        self._path = path
+        self._lock = threading.Lock()
+        self._begin()
+        self._look = TranscriptLook()
+
+    def _begin(self) -> None:
+        self._reader = _READERS[self._agent]()
+        self._handed: frozenset[str] = frozenset()
+        self._compactions = 0
+        self._read_bytes = 0
+        self._end = b""
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return self._path
+
+    def look(self) -> TranscriptLook:
+        """What it holds now; for any thread."""
+        with self._lock:
+            try:
+                with open(self._path, "rb", opener=open_regular) as file:
+                    found = os.fstat(file.fileno())
+                    state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+                    if state == self._look.state:
+                        return self._look
+                    same_file = state[:2] == self._look.state[:2]
+                    data = self._unread(file, goes_on=same_file)
+            except OSError:  # it is written with the first reply
+                return TranscriptLook()
+            self._look = self._looked(data, state)
+            return self._look
+
+    def _unread(self, file: BinaryIO, *, goes_on: bool) -> bytes:
+        """What was not read yet; all of it where it is another file than before."""
+        if goes_on and self._read_bytes:
+            file.seek(self._read_bytes - len(self._end))
+            data = file.read(MOST_BYTES)
+            if data.startswith(self._end) and len(data) > len(self._end):
+                return data[len(self._end) :]
+            file.seek(0)
+        self._begin()
+        return file.read(MOST_BYTES)
+
+    def _looked(self, data: bytes, state: tuple[int, ...]) -> TranscriptLook:
+        end = data.rfind(b"\n") + 1
+        if object_fields(data[end:]) is not None:  # whole, only its line end is still to come
+            end = len(data)
+        self._take(data[:end])
+        return TranscriptLook(
+            session=self._reader.session() if self._read_bytes else None,
+            handed=self._handed,
+            compactions=self._compactions,
+            state=state,
+        )
+
+    def _take(self, data: bytes) -> None:
+        read_bytes, self._read_bytes = self._read_bytes + len(data), 0  # what fails is read anew
+        at = data.rfind(_BOUNDARY[self._agent])
+        if at >= 0:
+            compactions = self._compactions + data.count(_BOUNDARY[self._agent])
+            self._begin()
+            self._compactions = compactions
+            data = data[data.rfind(b"\n", 0, at) + 1 :]
+        self._reader.feed(data)
+        self._handed |= handed_items(data)
+        self._read_bytes = read_bytes
+        self._end = (self._end + data[-_COMPARED_BYTES:])[-_COMPARED_BYTES:]
+
+
+def read_whole(agent: AgentName, path: str) -> RecordedSession | None:
+    """All that a transcript holds, its compactions too; None where there is none."""
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            data = file.read(MOST_BYTES)
+    except OSError:
+        return None
+    if not data:
+        return None
+    reader = _READERS[agent]()
+    reader.feed(data)
+    return reader.session()
+
+
+def handed_items(data: bytes) -> frozenset[str]:
+    """The passages and facts that hooks handed over: Claude Code writes them as an attachment,
+    Codex as a message."""
+    found: set[str] = set()
+    for line in data.split(b"\n") if _HANDED in data else ():
+        if _HANDED in line:
+            fields = mapping_of(line.strip())
+            holder = fields.get("attachment") or fields.get("payload")
+            content = holder.get("content") if isinstance(holder, dict) else None
+            for part in content if isinstance(content, list) else ():
+                text = part.get("text") if isinstance(part, dict) else part
+                found.update(recalled_items(str(text)))
+    return frozenset(found)

@@ -1,0 +1,505 @@
+"""Sessions and receipts as drawings for a terminal, with rich.
+
+Every colour has a sign of its own, so that a drawing without colours says the same; `as_text` is
+that drawing as plain text. Text is always `rich.text.Text`, never markup. No line is wider than
+its sheet.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from textwrap import wrap
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from recollect.core.compaction.receipt import compare
+from recollect.core.formats.json_text import when
+from recollect.core.values.compaction import ProbeFinding, ProbeKind
+from recollect.core.values.report import FateKind
+from recollect.hosts.inspect.explained import Explained
+from recollect.hosts.inspect.receipts import ReceiptPage
+from recollect.hosts.inspect.text import FATES, Stretch, reason_text, stretches, turn_line
+from recollect.hosts.inspect.tokens import TokenKind, apportioned
+from recollect.hosts.inspect.turns import MessageFate
+from recollect.system.plain_text import number_of, plain_line
+
+QUIET = "#7d8694"
+ACCENT = "bold #4b8bf5"
+LIMIT = "#e0475b"
+MARK = "#d98a16"
+GOOD = "#2fa57b"
+KIND_STYLES: Final[dict[TokenKind, tuple[str, str]]] = {
+    "system": ("=", "#8b95a5"),
+    "tools": ("%", "#b08968"),
+    "not recorded": ("?", "#aab2c0"),
+    "user": ("░", "#4b8bf5"),
+    "assistant": ("▒", "#2fb183"),
+    "thinking": ("~", "#a879f0"),
+    "tool calls": ("▓", "#eda63a"),
+    "tool results": ("█", "#ee7355"),
+    "images": ("#", "#e667a8"),
+    "summaries": ("≡", "#27b3c4"),
+    "ours": ("+", "#c9525f"),
+    "other": (":", "#6f7c91"),
+}
+FATE_STYLES: Final[dict[FateKind, tuple[str, str]]] = {
+    "kept": ("▇", "#4d9a83"),
+    "changed": ("▃", "#d98a16"),
+    "left out": ("▁", "#e0475b"),
+    "summarised": ("≡", "#a879f0"),
+    "inserted": ("+", "#4b8bf5"),
+}
+
+
+# Paint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """What is drawn on: how wide it is, and whether it has colours."""
+
+    width: int
+    coloured: bool = False
+
+    @classmethod
+    def of(cls, console: Console) -> Sheet:
+        """The sheet that a console is."""
+        return cls(
+            width=max(40, console.width),
+            coloured=console.color_system is not None and not console.no_color,
+        )
+
+    def filled(self, cells: int, colour: str, sign: str) -> Text:
+        """A solid stretch: a coloured ground, or signs on a sheet without colours."""
+        return Text(" " * cells, style=f"on {colour}") if self.coloured else Text(sign * cells)
+
+
+def as_text(drawing: Iterable[RenderableType], *, width: int = 100) -> str:
+    """A drawing as plain text."""
+    console = Console(
+        file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False
+    )
+    for line in drawing:
+        console.print(line)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def in_runs(cells: Iterable[tuple[str, str]]) -> Text:
+    """Signs with their styles as one text, neighbours of one style in one piece."""
+    text = Text()
+    for style, run in groupby(cells, key=itemgetter(1)):
+        text.append("".join(sign for sign, _ in run), style=style)
+    return text
+
+
+def clipped(text: str, cells: int) -> str:
+    """The start of a text within so many cells; wide signs count two."""
+    if cell_len(text) <= cells:
+        return text
+    return set_cell_size(text, max(0, cells - 1)).rstrip() + "…" if cells > 0 else ""
+
+
+def heading(title: str, note: Text | str, sheet: Sheet) -> Text:
+    """The title of a section, a rule to the edge, and a note."""
+    right = Text(note, style=QUIET) if isinstance(note, str) else note
+    rule = sheet.width - cell_len(title) - right.cell_len - 2
+    if rule < 3:
+        return Text(title, style=ACCENT)
+    return Text.assemble((title, ACCENT), " ", ("─" * (rule - 1), QUIET), "  ", right)
+
+
+def short_tokens(tokens: int) -> str:
+    """A number of tokens in at most five signs: 950, 9.6k, 168k, 1M, 1.05M."""
+    if tokens < 1000:
+        return str(tokens)
+    if tokens < 9_950:
+        return f"{tokens / 1000:.1f}".removesuffix(".0") + "k"
+    if tokens < 999_500:
+        return f"{round(tokens / 1000)}k"
+    return f"{tokens / 1_000_000:.2f}".rstrip("0").rstrip(".") + "M"
+
+
+def percent(part: int, whole: int) -> str:
+    """A share in at most four signs."""
+    share = part / whole if whole else 0.0
+    return "<1%" if 0 < share < 0.01 else f"{share:.0%}"
+
+
+def _grid(*columns: str) -> Table:
+    """A table without lines; each column is `left`, `right` or `fold`."""
+    table = Table.grid(padding=(0, 1))
+    for column in columns:
+        if column == "fold":
+            table.add_column(overflow="fold")
+        else:
+            table.add_column(justify="right" if column == "right" else "left", no_wrap=True)
+    return table
+
+
+# A session at one turn
+
+
+_MARGIN: Final = 1
+_MOST_STRETCHES: Final = 16
+"""More stretches than this are joined over the whole request."""
+_LABEL: Final = 14  # "sent  168,031 " before a bar
+_LEVELS: Final = "▁▂▃▄▅▆▇█"
+_KINDS: Final = {
+    "pi": "pi session",
+    "claude-code": "Claude Code session",
+    "codex": "Codex rollout",
+    "opencode": "opencode session",
+    "aider": "aider chat",
+    "flat": "flat log",
+    "request": "request body",
+    "messages": "list of messages",
+}
+_SOURCES: Final = {
+    "argument": "by --window",
+    "settings": "by your settings",
+    "recording": "as recorded",
+    "default": "assumed",
+}
+_REPAIRS: Final = {
+    "left-out": "left out",
+    "moved": "moved to its call",
+    "synthesised": "answered by a stand-in",
+    "merged": "joined",
+    "opened": "an opening put before",
+    "trimmed-space": "the space taken off",
+}
+
+
+def draw_session(explained: Explained, console: Console, *, every: bool = False) -> None:
+    """Draw a session at one turn; `every` lists each message by itself."""
+    outer = Sheet.of(console)
+    sheet = Sheet(width=outer.width - 2 * _MARGIN, coloured=outer.coloured)
+    for section in (
+        _header(explained, sheet),
+        _tokens(explained, sheet),
+        _filling(explained, sheet),
+        _largest(explained, sheet),
+        _fates(explained, sheet, every=every),
+        _repairs(explained, sheet),
+        _close(explained, sheet),
+    ):
+        for at, line in enumerate(section):
+            if not at:
+                console.print()
+            console.print(Padding(line, (0, _MARGIN), expand=False))
+    console.print()
+
+
+def _header(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
+    recording, window = explained.recording, explained.window
+    turn = f"turn {explained.turn:,} of {explained.turns:,}"
+    turn = "the next request" if explained.next_request else turn
+    name = clipped(recording.file, sheet.width - len(turn) - 22)
+    gap = max(2, sheet.width - 19 - cell_len(name) - len(turn))
+    yield Text.assemble(("recollect explain  ", ACCENT), (name, "bold"), " " * gap, (turn, "bold"))
+    facts = [
+        _KINDS.get(recording.kind, recording.kind),
+        *([f"run {recording.run:,} of {recording.runs:,}"] if recording.runs > 1 else []),
+        *([f"{recording.format} format"] if recording.format != recording.kind else []),
+        *([recording.model] if recording.model else []),
+        number_of(recording.messages, "message"),
+        number_of(recording.requests, "request"),
+        *([number_of(recording.compactions, "compaction")] if recording.compactions else []),
+    ]
+    yield Text(" · ".join(facts))
+    source = _SOURCES.get(window.source, f"assumed for {recording.model}")
+    yield Text(
+        f"window {window.tokens:,} ({source}) · limit {window.limit_tokens:,} · "
+        f"preset {explained.preset}"
+    )
+    if explained.skipped_turns:
+        yield Text(
+            f"{explained.skipped_turns:,} of the {explained.turn - 1:,} turns before were not "
+            "replayed, to save time",
+            style=QUIET,
+        )
+    for line in recording.passed_over[:2]:
+        yield Text.assemble(("! ", MARK), line)
+    if (more := len(recording.passed_over) - 2) > 0:
+        yield Text.assemble(("! ", MARK), f"{more:,} more lines passed over (--json)")
+
+
+def _tokens(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
+    """Bars of what came and what was sent, by kind; then the kinds and the tools as tables."""
+    came, sent, limit = explained.came_tokens, explained.sent_tokens, explained.window.limit_tokens
+    share = Text(f"{percent(sent, limit)} of the limit", style=LIMIT if sent > limit else QUIET)
+    yield heading("Where the tokens go", share, sheet)
+    cells, scale = sheet.width - _LABEL, max(came, sent, 1)
+    for label, tokens in (("came", came), ("sent", sent)):
+        bar = Text.assemble((f"{label} ", QUIET), (f"{tokens:>8,} ", "bold"))
+        amounts = [getattr(kind, f"{label}_tokens") for kind in explained.kinds]
+        widths = apportioned(amounts, cells * tokens // scale)
+        for kind, width in zip(explained.kinds, widths, strict=True):
+            sign, colour = KIND_STYLES[kind.kind]
+            bar.append_text(sheet.filled(width, colour, sign))
+        yield bar
+    table = _grid("left", "left", *["right"] * 4)
+    table.add_row("", *(Text(text, style=QUIET) for text in ("", "came", "", "sent", "")))
+    shown = [kind for kind in explained.kinds if kind.came_tokens or kind.sent_tokens]
+    for kind in sorted(shown, key=lambda kind: -kind.came_tokens):
+        sign, colour = KIND_STYLES[kind.kind]
+        table.add_row(
+            Text("■" if sheet.coloured else sign, style=colour),
+            "by recollect" if kind.kind == "ours" else kind.kind,
+            Text(f"{kind.came_tokens:,}", style="bold"),
+            Text(percent(kind.came_tokens, came), style=QUIET),
+            f"{kind.sent_tokens:,}",
+            Text(percent(kind.sent_tokens, sent), style=QUIET),
+        )
+    for tool in explained.tools[:6]:
+        table.add_row(
+            "",
+            Text(clipped(f"  {tool.tool}, {number_of(tool.results, 'result')}", 34), style=QUIET),
+            *(Text(f"{tool.came_tokens:,}", style=QUIET), ""),
+            *(Text(f"{tool.sent_tokens:,}", style=QUIET), ""),
+        )
+    yield table
+    if explained.reported_tokens is not None:
+        text = f"The provider counted {explained.reported_tokens:,} tokens for this request."
+        yield Text(text, style=QUIET)
+
+
+def _filling(explained: Explained, sheet: Sheet) -> Iterator[Text]:
+    """Tokens over the session, as they came and as they were sent; nothing for one turn."""
+    points, limit = explained.filling, explained.window.limit_tokens
+    if len(points) < 2:
+        return
+    cells = min(sheet.width - _LABEL, len(points))
+    groups = [
+        points[at * len(points) // cells : (at + 1) * len(points) // cells] for at in range(cells)
+    ]
+    highest = max(limit, *(max(point.came_tokens, point.sent_tokens) for point in points))
+    yield heading("How the window filled", f"█ is {highest:,} tokens", sheet)
+    for label, colour in (("came", LIMIT), ("sent", "#4b8bf5")):
+        sizes = [max(getattr(point, f"{label}_tokens") for point in group) for group in groups]
+        signs = "".join(_LEVELS[min(7, 8 * size // (highest + 1))] for size in sizes)
+        yield Text.assemble((f"{label} {max(sizes):>8,} ", QUIET), (signs, colour))
+    marks = [
+        ("◆", MARK)
+        if any(point.compacted for point in group)
+        else ("▲", LIMIT)
+        if any(point.moment is not None and point.new_edits for point in group)
+        else ("·", QUIET)
+        for group in groups
+    ]
+    yield Text.assemble((f"{'turn':{_LABEL}}", QUIET), in_runs(marks))
+    yield Text(f"{'':{_LABEL}}▲ edited in a batch  ◆ compacted by its client", style=QUIET)
+
+
+def _largest(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
+    if not explained.largest:
+        return
+    whole = sum(item.tokens_before for item in explained.largest)
+    share = f"{percent(whole, explained.came_tokens)} of what came"
+    yield heading("The largest messages", share, sheet)
+    yield from (_message(item, sheet) for item in explained.largest)
+
+
+def _fates(explained: Explained, sheet: Sheet, *, every: bool) -> Iterator[RenderableType]:
+    fates = explained.fates
+    counted = Counter(fate.fate for fate in fates)
+    counts = Text()
+    for fate in FATES:
+        if counted[fate]:
+            sign, colour = FATE_STYLES[fate]
+            counts.append(f"  {sign} ", style=colour).append(f"{fate} {counted[fate]:,}")
+    title = "Each message's fate" if every else "What became of the messages"
+    yield heading(title, counts, sheet)
+    if every:
+        yield from (_message(fate, sheet, reason=True) for fate in fates)
+        return
+    runs = stretches(fates)
+    yield _table(runs if len(runs) <= _MOST_STRETCHES else stretches(fates, together=True))
+
+
+def _message(item: MessageFate, sheet: Sheet, *, reason: bool = False) -> Text:
+    sign, colour = FATE_STYLES[item.fate]
+    kept = item.fate == "kept"
+    after = "" if kept else f" → {item.tokens_after:,}"
+    line = Text.assemble(
+        (f"{f'#{item.number:,}' if item.number else '':>6} ", QUIET),
+        (f"{sign} {item.fate if reason else '':<{10 if reason else 0}}", colour),
+        f"{clipped(item.what, 20):<20} ",
+        (f"{item.tokens_before:>8,}{after}  ", "bold"),
+        "" if kept or not reason else f"{reason_text(item.reasons)}  ",
+    )
+    line.append(clipped(item.excerpt, sheet.width - line.cell_len), style=QUIET)
+    return line
+
+
+def _table(found: Sequence[Stretch]) -> Table:
+    table = _grid("left", "left", "right", "left", "right", "right", "fold")
+    for stretch in found:
+        sign, colour = FATE_STYLES[stretch.fate]
+        before = sum(member.tokens_before for member in stretch.members)
+        after = sum(member.tokens_after for member in stretch.members)
+        table.add_row(
+            Text(sign, style=colour),
+            Text(stretch.fate, style=f"bold {colour}"),
+            Text(f"{len(stretch.members):,}", style="bold"),
+            Text(stretch.span, style=QUIET),
+            f"{before:,}" if before else "",
+            Text("" if stretch.fate == "kept" else f"→ {after:,}", style=colour),
+            Text(stretch.why),
+        )
+    return table
+
+
+def _repairs(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
+    if not explained.repairs:
+        return
+    yield heading("Repairs", "fixed for the provider", sheet)
+    table = _grid("right", "fold", "right", "left")
+    for repair in explained.repairs:
+        numbers = " ".join(f"#{number:,}" for number in repair.numbers)
+        table.add_row(
+            Text(f"{repair.this_turn:,}×", style="bold"),
+            Text(f"{reason_text(repair.reasons)} → {_REPAIRS.get(repair.kind, repair.kind)}"),
+            Text(f"{repair.session:,} in all", style=QUIET),
+            Text(clipped(numbers, sheet.width // 4), style=QUIET),
+        )
+    yield table
+
+
+def _close(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
+    over = explained.sent_tokens > explained.window.limit_tokens
+    yield Text("─" * sheet.width, style=QUIET)
+    yield Text(turn_line(explained), style=f"bold {LIMIT}" if over else "bold")
+    for stage in explained.stages:
+        if stage.outcome in ("failed", "late") and stage.stage != "check":
+            yield Text.assemble((f"! {stage.stage}: ", LIMIT), reason_text(stage.reasons))
+    yield Text("Next: --turn N another turn, --window N a tighter fit, --all every message", QUIET)
+
+
+# A receipt
+
+
+KIND_NAMES: Final[dict[ProbeKind, str]] = {
+    "constraint": "constraints",
+    "decision": "decisions",
+    "task": "open tasks",
+    "attempt": "failed attempts",
+    "error": "errors",
+    "path": "paths",
+    "url": "addresses",
+    "symbol": "symbols",
+    "hash": "hashes",
+    "number": "numbers",
+}
+_STANDINGS: Final = ("in summary", "pinned", "recallable", "lost")
+_MOST_LISTED: Final = 40
+
+
+def draw_receipt(page: ReceiptPage, sheet: Sheet) -> Iterator[RenderableType]:
+    """A compaction: what is lost first, because a user may have to say it again."""
+    result, receipt = page.recorded.result, page.recorded.result.receipt
+    title = f"Compaction {page.number} of {page.of}{', undone' if page.undone else ''}  "
+    at = when(page.recorded.at)
+    name = clipped(plain_line(page.session), max(8, sheet.width - len(title) - len(at) - 2))
+    yield Text.assemble((title, ACCENT), (name, "bold"), "  ", (at, QUIET))
+    spent = result.spent
+    text = f"{result.trigger}, before turn {page.recorded.turn}: {plain_line(str(result.reason))}"
+    text += "; a turn was split" if result.splits_a_turn else ""
+    if spent.calls:
+        text += f"; {number_of(spent.calls, 'call')}, {spent.input_tokens:,} tokens in, "
+        text += f"{spent.output_tokens:,} out"
+    yield from (
+        Text(line, style=QUIET) for line in wrap(f"{text}; {result.seconds:.1f} s", sheet.width)
+    )
+    before, after = result.tokens_before, result.tokens_after
+    cells = max(10, sheet.width - 25)
+    for label, tokens, colour, sign in (("before", before, MARK, "▒"), ("after", after, GOOD, "█")):
+        line = Text.assemble((f"{label:6} ", QUIET), (f"{tokens:>9,} ", "bold"))
+        width = max(1, cells * tokens // max(before, after, 1))
+        line.append_text(sheet.filled(width, colour, sign))
+        yield line.append(f" {percent(after, before)}" if label == "after" else "", style=QUIET)
+    if receipt is None:
+        yield Text("No receipt was made for this compaction.", style=MARK)
+    else:
+        yield from _standings(receipt.findings, sheet)
+        yield from _listed("lost", receipt.findings, sheet)
+        note = f", {receipt.pinned_tokens:,} tokens added to the summary"
+        yield from _listed("pinned", receipt.findings, sheet, note)
+    yield from _summary(page, sheet)
+    for note in (*(receipt.notes if receipt else ()), *result.notes):
+        yield from (
+            Text(f"! {line}", style=MARK) for line in wrap(plain_line(note), sheet.width - 2)
+        )
+
+
+def _standing_of(finding: ProbeFinding) -> str:
+    return "pinned" if finding.pinned else finding.standing
+
+
+def _standings(findings: Sequence[ProbeFinding], sheet: Sheet) -> Iterator[RenderableType]:
+    yield heading("What was known", f"{len(findings)} probes", sheet)
+    counts = Counter((finding.probe.kind, _standing_of(finding)) for finding in findings)
+    table = _grid("left", *["right"] * len(_STANDINGS))
+    table.add_row("", *(Text(title, style=QUIET) for title in _STANDINGS))
+    for kind, name in KIND_NAMES.items():
+        row = [counts[kind, title] for title in _STANDINGS]
+        if any(row):
+            table.add_row(name, *(f"{count:,}" if count else "·" for count in row))
+    sums = [sum(counts[kind, title] for kind in KIND_NAMES) for title in _STANDINGS]
+    table.add_row("all", *(Text(f"{count:,}", style="bold") for count in sums))
+    yield table
+
+
+def _listed(
+    standing: str, findings: Sequence[ProbeFinding], sheet: Sheet, note: str = ""
+) -> Iterator[Text]:
+    found = [finding for finding in findings if _standing_of(finding) == standing]
+    if not found and standing != "lost":
+        return
+    yield heading(standing.capitalize(), f"{len(found)}{note}", sheet)
+    if not found:
+        yield Text("Nothing is lost: all of it is in the summary or was recalled.", style=GOOD)
+    colour, sign = (LIMIT, "✗") if standing == "lost" else (MARK, "+")
+    for one in found[:_MOST_LISTED]:
+        text, sentence = plain_line(one.probe.text), plain_line(one.probe.sentence)
+        kind = f"{sign} {one.probe.kind:10} "
+        yield Text.assemble((kind, colour), (clipped(text, sheet.width - len(kind)), "bold"))
+        if sentence not in ("", text):
+            indent = len(kind)
+            yield Text(" " * indent + clipped(sentence, sheet.width - indent), style=QUIET)
+    yield from _rest(len(found) - _MOST_LISTED)
+
+
+def _summary(page: ReceiptPage, sheet: Sheet) -> Iterator[Text]:
+    """How the summary differs from the one before; the whole of the first."""
+    summary = page.recorded.result.summary
+    signs = {"dropped": ("- ", LIMIT), "new": ("+ ", GOOD), "kept": ("", "")}
+    if page.previous_number is None:
+        why = "the first of this session" if page.number == 1 else "the one before is not kept"
+        yield heading("Summary", why, sheet)
+        lines = [("", "", line) for line in summary.splitlines()]
+    else:
+        diff = compare(page.previous_summary, summary)
+        count = Counter(line.change for line in diff)
+        note = f"{count['dropped']} dropped, {count['new']} new, {count['kept']} kept"
+        yield heading(f"Against summary {page.previous_number}", note, sheet)
+        lines = [(*signs[line.change], line.text) for line in diff if line.change != "kept"]
+    for sign, colour, text in lines[:_MOST_LISTED]:
+        yield Text(sign + clipped(plain_line(text), sheet.width - 2), style=colour)
+    yield from _rest(len(lines) - _MOST_LISTED)
+
+
+def _rest(count: int) -> Iterator[Text]:
+    if count > 0:
+        yield Text(f"  … and {count:,} more; --json has them all", style=QUIET)

@@ -1,0 +1,254 @@
+"""One request, message by message: what became of each, why, and what it took.
+
+The same values whether the request was just made (`turn_of` a report), is in the ledger
+(`read_turn`), or is reported by another process as JSON (`turn_from_json`). They hold reasons,
+not sentences: a renderer words them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from recollect.core.engine.ledger import NotRebuilt, Rebuilt, rebuild_request
+from recollect.core.formats.json_text import decode, strings_of
+from recollect.core.formats.stored_records import read_record
+from recollect.core.ports import Store
+from recollect.core.values.edit import StageName
+from recollect.core.values.history import Entry
+from recollect.core.values.message import EntryKey, MessageId, Text, ToolCall, ToolResult
+from recollect.core.values.reason import Reason
+from recollect.core.values.report import FateKind, Outcome, Report
+from recollect.errors import FormatError, RecollectError
+from recollect.hosts.inspect.tokens import excerpt_of, name_message, tool_names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFate:
+    """What became of one message of a request, or why a row of our own is there."""
+
+    number: int | None
+    """Its place in the request as it came, from 1; None for rows of our own."""
+    line: int | None = None
+    """Its line in the recorded file."""
+    role: str
+    what: str = ""
+    """The tool, or the role, that a reader knows it by."""
+    fate: FateKind
+    reasons: tuple[Reason, ...]
+    tokens_before: int
+    tokens_after: int
+    excerpt: str = field(default="", repr=False)
+    key: EntryKey | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageNote:
+    """What one stage of the turn did, or how it failed."""
+
+    stage: StageName
+    outcome: Outcome
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFates:
+    """A request, explained."""
+
+    messages: tuple[MessageFate, ...] = field(repr=False)
+    """All of them, or as many as were recorded: the ledger leaves out those sent as they came."""
+    stages: tuple[StageNote, ...]
+
+
+def turn_of(report: Report, *, ratio: float = 1.0) -> TurnFates:
+    """The turn of a report; `ratio` calibrates the sizes of messages."""
+    entries = [entry.message for entry in report.entries]
+    names = tool_names(entries)
+    messages: list[MessageFate] = []
+    for fate in report.fates():
+        message = None if fate.place is None else entries[fate.place]
+        messages.append(
+            MessageFate(
+                number=None if fate.place is None else fate.place + 1,
+                role=fate.role,
+                what="recollect" if message is None else name_message(message, names),
+                fate=fate.fate,
+                reasons=fate.reasons[-1:] if fate.fate == "left out" else fate.reasons,
+                tokens_before=round(fate.tokens_before * ratio),
+                tokens_after=round(fate.tokens_after * ratio),
+                excerpt="" if message is None else excerpt_of(message.parts),
+                key=fate.key,
+            )
+        )
+    stages = [
+        StageNote(stage=line.stage, outcome=line.outcome, reasons=line.reasons)
+        for line in report.lines
+    ]
+    return TurnFates(messages=tuple(messages), stages=tuple(stages))
+
+
+def messages_meant(report: Report, wanted: str) -> list[int]:
+    """The numbers of the messages with this number or with these words; RecollectError if none."""
+    count = len(report.entries)
+    if wanted.isdigit():
+        if not 1 <= int(wanted) <= count:
+            raise RecollectError(f"there is no message {wanted}; the request came with {count}")
+        return [int(wanted)]
+    words = wanted.casefold()
+    found = [at for at, one in enumerate(report.entries, 1) if words in _words(one).casefold()]
+    if not found:
+        raise RecollectError("no message of the request holds these words")
+    return found
+
+
+def _words(entry: Entry) -> str:
+    """A message's texts, calls and results."""
+    return "\n".join(
+        f"{part.name} {part.arguments}" if isinstance(part, ToolCall) else part.text
+        for part in entry.parts
+        if isinstance(part, Text | ToolResult | ToolCall)
+    )
+
+
+def turn_from_json(report: Mapping[str, Any]) -> TurnFates:
+    """The turn of a report as JSON: of the ledger, or of a running gateway."""
+    return TurnFates(
+        messages=tuple(
+            MessageFate(
+                number=None if one.get("place") is None else int(one["place"]) + 1,
+                role=str(one.get("role")),
+                fate=one["fate"],
+                reasons=_reasons(one),
+                tokens_before=int(one.get("tokens_before") or 0),
+                tokens_after=int(one.get("tokens_after") or 0),
+                key=one.get("entry") or one.get("key"),
+            )
+            for one in report.get("fates") or ()
+        ),
+        stages=tuple(
+            StageNote(stage=one["stage"], outcome=one["outcome"], reasons=_reasons(one))
+            for one in report.get("lines") or ()
+        ),
+    )
+
+
+def _reasons(record: Mapping[str, Any]) -> tuple[Reason, ...]:
+    return tuple(Reason.from_dict(one) for one in record.get("reasons") or ())
+
+
+# Requests of the ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentMessage:
+    """A message of a request, as it was sent."""
+
+    role: str
+    text: str = field(repr=False)
+    about: tuple[MessageId, ...] = ()
+    """Whose content is in it, its own identity first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentTurn:
+    """A request of the ledger, with what was recorded of it."""
+
+    session: str
+    rebuilt: Rebuilt
+    report: Mapping[str, Any] = field(repr=False)
+    turn: TurnFates = field(repr=False)
+    parts: Mapping[str, str] = field(repr=False)
+    """What the request holds besides messages, by the name of its field: the text in it."""
+    messages: tuple[SentMessage, ...] = field(repr=False)
+    summary: tuple[int, frozenset[MessageId]] | None = field(default=None, repr=False)
+    """The compaction whose summary is in it, and the messages that this summary replaces."""
+
+    def fate(self, key: EntryKey) -> MessageFate | None:
+        """What was recorded of a message; None if it was sent as it came."""
+        return next((one for one in self.turn.messages if one.key == key), None)
+
+
+async def read_turn(store: Store, session: str, number: int = 0) -> SentTurn | NotRebuilt:
+    """The request of this turn, or the newest."""
+    kept = await store.turns(session)
+    if not kept:
+        return NotRebuilt(reason="no turn of this session is in the ledger")
+    wanted = number or kept[-1]
+    rebuilt = await rebuild_request(store, session, wanted)
+    turn = await store.turn(session, wanted)
+    if isinstance(rebuilt, NotRebuilt) or turn is None:
+        return rebuilt if isinstance(rebuilt, NotRebuilt) else NotRebuilt(reason="it was removed")
+    pieces = await store.pieces(list(dict.fromkeys(turn.rows)))
+    about = [pieces[row].about if row in pieces else () for row in turn.rows]
+    body = decode(rebuilt.body)
+    fields = body if isinstance(body, dict) else {}
+    messages = sent_messages(fields)
+    if len(about) == len(messages):
+        messages = tuple(
+            replace(one, about=whose) for one, whose in zip(messages, about, strict=True)
+        )
+    else:  # a body of a shape that we do not know: any of them may be in it
+        everyone = tuple(dict.fromkeys(id_ for whose in about for id_ in whose))
+        messages = tuple(replace(one, about=everyone) for one in messages)
+    report = {} if rebuilt.report is None else decode(rebuilt.report)
+    return SentTurn(
+        session=session,
+        rebuilt=rebuilt,
+        report=report,
+        turn=turn_from_json(report),
+        parts={
+            name: "\n".join(_strings(fields[name]))
+            for name in ("system", "instructions", "tools")
+            if fields.get(name)
+        },
+        messages=messages,
+        summary=await _summary_in(store, session, wanted, about),
+    )
+
+
+async def _summary_in(
+    store: Store, session: str, turn: int, about: Sequence[tuple[MessageId, ...]]
+) -> tuple[int, frozenset[MessageId]] | None:
+    """A compaction is made between two turns: the request shows whether its summary is in it."""
+    shown = {id_ for row in about for id_ in row}
+    for record in reversed(await store.compactions(session)):
+        covered = frozenset(record.about)
+        try:
+            made = read_record(record.body).turn
+        except FormatError:
+            continue
+        if made <= turn and covered and covered <= shown:
+            return record.number, covered
+    return None
+
+
+def sent_messages(body: Mapping[str, Any]) -> tuple[SentMessage, ...]:
+    """The messages of a request's body, in whatever format."""
+    messages = body.get("messages") or body.get("input") or []
+    if not isinstance(messages, list):
+        return (SentMessage(role="user", text=str(messages)),)
+    fields = [one if isinstance(one, dict) else {} for one in messages]
+    return tuple(
+        SentMessage(
+            role=str(one.get("role") or one.get("type") or "?"), text=" ".join(_strings(one))
+        )
+        for one in fields
+    )
+
+
+_SHOWN: Final = (
+    *("text", "content", "tool_calls", "function", "name", "description"),
+    *("input_schema", "parameters", "arguments", "output", "thinking"),
+)
+
+
+def _strings(value: Any) -> list[str]:
+    """The texts of a part of a request, and the arguments of its calls."""
+    calls = [
+        json.dumps(block["input"], ensure_ascii=False)
+        for block in (value.get("content") if isinstance(value, dict) else None) or ()
+        if isinstance(block, dict) and isinstance(block.get("input"), dict)
+    ]
+    return [*strings_of(value, _SHOWN), *calls]

@@ -1,0 +1,154 @@
+"""The memory behind the server: opened when it is first needed, and again where that failed.
+
+What goes wrong with it is an answer, never the server's end: a store that is away, a setting that
+is wrong and an extra that is missing are told to whoever asked, and tried again with the next call.
+In the daemon it is the one that hooks have open, where it is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from recollect.core.boundary import attempted
+from recollect.hosts.mcp import MemoryOrder
+from recollect.system.config import load_settings
+
+if TYPE_CHECKING:
+    from recollect.core.engine.engine import Engine
+    from recollect.core.values.tenant import KeyScope
+    from recollect.hosts.gateway.spaces import OpenSpaces
+    from recollect.system.config import Settings
+
+
+class ServedMemory:
+    """The memory that is served."""
+
+    def __init__(
+        self,
+        order: MemoryOrder,
+        *,
+        settings: Settings | None = None,
+        spaces: OpenSpaces | None = None,
+    ) -> None:
+        """Without `settings` the user's own. `spaces` are open in this process anyway: the memory
+        is taken from there."""
+        self.order = order
+        self._settings = settings
+        self._spaces = spaces
+        self._engine: Engine | None = None
+        self._opening = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
+        """The open engine, for one question that needs this scope; RecollectError says why there
+        is none."""
+        del scope
+        opened = None if self._spaces is None else await self._spaces.get(self.order.space)
+        if opened is None:  # where the others' cannot be opened, trying it here says why
+            yield await self._own_engine()
+            return
+        with opened.in_use(f"mcp {id(self)}"):
+            yield opened.engine
+
+    def refusal(self, scope: KeyScope) -> str:
+        """Why what needs this scope is refused; empty where it is not."""
+        del scope
+        return ""
+
+    async def _own_engine(self) -> Engine:
+        async with self._opening:
+            if self._engine is None:
+                await asyncio.to_thread(_load)
+                self._engine = self._opened()
+            return self._engine
+
+    def _opened(self) -> Engine:
+        from recollect.adapters.wiring import open_memory
+
+        return open_memory(
+            space=self.order.space,
+            store=self.order.store,
+            settings=self._settings or load_settings(file=self.order.config, folder=None).settings,
+            off_the_loop=True,
+        )
+
+    async def warm_up(self) -> None:
+        """Open it and ask it something, so that the first real question finds its models loaded;
+        what goes wrong is told to who asks next."""
+        await attempted(self._warm_up())
+
+    async def _warm_up(self) -> None:
+        await asyncio.to_thread(_load)
+        from recollect.adapters.wiring.stores import is_stored
+
+        async with self.engine() as engine:
+            # looking must not create one
+            if is_stored(self.order.store or engine.settings.store.url, self.order.space):
+                await engine.search("warm up", budget_tokens=1)
+
+    async def close(self) -> None:
+        """Give back what was opened."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await attempted(engine.close())
+
+
+@contextlib.asynccontextmanager
+async def served_memory(order: MemoryOrder) -> AsyncIterator[ServedMemory]:
+    """The memory, for this process alone, warming up beside what is done first."""
+    memory = ServedMemory(order)
+    try:
+        async with _warming(memory):
+            yield memory
+    finally:
+        await memory.close()
+
+
+@contextlib.asynccontextmanager
+async def _warming(memory: ServedMemory) -> AsyncIterator[None]:
+    """Warm it up beside what is done meanwhile, and no longer than that."""
+    task = asyncio.ensure_future(memory.warm_up())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+class SharedMemories:
+    """The memories that one process serves to many clients, each open once."""
+
+    def __init__(self, settings: Settings, spaces: OpenSpaces) -> None:
+        """`spaces` are those that hooks use, with the same settings."""
+        self._settings = settings
+        self._spaces = spaces
+        self._opened: dict[MemoryOrder, tuple[ServedMemory, int]] = {}
+        """With how many clients each has."""
+
+    @contextlib.asynccontextmanager
+    async def served(self, order: MemoryOrder) -> AsyncIterator[ServedMemory]:
+        """The memory for one client, warming up; closed when the last client of it is gone."""
+        # Hooks see a whole space: who may see one session alone is given an engine that knows it.
+        usual = order.store is None and order.session is None
+        spaces = self._spaces if usual else None
+        memory, clients = self._opened.get(order) or (
+            ServedMemory(order, settings=self._settings, spaces=spaces),
+            0,
+        )
+        self._opened[order] = memory, clients + 1
+        try:
+            async with _warming(memory):
+                yield memory
+        finally:
+            memory, clients = self._opened.pop(order)
+            if clients > 1:
+                self._opened[order] = memory, clients - 1
+            else:
+                await memory.close()
+
+
+def _load() -> None:
+    """Import what takes time; in a thread, so that the server answers meanwhile."""

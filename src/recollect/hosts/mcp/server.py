@@ -1,0 +1,279 @@
+"""What the MCP server offers: the memory tools, `why`, `context_status`, sessions and receipts.
+
+The low-level server of the official SDK: tools bring schemas of their own, and resources are what
+the store holds now. Owns the way from a message of the protocol to the memory and back. Nothing
+that a client sends, and nothing that goes wrong in the memory, ends the server: it is an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+
+from recollect.core.boundary import Failure, attempted
+from recollect.errors import RecollectError
+from recollect.hosts.mcp import handshake
+from recollect.hosts.mcp.definitions import (
+    LISTED_TEMPLATES,
+    PAST_KINDS,
+    TOOL_NAMES,
+    listed_tools,
+    scope_of,
+)
+from recollect.hosts.mcp.memory import ServedMemory
+from recollect.system.telemetry import measured
+
+if TYPE_CHECKING:
+    from recollect.hosts.mcp.resources import Resources
+    from recollect.hosts.tools.handler import ForgetRequest, MemoryAnswer
+
+ResultT = TypeVar("ResultT")
+Context = ServerRequestContext[Any, Any]
+CONFIRM_SECONDS: Final = 600.0
+"""How long a person may think about what is to be forgotten."""
+_WHOLE_CHARS: Final = 4_000
+"""Up to so many characters a person is shown all of what is to be forgotten, else a line each."""
+_QUESTION: Final = "forget"
+_FORM: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        _QUESTION: {
+            "type": "boolean",
+            "title": "Forget this for good",
+            "description": "It is removed from memory and cannot be brought back",
+            "default": False,
+        }
+    },
+    "required": [_QUESTION],
+}
+
+
+def server_over(memory: ServedMemory, security: RequestStateSecurity | None = None) -> Server[Any]:
+    """The SDK's server with our handlers; `security` is for servers that share a key."""
+    handlers = Handlers(memory)
+    server: Server[Any] = Server(
+        handshake.NAME,
+        title=handshake.TITLE,
+        version=handshake.VERSION,
+        instructions=handshake.INSTRUCTIONS,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+    )
+    # what a client carries for us between two rounds of a question comes back as we gave it
+    # the SDK's own spans would hold what a client sends: names of tools, ids, texts of errors
+    server.middleware[:] = [one for one in server.middleware if not _makes_spans(one)]
+    server.middleware.append(
+        RequestStateBoundary(
+            security or RequestStateSecurity.ephemeral(), default_audience=handshake.NAME
+        )
+    )
+    return server
+
+
+def _makes_spans(middleware: object) -> bool:
+    return type(middleware).__name__ == "OpenTelemetryMiddleware"
+
+
+class Handlers:
+    """What each method of the protocol does."""
+
+    def __init__(self, memory: ServedMemory) -> None:
+        self._memory = memory
+
+    # tools
+
+    async def list_tools(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        """All tools; they are the same for everybody."""
+        del context, params
+        return types.ListToolsResult(
+            tools=[types.Tool.model_validate(one, by_alias=True) for one in listed_tools()]
+        )
+
+    async def call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Carry a call out; what is wrong with it is told in the answer."""
+        if params.name not in TOOL_NAMES:
+            raise MCPError(
+                code=types.INVALID_PARAMS, message=f"there is no tool {_sendable(params.name)[:80]}"
+            )
+        if refusal := self._memory.refusal(scope_of(params.name)):
+            return _result(f"{params.name}: {refusal}", is_error=True)
+        question = ForgetQuestion(context, params)
+        with measured("tool", params.name) as heard:
+            done = await attempted(self._called(params, question))
+            if isinstance(done, Failure):
+                heard.ended("failed", done.error.__name__)
+            elif done.is_error:
+                heard.ended("failed", "tool_error")
+        if question.unanswered is not None:
+            return question.unanswered
+        if isinstance(done, Failure):
+            own = issubclass(done.error, RecollectError)
+            said = done.said if own else f"it failed ({done.error.__name__})"
+            return _result(f"{params.name}: {said}", is_error=True)
+        return _result(done.text, is_error=done.is_error)
+
+    async def _called(
+        self, params: types.CallToolRequestParams, question: ForgetQuestion
+    ) -> MemoryAnswer:
+        session = self._memory.order.session
+        async with self._memory.engine(scope_of(params.name)) as engine:
+            from recollect.hosts.mcp.past_requests import PastRequests
+            from recollect.hosts.tools.handler import memory_tools
+
+            if params.name in PAST_KINDS:
+                return await PastRequests(engine, session).call(params.name, params.arguments)
+            confirm = question.ask if question.can_be_asked else None
+            tools = memory_tools(engine, session=session, confirm=confirm)
+            return await tools.call(params.name, params.arguments)
+
+    # resources
+
+    async def list_resources(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        """Sessions and their receipts, page by page."""
+        del context
+        start = (params and params.cursor) or ""
+        listed, cursor = await self._of_resources(lambda resources: resources.listed(start))
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=one.uri,
+                    name=_sendable(one.name),
+                    description=_sendable(one.description),
+                    mime_type=one.mime_type,
+                )
+                for one in listed
+            ],
+            next_cursor=cursor,
+        )
+
+    async def list_templates(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        """How the addresses of sessions and receipts are made."""
+        del context, params
+        found = [
+            types.ResourceTemplate.model_validate(one, by_alias=True) for one in LISTED_TEMPLATES
+        ]
+        return types.ListResourceTemplatesResult(resource_templates=found)
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        """A session, or a receipt."""
+        del context
+        found = await self._of_resources(lambda resources: resources.read(params.uri))
+        contents = types.TextResourceContents(
+            uri=params.uri, text=_sendable(found.text), mime_type=found.mime_type
+        )
+        return types.ReadResourceResult(contents=[contents])
+
+    async def _of_resources(self, ask: Callable[[Resources], Awaitable[ResultT]]) -> ResultT:
+        """What the memory's resources answer to who may read; what goes wrong is an error of the
+        protocol."""
+        if refusal := self._memory.refusal("read"):
+            raise MCPError(code=types.INVALID_REQUEST, message=refusal)
+
+        async def asked() -> ResultT:
+            async with self._memory.engine() as engine:
+                from recollect.hosts.mcp.resources import Resources
+
+                return await ask(Resources(engine, self._memory.order.session))
+
+        found = await attempted(asked())
+        if isinstance(found, Failure):
+            raise _refusal(found)
+        return found
+
+
+# Forgetting: the client asks its user
+
+
+@dataclass(slots=True)
+class ForgetQuestion:
+    """Asks the person at the client whether something may be forgotten, where that can be done.
+
+    Clients of the older revisions are asked in the middle of the call. Those of the newer ones are
+    answered with the question, and call again with what was said: what they call with must be what
+    was asked about.
+    """
+
+    context: Context
+    params: types.CallToolRequestParams
+    unanswered: types.InputRequiredResult | None = field(default=None, repr=False)
+    """The question, where the client has to call again with the answer."""
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether the client shows forms to its user."""
+        capabilities = self.context.session.client_capabilities
+        wanted = None if capabilities is None else capabilities.elicitation
+        # without a mode it is forms: that is how the revision before modes says it
+        return wanted is not None and (wanted.form is not None or wanted.url is None)
+
+    async def ask(self, wanted: ForgetRequest) -> bool:
+        """Whether the person says yes."""
+        whole = wanted.whole()
+        shown = whole if len(whole) <= _WHOLE_CHARS else str(wanted)
+        text = _sendable(f"Forget this for good?\n\n{shown}")
+        if self.context.protocol_version in handshake.MODERN_VERSIONS:
+            return self._asked_before(text, whole)
+        asking = self.context.session.elicit_form(text, _FORM, self.context.request_id)
+        said = await asyncio.wait_for(asking, CONFIRM_SECONDS)
+        return _is_yes(said)
+
+    def _asked_before(self, text: str, whole: str) -> bool:
+        """What was said to the question, where the client comes back with it; else it is asked."""
+        about = blake2b(whole.encode("utf-8", "replace"), digest_size=16).hexdigest()
+        said = (self.params.input_responses or {}).get(_QUESTION)
+        if said is not None and self.params.request_state == about:
+            return _is_yes(said)
+        form = types.ElicitRequestFormParams(message=text, requested_schema=_FORM)
+        self.unanswered = types.InputRequiredResult(
+            input_requests={_QUESTION: types.ElicitRequest(params=form)}, request_state=about
+        )
+        return False
+
+
+def _is_yes(said: object) -> bool:
+    if not isinstance(said, types.ElicitResult) or said.action != "accept":
+        return False
+    return (said.content or {}).get(_QUESTION) is True
+
+
+# Spelling
+
+
+def _result(text: str, *, is_error: bool) -> types.CallToolResult:
+    content: Sequence[types.TextContent] = [types.TextContent(type="text", text=_sendable(text))]
+    return types.CallToolResult(content=[*content], is_error=is_error)
+
+
+def _refusal(failure: Failure) -> MCPError:
+    own = issubclass(failure.error, RecollectError)
+    said = failure.said if own else f"it failed ({failure.error.__name__})"
+    return MCPError(
+        code=types.INVALID_PARAMS if own else types.INTERNAL_ERROR, message=_sendable(said)
+    )
+
+
+def _sendable(text: str) -> str:
+    """A text that can be written as UTF-8, whatever was said."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,324 @@
+"""The routes of the API, each declared once, and the OpenAPI document made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+import recollect
+from recollect.core.values.tenant import KeyScope
+from recollect.hosts.service import models as m
+from recollect.hosts.service import operations
+from recollect.hosts.service.operations import Call
+
+Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+Idempotency: TypeAlias = Literal["none", "again", "kept"]
+"""What an Idempotency-Key does: nothing, since the request only looks; the request is carried out
+again, which changes nothing, since its answer holds what was said; the first answer comes again."""
+
+PREFIX: Final = "/v1"
+_IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+_DESCRIPTIONS: Final = {
+    "space": "The space, percent-encoded; a tenant's own",
+    "session": "The session, percent-encoded",
+    "number": "Which one, from 1",
+    "fact": "The fact's id",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRoute:
+    """A path and a method, and what is done there."""
+
+    method: Method
+    path: str
+    scope: KeyScope
+    call: Callable[[Call], Awaitable[m.ApiAnswer]]
+    answer: type[m.ApiAnswer]
+    body: type[m.ApiBody] | None = None
+    query: type[m.ApiBody] = m.NoQuery
+    idempotency: Idempotency = "none"
+    counted: bool = True
+    """Against the tenant's budgets."""
+    needs_space: bool = False
+    """It writes, but to a space that is there."""
+    to_the_end: bool = False
+    """With an Idempotency-Key it is carried out although nobody waits any more: a part of it cannot
+    be told from nothing, and twice is not once."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The path's segments behind the prefix."""
+        return tuple(self.path.split("/")[1:])
+
+    @property
+    def operation(self) -> str:
+        """What it is called where requests are counted."""
+        return self.call.__name__
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes: a space that is missing is made, but where `needs_space`."""
+        return self.scope == "write"
+
+
+_SESSION: Final = "/spaces/{space}/sessions/{session}"
+ROUTES: Final[tuple[ApiRoute, ...]] = (
+    ApiRoute(
+        method="POST", path=f"{_SESSION}/prepare", scope="write", call=operations.prepare,
+        body=m.PrepareBody, answer=m.PreparedAnswer, idempotency="again",
+    ),
+    ApiRoute(
+        method="POST", path=f"{_SESSION}/observe", scope="write", call=operations.observe,
+        body=m.ObserveBody, answer=m.ObservedAnswer, idempotency="kept", needs_space=True,
+    ),
+    ApiRoute(
+        method="POST", path=f"{_SESSION}/ingest", scope="write", call=operations.ingest,
+        body=m.IngestBody, answer=m.IngestedAnswer, idempotency="kept",
+    ),
+    ApiRoute(
+        method="POST", path=f"{_SESSION}/compact", scope="write", call=operations.compact,
+        body=m.CompactBody, answer=m.CompactedAnswer, idempotency="kept",
+    ),
+    ApiRoute(
+        method="POST", path=f"{_SESSION}/undo", scope="write", call=operations.undo,
+        answer=m.UndoneAnswer, idempotency="kept", to_the_end=True, needs_space=True,
+    ),
+    ApiRoute(
+        method="GET", path=f"{_SESSION}/receipts", scope="read", call=operations.receipts,
+        query=m.PageQuery, answer=m.ReceiptsAnswer,
+    ),
+    ApiRoute(
+        method="GET", path=f"{_SESSION}/receipts/{{number}}", scope="read",
+        call=operations.receipt, answer=m.ReceiptAnswer,
+    ),
+    ApiRoute(
+        method="GET", path=f"{_SESSION}/turns", scope="read", call=operations.turns,
+        query=m.PageQuery, answer=m.TurnsAnswer,
+    ),
+    ApiRoute(
+        method="GET", path=f"{_SESSION}/turns/{{number}}", scope="read", call=operations.replay,
+        answer=m.ReplayAnswer,
+    ),
+    ApiRoute(
+        method="GET", path="/spaces/{space}/sessions", scope="read", call=operations.sessions,
+        query=m.PageQuery, answer=m.SessionsAnswer,
+    ),
+    ApiRoute(
+        method="POST", path="/spaces/{space}/search", scope="read", call=operations.search,
+        body=m.SearchBody, answer=m.FoundAnswer,
+    ),
+    ApiRoute(
+        method="GET", path="/spaces/{space}/facts", scope="read", call=operations.facts,
+        query=m.FactsQuery, answer=m.FactsAnswer,
+    ),
+    ApiRoute(
+        method="POST", path="/spaces/{space}/facts", scope="write", call=operations.add_fact,
+        body=m.FactBody, answer=m.FactWrittenAnswer, idempotency="kept", to_the_end=True,
+    ),
+    ApiRoute(
+        method="DELETE", path="/spaces/{space}/facts/{fact}", scope="forget",
+        call=operations.forget_fact, query=m.FactForgetQuery, answer=m.CertificateAnswer,
+        idempotency="kept", to_the_end=True,
+    ),
+    ApiRoute(
+        method="POST", path="/spaces/{space}/forget", scope="forget", call=operations.forget,
+        body=m.ForgetBody, answer=m.ForgottenAnswer, idempotency="kept", to_the_end=True,
+    ),
+    ApiRoute(
+        method="GET", path="/spaces/{space}/export", scope="read", call=operations.export,
+        query=m.PageQuery, answer=m.ExportAnswer,
+    ),
+    ApiRoute(
+        method="GET", path="/spaces/{space}/jobs", scope="read", call=operations.jobs,
+        answer=m.JobsAnswer,
+    ),
+    ApiRoute(
+        method="GET", path="/spaces", scope="read", call=operations.spaces, query=m.PageQuery,
+        answer=m.SpacesAnswer,
+    ),
+    ApiRoute(
+        method="DELETE", path="/spaces/{space}", scope="forget", call=operations.delete,
+        answer=m.CertificateAnswer, idempotency="kept", to_the_end=True,
+    ),
+    ApiRoute(
+        method="GET", path="/tenant", scope="read", call=operations.tenant, answer=m.TenantAnswer,
+        counted=False,
+    ),
+    ApiRoute(
+        method="GET", path="/audit", scope="admin", call=operations.audit, query=m.PageQuery,
+        answer=m.AuditAnswer,
+    ),
+)  # fmt: skip
+
+
+def matching(parts: tuple[str, ...]) -> dict[str, tuple[ApiRoute, dict[str, str]]]:
+    """The routes of a path behind the prefix, by method, with what the path names."""
+    found: dict[str, tuple[ApiRoute, dict[str, str]]] = {}
+    for route in ROUTES:
+        if len(route.parts) != len(parts):
+            continue
+        named: dict[str, str] = {}
+        for pattern, part in zip(route.parts, parts, strict=True):
+            if pattern.startswith("{"):
+                named[pattern[1:-1]] = part
+            elif pattern != part:
+                break
+        else:
+            found[route.method] = (route, named)
+    return found
+
+
+_STATUSES: Final[Mapping[str, str]] = {
+    "400": "It cannot be read",
+    "401": "No valid key",
+    "403": "The key has not the scope",
+    "404": "There is no such thing",
+    "409": "The same request is being carried out, or something was written meanwhile",
+    "413": "It is too large",
+    "415": "The body is not JSON",
+    "422": "It is not as it must be, or the Idempotency-Key came with another request",
+    "429": "A budget of the tenant is spent, or too many of its requests wait: see Retry-After",
+    "500": "A defect of ours",
+    "503": "The store is away, or the node busy: see Retry-After",
+    "504": "It was not done in time",
+}
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI document of the service."""
+    types = {route.answer for route in ROUTES} | {route.body for route in ROUTES if route.body}
+    types |= {m.ProblemAnswer, m.HealthAnswer}
+    names = sorted(types, key=lambda one: one.__name__)
+    _, schemas = msgspec.json.schema_components(names, ref_template="#/components/schemas/{name}")
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
+    for path, told in (
+        ("/healthz", "Whether the process lives."),
+        ("/readyz", "Whether requests should be sent to this node."),
+    ):
+        paths[path] = {
+            "get": {
+                "operationId": path[1:],
+                "summary": told,
+                "security": [],
+                "responses": {
+                    "200": _json("It does", "HealthAnswer"),
+                    "503": _json("Not now", "HealthAnswer"),
+                },
+            }
+        }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Recollect",
+            "version": recollect.__version__,
+            "description": (
+                "Memory for LLM agents, for the tenants of a service. Points in time are seconds "
+                "since the epoch. A node with the extra `mcp` also speaks the Model Context "
+                "Protocol, at `POST /v1/spaces/{space}/mcp`, with the same keys."
+            ),
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{"key": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas,
+        },
+    }
+
+
+def _operation(route: ApiRoute) -> dict[str, Any]:
+    told = (route.call.__doc__ or "").strip()
+    operation: dict[str, Any] = {
+        "operationId": getattr(route.call, "__name__", ""),
+        "summary": told.splitlines()[0],
+        "description": f"Needs the scope `{route.scope}`.",
+        "parameters": [*_path_parameters(route), *_query_parameters(route), *_headers(route)],
+        "responses": {
+            "200": _json("It is done", route.answer.__name__),
+            **{
+                status: {
+                    "description": text,
+                    "content": {
+                        "application/problem+json": {
+                            "schema": {"$ref": "#/components/schemas/ProblemAnswer"}
+                        }
+                    },
+                }
+                for status, text in _STATUSES.items()
+            },
+        },
+    }
+    if route.body is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": f"#/components/schemas/{route.body.__name__}"}
+                }
+            },
+        }
+    return operation
+
+
+def _json(told: str, name: str) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{name}"}
+    return {"description": told, "content": {"application/json": {"schema": schema}}}
+
+
+def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
+    names = [part[1:-1] for part in route.parts if part.startswith("{")]
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _DESCRIPTIONS[name],
+            "schema": {"type": "integer", "minimum": 1}
+            if name == "number"
+            else {"type": "string", "minLength": 1, "maxLength": 512},
+        }
+        for name in names
+    ]
+
+
+def _query_parameters(route: ApiRoute) -> list[dict[str, Any]]:
+    (schema,), components = msgspec.json.schema_components([route.query])
+    fields = components[schema["$ref"].rsplit("/", 1)[1]]["properties"]
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": one["description"],
+            "schema": {key: value for key, value in one.items() if key != "description"},
+        }
+        for name, one in fields.items()
+    ]
+
+
+def _headers(route: ApiRoute) -> list[dict[str, Any]]:
+    headers = [
+        {
+            "name": "X-Request-Timeout",
+            "in": "header",
+            "description": "Seconds after which the answer is of no use any more",
+            "schema": {"type": "number", "minimum": 1, "maximum": 120},
+        }
+    ]
+    if route.idempotency != "none":
+        headers.append(
+            {
+                "name": _IDEMPOTENCY_KEY,
+                "in": "header",
+                "description": "The same on a retry: the request is carried out once",
+                "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+            }
+        )
+    return headers

@@ -1,0 +1,497 @@
+"""The service as an ASGI application: whose request it is, its limits, and its answer.
+
+Owns the order in which a request is looked at: its deadline and its key, then its scope, the
+node's own limits, its tenant's budgets, the body, the idempotency key, and only then memory is
+asked. What goes wrong is a problem with a status; nothing that a request holds ends the node.
+Always holds: nothing but the key says which tenant a request is of, and no two requests of one
+idempotency key are carried out at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+import recollect
+from recollect.adapters.wiring.stores import SECRET_VARIABLE
+from recollect.core.boundary import Failure, attempted
+from recollect.core.engine.background import METER
+from recollect.core.values.model import ModelUse
+from recollect.core.values.tenant import Tenant, tenant_space
+from recollect.hosts.gateway.asgi import NoBody, Receive, Send, read_body
+from recollect.hosts.service import models as m
+from recollect.hosts.service.api import PREFIX, ApiRoute, matching, openapi
+from recollect.hosts.service.cursors import Cursors
+from recollect.hosts.service.idempotency import IdempotencyKeys, KeyClaim
+from recollect.hosts.service.limits import Budgets, Intake, Taking
+from recollect.hosts.service.logs import RequestRecord
+from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
+from recollect.hosts.service.operations import Call, aside
+from recollect.hosts.service.principals import Principal, Principals
+from recollect.hosts.service.problems import Problem, ProblemKind, again, problem_of
+from recollect.hosts.service.queue import FairQueue
+from recollect.hosts.service.requests import (
+    Answer,
+    Header,
+    Incoming,
+    Scope,
+    decoded,
+    mcp_texts,
+    read_query,
+    read_request,
+    replaying,
+    traceparent,
+    unless_gone_after,
+)
+from recollect.system.config import Settings
+from recollect.system.telemetry import measured
+
+MountedApp: TypeAlias = Callable[[Scope, Receive, Send, Principal], Awaitable[None]]
+"""An application beside the API, for a request whose key and space are known."""
+MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextManager[MountedApp]]
+"""Opens it for the memories of a node and the deployment's secret."""
+
+LOG: Final = logging.getLogger("recollect")
+MOST_BODY_BYTES: Final = 16_000_000
+"""Larger requests are refused with 413."""
+MOST_REQUESTS: Final = 1_024
+"""Requests at once; more are refused with 503."""
+TENANT_WAITING: Final = 64
+"""Requests of a tenant that may wait for their turn; more are refused with 429."""
+ANSWERS_KEPT_SECONDS: Final = 24 * 3_600.0
+"""How long the answer to an Idempotency-Key is kept."""
+BODY_SECONDS: Final = 30.0
+"""So long a body may take to come, whatever the deadline."""
+PURGE_SECONDS: Final = 3_600.0
+"""So often a node removes what has expired of all tenants' records."""
+LEAST_SECONDS: Final = 0.01
+MCP_ROUTE: Final = f"{PREFIX}/spaces/{{space}}/mcp"
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class Service:
+    """The application of one node."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        url: str,
+        *,
+        secret: bytes = b"",
+        memories: TenantMemories | None = None,
+        mcp: MountMcp | None = None,
+    ) -> None:
+        """`secret` is the deployment's, the same on all nodes; `mcp` serves the paths that end in
+        `/mcp`."""
+        serve = settings.serve
+        self._serve = serve
+        self.memories = memories or TenantMemories(settings, url)
+        self._cursors = Cursors(secret)
+        self._budgets = Budgets()
+        self._queue = FairQueue(
+            serve.concurrency,
+            tenant_waiting=TENANT_WAITING,
+            deadline_seconds=min(serve.deadline_seconds, MOST_SECONDS),
+        )
+        self._mount_mcp = mcp
+        self._mcp: MountedApp | None = None
+        self._deployment_secret = secret
+        self._principals = Principals(self.memories)
+        self._idempotency = IdempotencyKeys(
+            self.memories, secret, keep_seconds=ANSWERS_KEPT_SECONDS
+        )
+        self._intake = Intake(MOST_REQUESTS, max_body_bytes=MOST_BODY_BYTES)
+        self._purged_at = time.monotonic()
+        self._document = _ENCODER.encode(openapi())
+        self.draining = False
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn."""
+        return self._queue.waiting
+
+    # ASGI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or the beginning and end of the process."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await unless_gone_after(receive, lambda got: self._serve_one(scope, got, send))
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        if not self._deployment_secret:
+            LOG.warning(
+                "%s is not set: cursors and idempotency keys are hashed with a key that everybody "
+                "knows. Set it to the same long random text on all nodes, before anything is "
+                "stored",
+                SECRET_VARIABLE,
+            )
+        opened = await attempted(self.memories.fleet())
+        if isinstance(opened, Failure):
+            LOG.warning("the database cannot be used yet: %s", opened.said)
+        warmed = await attempted(self.memories.warm_up())
+        if isinstance(warmed, Failure):
+            LOG.warning("the first requests may be slow: %s", warmed.said)
+        async with AsyncExitStack() as running:
+            if self._mount_mcp is not None:
+                mounted = self._mount_mcp(self.memories, self._deployment_secret)
+                self._mcp = await running.enter_async_context(mounted)
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await self.memories.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def drain(self) -> None:
+        """Say no at /readyz from now on, and go on with what comes."""
+        self.draining = True
+
+    async def _serve_one(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record = RequestRecord(method=scope["method"])
+        began = time.perf_counter()
+        with measured("request", record.operation, parent=traceparent(scope)) as heard:
+            try:
+                await self._answer(scope, receive, send, record)
+            finally:
+                record.tell(heard)
+                record.log(heard, time.perf_counter() - began, self._deployment_secret)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, record: RequestRecord
+    ) -> None:
+        async def noting(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", record.id.encode())]
+            await send(message)
+
+        answered = await attempted(self._answered(scope, receive, noting, record))
+        if isinstance(answered, Failure):
+            LOG.error("a request failed: %s", answered.said)
+            answered = problem_of(answered.error, answered.said)
+        if isinstance(answered, Problem):
+            record.reason = answered.reason
+        if answered is None or record.status:
+            return  # it has been answered, by somebody else
+        if isinstance(answered, Problem):
+            await _send(noting, answered.kind.status, answered.headers(), answered.body())
+        else:
+            status, headers, body = answered
+            await _send(noting, status, headers, body)
+
+    async def _answered(
+        self, scope: Scope, receive: Receive, send: Send, record: RequestRecord
+    ) -> Answer | Problem | None:
+        try:
+            incoming = read_request(scope, record)
+            if (page := await self._open_page(incoming)) is not None:
+                return page
+            return await self._for_tenant(scope, incoming, receive, send)
+        except Problem as problem:
+            return problem
+
+    async def _open_page(self, incoming: Incoming) -> Answer | None:
+        """What is answered to everybody."""
+        if incoming.parts == ("openapi.json",) and incoming.method == "GET":
+            incoming.record.operation = "openapi"
+            return 200, [(b"content-type", b"application/json")], self._document
+        if incoming.parts not in {("healthz",), ("readyz",)}:
+            return None
+        if incoming.method != "GET":
+            raise Problem(ProblemKind.METHOD, "GET it", allow="GET")
+        incoming.record.operation = incoming.parts[0]
+        reason: m.NotReady | None = None
+        if incoming.parts == ("readyz",):
+            reason = "draining" if self.draining else await self.memories.not_ready()
+        incoming.record.reason = reason or ""
+        state: Any = {None: "ok", "draining": "draining"}.get(reason, "unavailable")
+        told = m.HealthAnswer(status=state, version=recollect.__version__, reason=reason)
+        return (
+            200 if reason is None else 503,
+            [(b"content-type", b"application/json")],
+            _ENCODER.encode(told),
+        )
+
+    # Requests of tenants
+
+    async def _for_tenant(
+        self, scope: Scope, incoming: Incoming, receive: Receive, send: Send
+    ) -> Answer | None:
+        seconds = self._seconds(incoming)
+        try:
+            async with asyncio.timeout(seconds):
+                principal = await self._principals.of(incoming.headers.get("authorization", ""))
+                record = incoming.record
+                record.tenant = principal.tenant.id
+                if self._is_mcp(incoming.parts):
+                    record.operation, record.route = "mcp", MCP_ROUTE
+                    record.space = tenant_space(principal.tenant.id, incoming.parts[2])
+                    with self._intake.request(principal.tenant.id) as taking:
+                        await self._served_by_mcp(scope, incoming, receive, send, principal, taking)
+                    return None
+                route, path = self._route(incoming)
+                record.operation, record.route = route.operation, PREFIX + route.path
+                if "space" in path:
+                    record.space = tenant_space(principal.tenant.id, path["space"])
+                if route.scope not in principal.key.scopes:
+                    raise Problem(
+                        ProblemKind.FORBIDDEN, f"this needs a key with the scope {route.scope}"
+                    )
+                with self._intake.request(principal.tenant.id) as taking:
+                    left = seconds - (time.monotonic() - incoming.began)
+                    self._queue.refuse_late(principal.tenant.id, left)  # before it costs more
+                    if route.counted:
+                        await self._take(principal.tenant)
+                    incoming.body = await self._body(incoming, receive, taking)
+                    call = await self._call(route, path, incoming, principal, seconds)
+                    left = seconds - (time.monotonic() - incoming.began)
+                    async with self._queue.turn(principal.tenant.id, left):
+                        return await self._carried_out(route, call, incoming)
+        except TimeoutError:
+            raise Problem(
+                ProblemKind.DEADLINE,
+                f"it took longer than {self._asked_seconds(incoming, seconds):g} s: "
+                + again(keyed="idempotency-key" in incoming.headers),
+                retry_after=1.0,
+            ) from None
+
+    async def _served_by_mcp(
+        self,
+        scope: Scope,
+        incoming: Incoming,
+        receive: Receive,
+        send: Send,
+        principal: Principal,
+        taking: Taking,
+    ) -> None:
+        """A request of the Model Context Protocol, each by itself."""
+        assert self._mcp is not None
+        if incoming.method != "POST":
+            raise Problem(ProblemKind.METHOD, "every message is a POST of its own", allow="POST")
+        tenant, space = principal.tenant, incoming.parts[2]
+        await self._take(tenant)
+        incoming.body = await self._body(incoming, receive, taking)
+        answer: list[bytes] = []
+
+        async def charging(message: MutableMapping[str, Any]) -> None:
+            """Count before the answer has gone: who has it may hang up."""
+            if message["type"] == "http.response.body" and tenant.tokens_per_day is not None:
+                answer.append(message.get("body", b""))
+                if not message.get("more_body"):
+                    told = b"".join(answer)
+                    size = len(incoming.body) + len(told)
+                    texts = await aside(size, partial(mcp_texts, incoming.body, told))
+                    async with self.memories.memory(tenant.id, space) as memory:
+                        tokens = sum(memory.engine._weigher.text(text) for text in texts)
+                    await self._charge(tenant, tokens)
+            await send(message)
+
+        left = self._seconds(incoming) - (time.monotonic() - incoming.began)
+        async with self._queue.turn(tenant.id, left):
+            # with a key that may write, a tool makes the space when it writes
+            if "write" not in principal.key.scopes and not await (
+                await self.memories.records()
+            ).has_space(tenant.id, space):
+                raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space of this name")
+            replayed = replaying(incoming.body, receive)
+            await self._mcp(scope, replayed, charging, replace(principal, space=space))
+
+    def _is_mcp(self, parts: tuple[str, ...]) -> bool:
+        if self._mcp is None or len(parts) != 4:
+            return False
+        return (parts[0], parts[1], parts[3]) == ("v1", "spaces", "mcp")
+
+    def _route(self, incoming: Incoming) -> tuple[ApiRoute, dict[str, str]]:
+        if incoming.parts[:1] != (PREFIX[1:],):
+            raise Problem(ProblemKind.NOT_FOUND, "see /openapi.json for what there is")
+        found = matching(incoming.parts[1:])
+        if not found:
+            raise Problem(ProblemKind.NOT_FOUND, "see /openapi.json for what there is")
+        if incoming.method not in found:
+            raise Problem(ProblemKind.METHOD, "see /openapi.json", allow=", ".join(sorted(found)))
+        return found[incoming.method]
+
+    async def _take(self, tenant: Tenant) -> None:
+        """Count a request of a tenant; Problem where a budget is spent."""
+        if tenant.requests_per_minute is None and tenant.tokens_per_day is None:
+            return
+        records = await self.memories.records()
+        await self._budgets.take_request(tenant, records)
+        await self._budgets.check_tokens(tenant, records)
+
+    def _seconds(self, incoming: Incoming) -> float:
+        text = incoming.headers.get("x-request-timeout")
+        if text is None:
+            return min(self._serve.deadline_seconds, MOST_SECONDS)
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not seconds > 0:
+            raise Problem(ProblemKind.BAD_REQUEST, "X-Request-Timeout: give seconds above 0")
+        return max(LEAST_SECONDS, min(seconds, MOST_SECONDS))
+
+    def _asked_seconds(self, incoming: Incoming, seconds: float) -> float:
+        """The deadline as it was given, where that is shorter than the shortest there is."""
+        return min(float(incoming.headers.get("x-request-timeout", seconds)), seconds)
+
+    async def _body(self, incoming: Incoming, receive: Receive, taking: Taking) -> bytes:
+        """The whole body; Problem where it is too large, comes too slowly, or is too much now."""
+
+        async def holding() -> MutableMapping[str, Any]:
+            message = await receive()
+            taking.hold(len(message.get("body", b"")))
+            return message
+
+        most = MOST_BODY_BYTES
+        length = incoming.headers.get("content-length", "0")
+        body: bytes | NoBody = NoBody.TOO_LARGE
+        if not (length.isascii() and length.isdigit() and int(length[:20]) > most):
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    body = await read_body(holding, most)
+            except TimeoutError:
+                slow = f"the body did not come within {BODY_SECONDS:g} s"
+                raise Problem(ProblemKind.DEADLINE, slow, retry_after=1.0) from None
+        if body is NoBody.TOO_LARGE:
+            raise Problem(ProblemKind.TOO_LARGE, f"a request has at most {most:,} bytes")
+        if isinstance(body, NoBody):
+            raise asyncio.CancelledError  # nobody waits for the answer
+        taking.read()
+        return body
+
+    async def _call(
+        self,
+        route: ApiRoute,
+        path: dict[str, str],
+        incoming: Incoming,
+        principal: Principal,
+        seconds: float,
+    ) -> Call:
+        if route.body is None and incoming.body:
+            raise Problem(ProblemKind.BAD_REQUEST, "this takes no body")
+        kind = incoming.headers.get("content-type", "application/json").partition(";")[0]
+        if route.body is not None and kind.strip().lower() != "application/json":
+            raise Problem(ProblemKind.MEDIA_TYPE, "send the body as application/json")
+        body: m.ApiBody | None = None
+        if route.body is not None:
+            body = await aside(len(incoming.body), partial(decoded, incoming.body, route.body))
+        return Call(
+            tenant=principal.tenant,
+            key=principal.key,
+            memories=self.memories,
+            budgets=self._budgets,
+            cursors=self._cursors,
+            route=route.path,
+            path=path,
+            query=read_query(incoming.query, route.query),
+            body=body,
+            now=time.time(),
+            seconds=seconds,
+            writes=route.writes,
+            needs_space=route.needs_space,
+            keyed=route.idempotency != "none" and "idempotency-key" in incoming.headers,
+        )
+
+    async def _carried_out(self, route: ApiRoute, call: Call, incoming: Incoming) -> Answer:
+        key = incoming.headers.get("idempotency-key")
+        if key is None or route.idempotency == "none":
+            return await self._done(route, call)
+        claim = await self._idempotency.claim(key, route, call, incoming)
+        if claim is None:
+            return await self._done(route, call)
+        if not isinstance(claim, KeyClaim):
+            return claim
+        return await self._idempotency.carry_out(
+            claim, partial(self._worked, route, call), partial(self._settle, call)
+        )
+
+    async def _done(self, route: ApiRoute, call: Call) -> Answer:
+        answer = await self._worked(route, call)
+        if isinstance(answer, Problem):
+            raise answer
+        await asyncio.shield(self.memories.beside(self._settle(call)))
+        return answer
+
+    async def _worked(self, route: ApiRoute, call: Call) -> Answer | Problem:
+        """What a request comes to. What models were asked is counted whatever becomes of it."""
+
+        def asked(use: ModelUse) -> None:
+            if use.purpose == "summary":
+                call.tokens += use.input_tokens + use.output_tokens
+                if call.is_charged:  # it went on beside the request, or was cut off with it
+                    self.memories.beside(self._settle(call))
+
+        metering = METER.set(asked)
+        answer: m.ApiAnswer | Problem | Failure | None = None
+        try:
+            answer = await attempted(_problems_kept(route.call(call)))
+        finally:
+            METER.reset(metering)
+            if not isinstance(answer, m.ApiAnswer):
+                self.memories.beside(self._settle(call))
+        if isinstance(answer, Failure):
+            problem = problem_of(answer.error, answer.said, keyed=call.keyed)
+            if issubclass(answer.error, Exception) and problem.kind is ProblemKind.INTERNAL:
+                LOG.error("%s %s failed: %s", route.method, route.path, answer.said)
+            return problem
+        if isinstance(answer, Problem):
+            return answer
+        return 200, [(b"content-type", b"application/json")], _ENCODER.encode(answer)
+
+    async def _settle(self, call: Call) -> None:
+        """Count what a request took; and once in a while remove what has expired."""
+        tokens, call.tokens, call.is_charged = call.tokens, 0, True
+        if time.monotonic() - self._purged_at > PURGE_SECONDS:
+            self._purged_at = time.monotonic()
+            self.memories.beside(self._purge(call.now))
+        await self._charge(call.tenant, tokens)
+
+    async def _charge(self, tenant: Tenant, tokens: int) -> None:
+        """Count tokens of work that is done: where that fails, the caller has its answer."""
+        if not tokens or tenant.tokens_per_day is None:
+            return
+
+        async def charge() -> None:
+            records = await self.memories.records()
+            await self._budgets.charge_tokens(tenant, records, tokens)
+
+        charged = await attempted(charge())
+        if isinstance(charged, Failure):
+            LOG.error("%d tokens could not be counted: %s", tokens, charged.said)
+
+    async def _purge(self, now: float) -> None:
+        async def purge() -> None:
+            await (await self.memories.records()).purge_all(now=now)
+
+        purged = await attempted(purge())
+        if isinstance(purged, Failure):
+            LOG.error("what has expired could not be removed: %s", purged.said)
+
+
+async def _problems_kept(work: Awaitable[m.ApiAnswer]) -> m.ApiAnswer | Problem:
+    """A problem is an answer, not a failure."""
+    try:
+        return await work
+    except Problem as problem:
+        return problem
+
+
+async def _send(send: Send, status: int, headers: list[Header], body: bytes) -> None:
+    sent = [
+        *headers,
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

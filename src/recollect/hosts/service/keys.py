@@ -1,0 +1,119 @@
+"""API keys: how they are made, read and checked.
+
+A key is `rk_TENANT_ID_SECRET`: the tenant's id and the key's own, which may be shown, 256 random
+bits, and a check over all of it, so that a mistyped key is refused without asking the database. The
+check is no secret: whoever invents a key can make it fit, and the database is asked. Of the key
+only a hash is kept: 256 random bits cannot be guessed, so it needs no salt and no slow hash. Always
+holds: nothing but the key says which tenant a request is of.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from base64 import b32decode, b32encode
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b, sha256
+from typing import Final
+from uuid import UUID, uuid4
+
+from recollect.core.values.tenant import KEY_SCOPES, ApiKey, KeyScope, Tenant
+
+_SECRET_BYTES: Final = 32
+_CHECK_CHARS: Final = 6
+_KEY: Final = re.compile(r"rk_([a-z2-7]{26})_([0-9a-f]{12})_([A-Za-z0-9_-]{43})([a-z2-7]{6})")
+DEFAULT_SCOPES: Final[tuple[KeyScope, ...]] = ("read", "write")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenKey:
+    """A key as a request brings it: well formed, whether or not it opens anything."""
+
+    tenant: UUID
+    id: str
+    hash: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeKey:
+    """A new key: what is kept of it, and the key itself, which is shown once."""
+
+    record: ApiKey
+    text: str = field(repr=False)
+
+
+def make_key(
+    tenant: UUID,
+    *,
+    name: str,
+    scopes: Sequence[KeyScope],
+    now: float,
+    expires_at: float | None = None,
+) -> MadeKey:
+    """A new key of a tenant."""
+    key_id = secrets.token_hex(6)
+    body = f"rk_{_spelled(tenant.bytes)}_{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    text = body + _check(body)
+    record = ApiKey(
+        tenant=tenant,
+        id=key_id,
+        name=name,
+        hash=_hash(text),
+        scopes=tuple(scope for scope in KEY_SCOPES if scope in scopes),
+        created_at=now,
+        expires_at=expires_at,
+    )
+    return MadeKey(record=record, text=text)
+
+
+def rotated_key(old: ApiKey, *, now: float) -> MadeKey:
+    """A new key with the name and scopes of another, and as long to live as that had."""
+    lifetime = None if old.expires_at is None else old.expires_at - old.created_at
+    ends = None if lifetime is None else now + lifetime
+    return make_key(old.tenant, name=old.name, scopes=old.scopes, now=now, expires_at=ends)
+
+
+def read_key(text: str) -> GivenKey | None:
+    """A key that a request brought; None where it cannot be one."""
+    found = _KEY.fullmatch(text)
+    if found is None or not hmac.compare_digest(_check(text[:-_CHECK_CHARS]), found[4]):
+        return None
+    tenant = UUID(bytes=b32decode(found[1].upper() + "======"))
+    if _spelled(tenant.bytes) != found[1]:  # another spelling of the same bytes
+        return None
+    return GivenKey(tenant=tenant, id=found[2], hash=_hash(text))
+
+
+def opens(given: GivenKey, known: ApiKey, *, now: float) -> bool:
+    """Whether a key that a request brought is this one, and is good at this time."""
+    same = hmac.compare_digest(given.hash, known.hash)
+    return same and known.tenant == given.tenant and known.is_valid(now)
+
+
+def shown_key(key: ApiKey) -> str:
+    """What of a key people may see."""
+    return f"rk_{_spelled(key.tenant.bytes)}_{key.id}_…"
+
+
+def new_tenant(name: str, *, now: float) -> Tenant:
+    """A tenant with an id that nobody had before, whatever its name is."""
+    return Tenant(id=uuid4(), name=name, created_at=now)
+
+
+def limited(tenant: Tenant, *, requests: int | None, tokens: int | None) -> Tenant:
+    """The tenant with these limits."""
+    return replace(tenant, requests_per_minute=requests, tokens_per_day=tokens)
+
+
+def _spelled(raw: bytes) -> str:
+    return b32encode(raw).decode().rstrip("=").lower()
+
+
+def _check(text: str) -> str:
+    return _spelled(blake2b(text.encode(), digest_size=4, person=b"recollect-key").digest())[:6]
+
+
+def _hash(text: str) -> bytes:
+    return sha256(text.encode()).digest()

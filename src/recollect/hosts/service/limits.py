@@ -1,0 +1,236 @@
+"""How much a tenant gets: of what a node takes in at once, and of budgets over all nodes.
+
+What is still read has its own limits, since it costs a caller nothing to send slowly. Budgets are
+counted in the database, in pieces: a node reserves some requests at once and asks again when they
+are spent, so the sum of all nodes never exceeds a budget, and a busy node seldom makes a round
+trip for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Final, Protocol
+from uuid import UUID
+
+from recollect.core.values.tenant import PERIOD_SECONDS, BudgetName, Tenant
+from recollect.hosts.service.problems import Problem, ProblemKind
+from recollect.hosts.service.queue import QUEUE_SECONDS
+
+PIECES: Final = 100
+"""A node reserves at most this part of what is left of a minute's requests: all that a fleet has
+reserved and does not use is small, and smaller the less is left."""
+SOON_SECONDS: Final = 2.0
+"""A node that has spent a piece so soon reserves twice as much, and else half as much."""
+TOKENS_SECONDS: Final = 2.0
+"""So long a node goes by what it last heard of a day's tokens."""
+READING_PART: Final = 4
+"""A tenant has at most one of so many of the requests that a node reads at once, of those that are
+not there yet as a whole."""
+BODY_BYTES: Final = 256_000_000
+"""So much of bodies a node holds at once, or four of the largest; a tenant has half of it."""
+
+
+@dataclass(slots=True, eq=False)
+class Taking:
+    """One request that a node takes in."""
+
+    intake: Intake
+    tenant: UUID
+    bytes_held: int = 0
+    is_read: bool = False
+
+    def hold(self, size: int) -> None:
+        """More of its body has come; Problem where the node holds too much of the tenant's, or of
+        all."""
+        self.bytes_held += size
+        self.intake.bytes_held[self.tenant] += size
+        self.intake.all_bytes_held += size
+        if self.intake.bytes_held[self.tenant] > self.intake.most_bytes // 2:
+            raise _too_many_read("the bodies of this tenant's requests are large together")
+        if self.intake.all_bytes_held > self.intake.most_bytes:
+            raise _node_busy()
+
+    def read(self) -> None:
+        """Its body is there as a whole."""
+        if not self.is_read:
+            self.is_read = True
+            self.intake.reading[self.tenant] -= 1
+
+
+class Intake:
+    """The requests that a node has at once, from their key to their answer, and their bodies."""
+
+    def __init__(self, most_requests: int, *, max_body_bytes: int) -> None:
+        self.most_requests = most_requests
+        self.most_reading = max(1, most_requests // READING_PART)
+        self.most_bytes = max(BODY_BYTES, 4 * max_body_bytes)
+        self.under_way = 0
+        self.all_bytes_held = 0
+        self.reading: Counter[UUID] = Counter()
+        self.bytes_held: Counter[UUID] = Counter()
+
+    @contextmanager
+    def request(self, tenant: UUID) -> Iterator[Taking]:
+        """One of them; Problem where there are too many, or too many of a tenant are read."""
+        if self.under_way >= self.most_requests:
+            raise _node_busy()
+        if self.reading[tenant] >= self.most_reading:
+            raise _too_many_read(f"{self.reading[tenant]} requests of this tenant are being sent")
+        self.under_way += 1
+        self.reading[tenant] += 1
+        taking = Taking(self, tenant)
+        try:
+            yield taking
+        finally:
+            taking.read()
+            self.under_way -= 1
+            self.all_bytes_held -= taking.bytes_held
+            self.bytes_held[tenant] -= taking.bytes_held
+            for counts in (self.reading, self.bytes_held):
+                if not counts[tenant]:
+                    counts.pop(tenant, None)
+
+
+def _node_busy() -> Problem:
+    return Problem(ProblemKind.BUSY, "come again, or ask another node", retry_after=1.0)
+
+
+def _too_many_read(said: str) -> Problem:
+    return Problem(
+        ProblemKind.TENANT_BUSY, f"{said}: send fewer at once", retry_after=QUEUE_SECONDS
+    )
+
+
+class CountsSpending(Protocol):
+    """Where budgets of all nodes are counted."""
+
+    async def spend(self, tenant: UUID, budget: BudgetName, period: int, amount: int) -> int:
+        """Count an amount; what is spent in the period by now."""
+
+    async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
+        """What is spent in the period by now."""
+
+
+@dataclass(slots=True)
+class _Share:
+    """What a node has of a tenant's budget in one period."""
+
+    period: int
+    left: int = 0
+    """Reserved and not spent yet."""
+    spent: int = 0
+    """By all nodes, as it was last heard."""
+    piece: int = 0
+    """What was last reserved at once."""
+    heard_at: float | None = None
+    """When that was."""
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Budgets:
+    """What tenants may still spend."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._shares: OrderedDict[tuple[UUID, BudgetName], _Share] = OrderedDict()
+
+    async def take_request(self, tenant: Tenant, records: CountsSpending) -> None:
+        """Count one request; Problem where the minute's are spent."""
+        limit = tenant.requests_per_minute
+        if limit is None:
+            return
+        share = self._share(tenant.id, "requests per minute")
+        while not share.left:
+            if share.spent >= limit:
+                raise self._spent("requests per minute", limit)
+            async with share.asking:
+                await self._reserve(share, tenant, limit, records)
+        share.left -= 1
+
+    async def _reserve(
+        self, share: _Share, tenant: Tenant, limit: int, records: CountsSpending
+    ) -> None:
+        """Some more requests for this node, unless others did so while this one waited."""
+        if share.left or share.spent >= limit:
+            return
+        now = self._now()
+        if share.heard_at is not None:
+            soon = now - share.heard_at < SOON_SECONDS
+            share.piece = share.piece * 2 if soon else share.piece // 2
+        share.piece = piece = max(1, min(share.piece, (limit - share.spent) // PIECES))
+        share.spent = await records.spend(tenant.id, "requests per minute", share.period, piece)
+        share.heard_at = now
+        share.left = min(piece, max(0, limit - (share.spent - piece)))
+
+    async def check_tokens(self, tenant: Tenant, records: CountsSpending) -> None:
+        """Problem where the day's tokens are spent."""
+        limit = tenant.tokens_per_day
+        if limit is None:
+            return
+        share = self._share(tenant.id, "tokens per day")
+        if share.heard_at is None or (self._is_old(share) and not share.asking.locked()):
+            async with share.asking:
+                if self._is_old(share):  # nobody else asked while this one waited
+                    now = self._now()
+                    heard = await records.spent(tenant.id, "tokens per day", share.period)
+                    # it only grows: what a charge heard meanwhile may be the newer one
+                    share.spent, share.heard_at = max(heard, share.spent), now
+        if share.spent >= limit:
+            raise self._spent("tokens per day", limit)
+
+    async def charge_tokens(self, tenant: Tenant, records: CountsSpending, tokens: int) -> None:
+        """Count the tokens that a request took in; without a limit nobody counts."""
+        if tenant.tokens_per_day is not None and tokens > 0:
+            share = self._share(tenant.id, "tokens per day")
+            now = self._now()
+            heard = await records.spend(tenant.id, "tokens per day", share.period, tokens)
+            share.spent, share.heard_at = max(heard, share.spent), now
+
+    def _is_old(self, share: _Share) -> bool:
+        """Whether what was heard of it has to be asked again: others may have spent since."""
+        return share.heard_at is None or self._now() - share.heard_at > TOKENS_SECONDS
+
+    def period(self, budget: BudgetName) -> int:
+        """The number of the period that it is now."""
+        return int(self._now() // PERIOD_SECONDS[budget])
+
+    def renews_in(self, budget: BudgetName) -> float:
+        """Seconds until the next period."""
+        seconds = PERIOD_SECONDS[budget]
+        return seconds - self._now() % seconds
+
+    def _share(self, tenant: UUID, budget: BudgetName) -> _Share:
+        period, key = self.period(budget), (tenant, budget)
+        share = self._shares.get(key)
+        if share is None or share.period != period:
+            share = self._shares[key] = _Share(period)
+        self._shares.move_to_end(key)
+        while len(self._shares) > 100_000:
+            self._shares.popitem(last=False)
+        return share
+
+    def used(self, tenant: Tenant, budget: BudgetName, spent: int) -> int:
+        """Of what is counted as spent, what was used as far as this node knows: without what it
+        has reserved for itself and not used yet. What other nodes reserved counts as used."""
+        share = self._shares.get((tenant.id, budget))
+        if share is not None and share.period == self.period(budget):
+            spent -= share.left
+        limit = tenant.limit(budget)
+        if budget == "requests per minute" and limit is not None:  # the last piece may be cut
+            spent = min(spent, limit)
+        return max(0, spent)
+
+    def _spent(self, budget: BudgetName, limit: int) -> Problem:
+        renews_in = self.renews_in(budget)
+        return Problem(
+            ProblemKind.BUDGET,
+            f"{limit:,} {budget} are spent: they renew in {ceil(renews_in):,} s",
+            retry_after=renews_in,
+            budget=budget,
+        )

@@ -1,0 +1,118 @@
+"""The MCP server on the nodes of a service: every request by itself, for the tenant of its key.
+
+Owns which memory a request of the protocol is asked of: that of the key's tenant and the path's
+space, and no other, for as long as the request lasts. Nothing is kept between requests, so any
+node answers any of them. A tool is refused where the key has not its scope, and every resource
+where it has not the scope `read`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp.server.request_state import RequestStateSecurity
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+
+from recollect.hosts.gateway.asgi import Receive, Send
+from recollect.hosts.mcp import MemoryOrder
+from recollect.hosts.mcp.memory import ServedMemory
+from recollect.hosts.mcp.server import server_over
+from recollect.hosts.service.app import MountedApp
+from recollect.hosts.service.memories import TenantMemories
+from recollect.hosts.service.principals import Principal
+from recollect.hosts.service.requests import Scope
+
+if TYPE_CHECKING:
+    from recollect.core.engine.engine import Engine
+    from recollect.core.values.tenant import KeyScope
+
+
+@dataclass(frozen=True, slots=True)
+class AskedMemory:
+    """The memory that the request under way is for."""
+
+    engine: Engine = field(repr=False)
+    principal: Principal
+
+
+_ASKED: Final[ContextVar[AskedMemory]] = ContextVar("recollect_asked_memory")
+
+
+class RequestMemory(ServedMemory):
+    """The memory of whichever request is under way."""
+
+    def __init__(self, memories: TenantMemories) -> None:
+        super().__init__(MemoryOrder(space=""))
+        self._memories = memories
+
+    @contextlib.asynccontextmanager
+    async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
+        """That of the request's tenant and space, which is made where a tool writes to it."""
+        asked = _ASKED.get()
+        await self._keep_space(asked.principal, scope)
+        try:
+            yield asked.engine
+        finally:
+            # it may have been deleted meanwhile: what was written is to be found, also where it
+            # was cut off
+            listing = self._memories.beside(self._keep_space(asked.principal, scope))
+        await asyncio.shield(listing)
+
+    async def _keep_space(self, principal: Principal, scope: KeyScope) -> None:
+        if scope == "write":
+            records = await self._memories.records()
+            await records.add_space(principal.tenant.id, principal.space, at=time.time())
+
+    def refusal(self, scope: KeyScope) -> str:
+        """Why the key may not do what needs this scope; empty where it may."""
+        if scope in _ASKED.get().principal.key.scopes:
+            return ""
+        return f"this needs a key with the scope {scope}"
+
+
+@contextlib.asynccontextmanager
+async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncIterator[MountedApp]:
+    """The application for paths that end in `/mcp`, as long as the block runs.
+
+    `secret` is the deployment's: with it a question that one node asked is answered at another.
+    """
+    key = blake2b(secret, digest_size=32, person=b"recollect-mcp").digest()
+    server = server_over(
+        RequestMemory(memories),
+        RequestStateSecurity(keys=[key], bind_principal=_whose)
+        if secret
+        else RequestStateSecurity.ephemeral(),
+    )
+    manager = StreamableHTTPSessionManager(
+        server,
+        json_response=True,
+        stateless=True,
+        # the service has looked at who asks, and no cookie opens anything
+        security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+
+    async def serve(scope: Scope, receive: Receive, send: Send, principal: Principal) -> None:
+        async with memories.memory(principal.tenant.id, principal.space) as memory:
+            reset = _ASKED.set(AskedMemory(memory.engine, principal))
+            try:
+                await manager.asgi_app(scope, receive, send)
+            finally:
+                _ASKED.reset(reset)
+
+    async with manager.run():
+        yield serve
+
+
+def _whose(context: Any) -> str:
+    """What a question is bound to: one tenant's space."""
+    del context
+    principal = _ASKED.get().principal
+    return f"{principal.tenant.id}/{principal.space}"

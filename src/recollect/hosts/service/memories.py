@@ -1,0 +1,265 @@
+"""The memories that a node has open, one a space of a tenant, over one pool of connections.
+
+A node keeps nothing: a session is loaded for a request and handed over at its end, so the next
+request of it may go to any node. Always holds: a memory is found by its tenant and its name
+together, and the tenant comes from the key alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+from recollect.adapters.wiring import open_memory
+from recollect.adapters.wiring.models import choose_embedders
+from recollect.core.boundary import Failure, attempted
+from recollect.core.engine import Engine
+from recollect.core.ports import Store
+from recollect.core.values.tenant import tenant_space
+from recollect.errors import SchemaMismatch, SchemaState, StoreUnavailable
+from recollect.hosts.service.models import NotReady
+from recollect.system.config import Settings
+from recollect.system.telemetry import unmeasured
+
+if TYPE_CHECKING:
+    from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.postgres.pool import Pool
+    from recollect.adapters.stores.postgres.tenants import TenantRecords
+
+T = TypeVar("T")
+
+LOG: Final = logging.getLogger("recollect")
+CLOSE_SECONDS: Final = 5.0
+SPARE_CONNECTIONS: Final = 4
+"""For keys, budgets and idempotency keys, beside what requests are worked on with."""
+MOST_SECONDS: Final = 120.0
+"""The longest deadline that a request can name as X-Request-Timeout."""
+OPEN_SPACES: Final = 512
+"""Memories open at once on a node; beyond it those unused for longest are closed."""
+PROBE_SECONDS: Final = 1.0
+"""How long the answer to whether the database can be used is given to others, too."""
+_FIRST_WORDS: Final = "Which key opens the harbour gate, and who has it?"
+OPEN_AGAIN_SECONDS: Final = 1.0
+"""How long a database that could not be opened is left alone."""
+_MISMATCHES: Final[dict[SchemaState, NotReady]] = {
+    "missing": "schema-missing",
+    "old": "schema-old",
+    "new": "schema-new",
+}
+
+
+@dataclass(slots=True)
+class TenantMemory:
+    """An open memory, and who of this node is at it."""
+
+    engine: Engine
+    is_listed: bool = False
+    """Whether this node saw to it that the space stands among its tenant's."""
+    using: int = 0
+    unused: asyncio.Event = field(default_factory=asyncio.Event)
+    turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    @asynccontextmanager
+    async def session(self, session: str) -> AsyncIterator[None]:
+        """Requests of one session follow each other on a node, and leave nothing behind: whoever
+        was not answered sends the same again, perhaps to another node."""
+        async with self.turns.setdefault(session, asyncio.Lock()):
+            try:
+                yield
+            finally:
+                self.engine._abandon(session)
+
+
+class TenantMemories:
+    """The database of a service and the memories that are open."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        url: str,
+        *,
+        opened: Callable[[str], Engine] | None = None,
+    ) -> None:
+        # A batch is in the database when its request is answered: to give up sooner than the
+        # request would, and write it again from a spool, is twice the work where there is too much.
+        patience = max(settings.store.write_seconds, MOST_SECONDS)
+        store = replace(settings.store, write_seconds=patience)
+        # Jobs may take seconds of processor: in this process every request would wait for them.
+        jobs = replace(settings.jobs, in_process=settings.jobs.in_process and settings.serve.jobs)
+        self._settings = replace(settings.across_sessions(), store=store, jobs=jobs)
+        self._url = url
+        self._open = opened or self._opened
+        self._fleet: PostgresFleet | None = None
+        self._opening = asyncio.Lock()
+        self._failed_at = -OPEN_AGAIN_SECONDS
+        self._mismatch: SchemaMismatch | None = None
+        self._memories: OrderedDict[tuple[UUID, str], TenantMemory] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._probe: asyncio.Task[NotReady | Failure | None] | None = None
+        self._probed_at = 0.0
+        self._beside: set[asyncio.Task[Any]] = set()
+
+    async def fleet(self) -> PostgresFleet:
+        """The database; StoreError where it cannot be opened now."""
+        if self._fleet is not None:
+            return self._fleet
+        loop = asyncio.get_running_loop()
+        async with self._opening:
+            if self._fleet is None:
+                if loop.time() - self._failed_at < OPEN_AGAIN_SECONDS:
+                    raise self._mismatch or StoreUnavailable("the database was away a moment ago")
+                module = await asyncio.to_thread(
+                    import_module, "recollect.adapters.stores.postgres.store"
+                )
+                size = self._settings.serve.concurrency + SPARE_CONNECTIONS
+                self._failed_at, self._mismatch = loop.time(), None
+                try:
+                    self._fleet = await module.PostgresFleet.open(self._url, pool_size=size)
+                except SchemaMismatch as mismatch:
+                    self._mismatch = mismatch
+                    raise
+                self._failed_at = -OPEN_AGAIN_SECONDS
+        return self._fleet
+
+    @property
+    def pool(self) -> Pool | None:
+        """The connections to the database, once it is open."""
+        return None if self._fleet is None else self._fleet.pool
+
+    @property
+    def open_memories(self) -> int:
+        """How many are open."""
+        return len(self._memories)
+
+    async def records(self) -> TenantRecords:
+        """Tenants, keys and budgets."""
+        return (await self.fleet()).tenants()
+
+    async def store(self, tenant: UUID, space: str) -> Store:
+        """The store of a tenant's space."""
+        return await (await self.fleet()).space(tenant_space(tenant, space))
+
+    async def warm_up(self) -> None:
+        """Load models and modules that the first request would wait for.
+
+        A request is prepared and observed in a memory without a store; nothing is sent anywhere.
+        """
+        chosen = await asyncio.to_thread(choose_embedders, self._settings)
+        local = [embedder for embedder in chosen.used if embedder.kind != "remote"]
+        for embedder in local:
+            await embedder.embed((_FIRST_WORDS,))
+        engine = Engine(self._settings)
+        asked = {"messages": [{"role": "user", "content": _FIRST_WORDS}]}
+        with unmeasured():
+            await engine.prepare("warm-up", asked)
+            await engine.close()
+
+    @asynccontextmanager
+    async def memory(self, tenant: UUID, space: str) -> AsyncIterator[TenantMemory]:
+        """The memory of a tenant's space, which stays open at least as long as this lasts."""
+        key = (tenant, space)
+        memory = self._memories.get(key)
+        if memory is None:
+            memory = self._memories[key] = TenantMemory(self._open(tenant_space(tenant, space)))
+            self._close_unused()
+        self._memories.move_to_end(key)
+        memory.using += 1
+        memory.unused.clear()
+        try:
+            yield memory
+        finally:
+            memory.using -= 1
+            if not memory.using:
+                memory.unused.set()
+
+    def _opened(self, space: str) -> Engine:
+        return open_memory(
+            space=space,
+            store=self._url,
+            settings=self._settings,
+            off_the_loop=True,
+            open_space=self._space_of_fleet,
+        )
+
+    async def _space_of_fleet(self, space: str) -> Store:
+        return await (await self.fleet()).space(space)
+
+    def _close_unused(self) -> None:
+        """Let go of the memories that were unused for longest, where too many are open."""
+        excess = len(self._memories) - OPEN_SPACES
+        for key in tuple(self._memories)[: max(0, excess)]:
+            if not self._memories[key].using:
+                self._close_soon(self._memories.pop(key))
+
+    def drop(self, tenant: UUID, space: str) -> None:
+        """Let go of a memory whose space was deleted."""
+        memory = self._memories.pop((tenant, space), None)
+        if memory is not None:
+            self._close_soon(memory)
+
+    def _close_soon(self, memory: TenantMemory) -> None:
+        task = asyncio.create_task(_closed(memory))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin what goes on although nobody waits for it; `close` waits a while."""
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            LOG.debug("what went on beside a request failed: %s", type(error).__name__)
+
+    async def not_ready(self) -> NotReady | None:
+        """Why the database cannot be used; None where it answers a question.
+
+        Anybody may ask this: it is looked at once for all who do within a second.
+        """
+        now = asyncio.get_running_loop().time()
+        probe = self._probe
+        if probe is None or (probe.done() and now - self._probed_at > PROBE_SECONDS):
+            work = asyncio.wait_for(self._asked(), CLOSE_SECONDS)
+            probe = self._probe = asyncio.create_task(attempted(work))
+            probe.add_done_callback(self._note_probed)
+        asked = await asyncio.shield(probe)  # whoever asked first may hang up
+        return "unreachable" if isinstance(asked, Failure) else asked
+
+    def _note_probed(self, probe: asyncio.Task[NotReady | Failure | None]) -> None:
+        self._probed_at = probe.get_loop().time()
+
+    async def _asked(self) -> NotReady | None:
+        try:
+            await (await self.records()).tenant(UUID(int=0))
+        except SchemaMismatch as mismatch:
+            return _MISMATCHES[mismatch.state]
+        return None
+
+    async def close(self) -> None:
+        """Write what is still to be written, and close everything."""
+        if self._beside:
+            await asyncio.wait(self._beside, timeout=CLOSE_SECONDS)
+        closing = [_closed(memory) for memory in self._memories.values()]
+        self._memories.clear()
+        await asyncio.gather(*closing, *self._closing)
+        if self._fleet is not None:
+            await self._fleet.close()
+
+
+async def _closed(memory: TenantMemory) -> None:
+    if memory.using:
+        await memory.unused.wait()
+    closed = await attempted(asyncio.wait_for(memory.engine.close(), CLOSE_SECONDS))
+    if isinstance(closed, Failure):
+        LOG.warning("a memory was not closed in order: %s", closed.said)

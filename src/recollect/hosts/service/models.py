@@ -1,0 +1,593 @@
+"""What goes over the wire: the bodies, queries and answers of the API, each declared once.
+
+The service reads and writes them, the OpenAPI document is generated from them, and the client
+returns them. Requests refuse fields that they do not know; answers may grow some.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from recollect.core.values.fact import FactType
+from recollect.core.values.model import FormatName
+from recollect.core.values.tenant import KeyScope
+
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=512)]
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=100_000)]
+Tokens: TypeAlias = Annotated[int, Meta(ge=1, le=100_000_000)]
+Moment: TypeAlias = Annotated[float, Meta(ge=0, le=32_503_680_000)]
+"""Seconds since the epoch."""
+WireObject: TypeAlias = Annotated[
+    msgspec.Raw,
+    Meta(
+        description="As it goes over the wire of the provider", extra_json_schema={"type": "object"}
+    ),
+]
+WireReply: TypeAlias = Annotated[
+    msgspec.Raw,
+    Meta(
+        description="A provider's reply or error, or the list of its stream's events",
+        extra_json_schema={"type": ["object", "array"]},
+    ),
+]
+Record: TypeAlias = dict[str, Any]
+
+
+def about(text: str) -> Meta:
+    """What a field is, for the OpenAPI document."""
+    return Meta(description=text)
+
+
+NextPage: TypeAlias = Annotated[
+    str | None, about("The `cursor` of the page behind; null where this is the last")
+]
+NotReady: TypeAlias = Literal[
+    "schema-missing", "schema-old", "schema-new", "unreachable", "draining"
+]
+"""Why a node should get no requests."""
+MOST_PREVIEWED: Final = 1_000
+"""So many ids a preview of forgetting names."""
+
+
+class ApiBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a request brings."""
+
+
+class ApiAnswer(Struct, kw_only=True):
+    """What is answered."""
+
+
+# Turns
+
+
+class PrepareBody(ApiBody):
+    """A request that is to be sent to a model."""
+
+    request: Annotated[
+        WireObject,
+        about("The request as it would go to the provider: `model`, `messages` and the rest"),
+    ]
+    format: Annotated[
+        FormatName | None, about("The wire format; detected where it is left out")
+    ] = None
+    window_tokens: Annotated[
+        Tokens | None, about("The window of this request; else that of its model")
+    ] = None
+    betas: Annotated[
+        list[Name],
+        Meta(max_length=64),
+        about("Beta features that the request is sent with, where they stand in its headers"),
+    ] = []
+
+
+class PreparedAnswer(ApiAnswer):
+    """The request to send in its place."""
+
+    wire_request: Annotated[WireObject, about("The request to send to the provider")] = field(
+        name="request"
+    )
+    turn: Annotated[
+        int | None, about("Name it when the reply is observed; null for a request nobody can read")
+    ]
+    archived: Annotated[
+        Literal["store"] | None, about("`store` once it is there; null where nothing is kept")
+    ]
+    tokens_before: Annotated[int, about("What the request came with, estimated")]
+    tokens_after: Annotated[int, about("What it has now, estimated")]
+    compacted: Annotated[bool, about("Whether its past became a summary")]
+    report: Annotated[Record, about("What was done and why; nothing that was said")]
+
+    @property
+    def request(self) -> bytes:
+        """The request to send, as JSON."""
+        return bytes(self.wire_request)
+
+
+class ObserveBody(ApiBody):
+    """What a model replied."""
+
+    reply: WireReply
+    turn: Annotated[
+        Annotated[int, Meta(ge=1, le=2**53)] | None,
+        about(
+            "The turn that it answers, as `prepare` told it; a reply to an earlier turn"
+            " than the last one is not kept, since the client sends it again"
+        ),
+    ] = None
+
+
+class ObservedAnswer(ApiAnswer):
+    """What the reply taught."""
+
+    archived: Annotated[
+        Literal["store"] | None, about("`store` once it is there; null where nothing of it is kept")
+    ]
+    due: Annotated[str, about("What the window asks for next: `nothing`, `flush` or `compaction`")]
+    usage: Annotated[
+        Record | None,
+        about("Tokens as the provider counted them; null where the reply says nothing of them"),
+    ]
+    learned_window_tokens: Annotated[
+        int | None, about("The model's window, where an error told it")
+    ]
+    failures: Annotated[list[Record], about("What did not work, each with stage and reason")]
+
+
+class IngestBody(ApiBody):
+    """Messages that did not come by `prepare`."""
+
+    messages: Annotated[
+        list[WireObject],
+        Meta(min_length=1, max_length=10_000),
+        about("Messages of a wire format, oldest first"),
+    ]
+    format: Annotated[
+        FormatName | None, about("The wire format; detected where it is left out")
+    ] = None
+    batch: Annotated[
+        Name | None,
+        about(
+            "Left out: the messages are the session's history from its beginning. Else:"
+            " a piece of its own, and the same piece again changes nothing"
+        ),
+    ] = None
+    said_at: Annotated[
+        Moment | None,
+        about("When they were said, in seconds since the epoch; now where it is left out"),
+    ] = None
+
+
+class IngestedAnswer(ApiAnswer):
+    """What became of the messages."""
+
+    read: Annotated[int, about("How many messages came")]
+    stored: Annotated[int, about("How many of them are new")]
+    known: Annotated[int, about("How many were stored before")]
+    forgotten: Annotated[int, about("How many are kept out, since they were forgotten")]
+    redacted: Annotated[int, about("How many secrets were masked")]
+
+
+class CompactBody(ApiBody):
+    """The request whose past is to become a summary."""
+
+    request: Annotated[
+        WireObject, about("The request whose past is meant, as it would go to the provider")
+    ]
+    instructions: Annotated[
+        str, Meta(max_length=20_000), about("What the summary has to look after")
+    ] = ""
+    format: Annotated[
+        FormatName | None, about("The wire format; detected where it is left out")
+    ] = None
+    window_tokens: Annotated[
+        Tokens | None, about("The window of this request; else that of its model")
+    ] = None
+
+
+class CompactedAnswer(ApiAnswer):
+    """How a compaction ended; the receipt of its number says more."""
+
+    compacted: Annotated[bool, about("Whether a summary stands in place of the past now")]
+    convergence: Annotated[str, about("`reduced`, `irreducible` or `failed`")]
+    cause: Annotated[str, about("Why it ended so, as a name that programs may go by")]
+    reason: Annotated[str, about("The same as a sentence")]
+    number: Annotated[int, about("The number of its receipt; 0 where nothing was compacted")]
+    tokens_before: Annotated[int, about("What the request came with, estimated")]
+    tokens_after: Annotated[int, about("What it has now, estimated")]
+
+
+class UndoneAnswer(ApiAnswer):
+    """What undoing the last compaction came to."""
+
+    undone: Annotated[bool, about("Whether a compaction was undone")]
+    reason: Annotated[str, about("What was done, or why nothing was")]
+
+
+# Looking
+
+
+class PageQuery(ApiBody):
+    """Which page of a list."""
+
+    cursor: Annotated[
+        Annotated[str, Meta(max_length=2_000)] | None,
+        about("`next` of the page before; left out for the first"),
+    ] = None
+    limit: Annotated[int, Meta(ge=1, le=500), about("How many a page has at the most")] = 100
+
+
+class NoQuery(ApiBody):
+    """Takes no parameters."""
+
+
+class SearchBody(ApiBody):
+    """A question to memory."""
+
+    query: Annotated[Text, about("What is looked for, in words")]
+    session: Annotated[
+        Name | None,
+        about("Only what this session may see; all of the space where it is left out"),
+    ] = None
+    budget_tokens: Annotated[
+        int, Meta(ge=1, le=50_000), about("How many tokens the passages may have together")
+    ] = 2_000
+    said_after: Annotated[
+        Moment | None, about("Only what was said from then on, in seconds since the epoch")
+    ] = None
+    said_before: Annotated[
+        Moment | None, about("Only what was said before then, in seconds since the epoch")
+    ] = None
+
+
+class FoundPassage(ApiAnswer):
+    """A passage of an earlier message."""
+
+    text: Annotated[str, about("What was said, as far as it bears on the question")]
+    role: Annotated[str, about("Whose message it is")]
+    session: Annotated[str | None, about("The session that it was said in")]
+    said_at: Annotated[float, about("When, in seconds since the epoch")]
+    score: Annotated[float, about("How well it fits: above 0, higher is better")]
+    segment: Annotated[str | None, about("The id of its message, to be forgotten by")]
+
+
+class FoundFact(ApiAnswer):
+    """A fact that bears on the question."""
+
+    id: Annotated[str | None, about("The fact's id")]
+    type: Annotated[str, about("What kind of fact it is")]
+    text: Annotated[str, about("What it says")]
+    score: Annotated[float, about("How well it fits: above 0, higher is better")]
+    trust: Annotated[str, about("How far its sources are trusted")]
+
+
+class FoundAnswer(ApiAnswer):
+    """What was found, best first."""
+
+    passages: Annotated[list[FoundPassage], about("Passages of messages, best first")]
+    facts: Annotated[list[FoundFact], about("Facts, best first")]
+
+
+class SessionItem(ApiAnswer):
+    """A session at a glance."""
+
+    session: Annotated[str, about("Its name")]
+    messages: Annotated[int, about("How many messages are kept of it")]
+    first_said_at: Annotated[
+        float | None, about("When the first was said, in seconds since the epoch")
+    ]
+    last_said_at: Annotated[
+        float | None, about("When the last was said, in seconds since the epoch")
+    ]
+
+
+class SessionsAnswer(ApiAnswer):
+    """A page of sessions."""
+
+    sessions: Annotated[list[SessionItem], about("Sessions by name")]
+    next: NextPage
+
+
+class ReceiptItem(ApiAnswer):
+    """A compaction at a glance."""
+
+    number: Annotated[int, about("Its number, from 1")]
+    at: Annotated[float, about("When, in seconds since the epoch")]
+
+
+class ReceiptsAnswer(ApiAnswer):
+    """A page of compactions."""
+
+    receipts: Annotated[list[ReceiptItem], about("Compactions, oldest first")]
+    next: NextPage
+
+
+class ReceiptAnswer(ApiAnswer):
+    """What a compaction did to what was known."""
+
+    number: Annotated[int, about("Its number, from 1")]
+    at: Annotated[float, about("When, in seconds since the epoch")]
+    result: Annotated[
+        Record,
+        about("What the summary holds, what can be recalled, what is lost, and what it cost"),
+    ]
+
+
+class TurnsAnswer(ApiAnswer):
+    """A page of the turns that can be replayed."""
+
+    turns: Annotated[list[int], about("Numbers of turns, ascending")]
+    next: NextPage
+
+
+class ReplayAnswer(ApiAnswer):
+    """A past request as it was sent, as far as it is kept."""
+
+    turn: Annotated[int, about("Its number, from 1")]
+    exact: Annotated[bool, about("Whether it is what was sent, byte for byte")]
+    missing: Annotated[list[str], about("What of it is not kept any more")]
+    redacted: Annotated[list[str], about("What of it had a secret masked")]
+    wire_request: Annotated[WireObject, about("The request, as far as it is kept")] = field(
+        name="request"
+    )
+    report: Annotated[Record | None, about("What was done to it and why, where that is kept")]
+
+    @property
+    def request(self) -> bytes:
+        """The request, as JSON."""
+        return bytes(self.wire_request)
+
+
+class SegmentItem(ApiAnswer):
+    """A message of the archive."""
+
+    id: Annotated[str, about("Its id")]
+    sequence: Annotated[int, about("Its place in the order of arrival")]
+    session: Annotated[str, about("The session that it belongs to")]
+    role: Annotated[str, about("Whose message it is")]
+    text: Annotated[str, about("What it says, with secrets masked")]
+    said_at: Annotated[float, about("When, in seconds since the epoch")]
+    source: Annotated[str, about("How it came: by a turn, an import or a client")]
+    trust: Annotated[str, about("How far it is trusted")]
+    tool: Annotated[str | None, about("The tool whose result it is; null where it is none")]
+
+
+class FactItem(ApiAnswer):
+    """A fact."""
+
+    id: Annotated[str, about("Its id")]
+    type: Annotated[str, about("What kind of fact it is")]
+    content: Annotated[str, about("What it says")]
+    subject: Annotated[str, about("What it is about; empty where that is not told")]
+    at: Annotated[float, about("Since when it holds, in seconds since the epoch")]
+    valid_to: Annotated[
+        float | None, about("Until when it held, in seconds since the epoch; null: it holds")
+    ]
+    superseded_by: Annotated[str | None, about("The fact that took its place")]
+    session: Annotated[
+        str | None, about("The session that it belongs to; null: all of the space's")
+    ]
+    trust: Annotated[str, about("How far its sources are trusted")]
+    pinned: Annotated[bool, about("Whether it stands in every request")]
+    sources: Annotated[list[str], about("Ids of the messages that it rests on")]
+
+
+class ExportAnswer(ApiAnswer):
+    """A page of all that is kept: messages in the order of arrival, then facts."""
+
+    segments: Annotated[list[SegmentItem], about("Messages in the order of arrival")]
+    facts: Annotated[list[FactItem], about("Facts, behind the last message")]
+    next: NextPage
+
+
+class JobItem(ApiAnswer):
+    """Work in the background."""
+
+    id: Annotated[str, about("Its id")]
+    kind: Annotated[str, about("What it does")]
+    state: Annotated[str, about("Whether it waits, is worked on, or is dead")]
+    attempts: Annotated[int, about("How often it was tried")]
+    run_at: Annotated[float, about("When it may run, in seconds since the epoch")]
+
+
+class JobsAnswer(ApiAnswer):
+    """The queue of a space."""
+
+    waiting: Annotated[int, about("How many wait")]
+    leased: Annotated[int, about("How many are worked on")]
+    dead: Annotated[int, about("How many failed for good")]
+    paused: Annotated[list[str], about("Kinds of jobs that are held back")]
+    jobs: Annotated[list[JobItem], about("The first hundred of them")]
+
+
+# Facts and forgetting
+
+
+class FactsQuery(PageQuery):
+    """Which facts."""
+
+    session: Annotated[Name | None, about("Only the facts that this session may see")] = None
+    superseded: Annotated[bool, about("Also facts that hold no longer")] = False
+
+
+class FactsAnswer(ApiAnswer):
+    """A page of facts."""
+
+    facts: Annotated[list[FactItem], about("Facts, pinned ones first")]
+    next: NextPage
+
+
+class FactBody(ApiBody):
+    """A statement to take in."""
+
+    content: Annotated[
+        str, Meta(min_length=1, max_length=2_000), about("What is to be known, as a sentence")
+    ]
+    type: Annotated[
+        FactType | None, about("What kind of fact it is; found out where it is left out")
+    ] = None
+    subject: Annotated[str, Meta(max_length=200), about("What it is about")] = ""
+    session: Annotated[
+        Name | None,
+        about("The session that it belongs to; all of the space's where it is left out"),
+    ] = None
+
+
+class FactWrittenAnswer(ApiAnswer):
+    """What became of it."""
+
+    id: Annotated[str, about("The id of the fact")]
+    outcome: Annotated[
+        str, about("What became of it: new, known already, or in the place of another")
+    ]
+
+
+class FactForgetQuery(ApiBody):
+    """What goes with a fact."""
+
+    sources: Annotated[bool, about("Also the messages that it rests on")] = False
+    versions: Annotated[
+        bool, about("Also the facts that it took the place of, and those in its own")
+    ] = False
+
+
+class ForgetBody(ApiBody):
+    """What is to be forgotten for good; at least one way of saying it."""
+
+    segments: Annotated[list[Name], Meta(max_length=1_000), about("Ids of messages")] = []
+    sessions: Annotated[list[Name], Meta(max_length=1_000), about("Whole sessions, by name")] = []
+    said_before: Annotated[
+        Moment | None, about("All that was said before then, in seconds since the epoch")
+    ] = None
+    said_after: Annotated[
+        Moment | None, about("All that was said from then on, in seconds since the epoch")
+    ] = None
+    matching: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=2_000)] | None,
+        about("All that holds this text, case aside"),
+    ] = None
+    dry_run: Annotated[bool, about("Only tell what would go; nothing is changed")] = False
+
+
+class ForgetPreview(ApiAnswer):
+    """What forgetting would remove; nothing was changed."""
+
+    segments: Annotated[int, about("How many messages would go")]
+    segment_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
+    facts: Annotated[
+        int, about("How many facts would go, since they rest on these alone or hold the text")
+    ]
+    fact_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
+    records: Annotated[
+        int, about("How many records of ledger, jobs and session states hold the text")
+    ]
+
+
+class ForgottenAnswer(ApiAnswer):
+    """What was removed, or would be."""
+
+    certificate: Annotated[
+        Record | None,
+        about(
+            "Counts, what that covers and what it cannot, sealed with a checksum; null "
+            "after a dry run"
+        ),
+    ]
+    preview: Annotated[ForgetPreview | None, about("What would go; null unless it was a dry run")]
+
+
+class CertificateAnswer(ApiAnswer):
+    """What was removed, what that covers, and what it cannot; without content."""
+
+    certificate: Annotated[
+        Record, about("Counts, what that covers and what it cannot, sealed with a checksum")
+    ]
+
+
+# Tenants
+
+
+class SpaceItem(ApiAnswer):
+    """A space of the tenant."""
+
+    name: Annotated[str, about("Its name")]
+    created_at: Annotated[float, about("When it was first written to, in seconds since the epoch")]
+
+
+class SpacesAnswer(ApiAnswer):
+    """A page of the tenant's spaces."""
+
+    spaces: Annotated[list[SpaceItem], about("Spaces by name")]
+    next: NextPage
+
+
+class BudgetItem(ApiAnswer):
+    """A budget and what is spent of it in this period, as far as this node knows."""
+
+    budget: Annotated[str, about("Its name: requests per minute, or tokens per day")]
+    limit: Annotated[
+        int | None,
+        about("What may be spent in a period; null: there is no limit, and nobody counts"),
+    ]
+    spent: Annotated[
+        int,
+        about(
+            "What is spent in this period, with what other nodes have reserved: each "
+            "reserves up to a twentieth of a minute's requests at a time"
+        ),
+    ]
+    renews_in_seconds: Annotated[float, about("When the next period begins")]
+
+
+class TenantAnswer(ApiAnswer):
+    """Whose key this is, and what it may do."""
+
+    tenant: Annotated[str, about("The tenant's id")]
+    name: Annotated[str, about("The tenant's name")]
+    key: Annotated[str, about("The id of the key")]
+    scopes: Annotated[list[KeyScope], about("What the key may do")]
+    budgets: Annotated[list[BudgetItem], about("Each budget and what is spent of it")]
+
+
+class AuditItem(ApiAnswer):
+    """An administrative act."""
+
+    at: Annotated[float, about("When, in seconds since the epoch")]
+    actor: Annotated[str, about("The key, or who ran a command")]
+    act: Annotated[str, about("What was done")]
+    subject: Annotated[str, about("To what")]
+
+
+class AuditAnswer(ApiAnswer):
+    """A page of the tenant's audit log, the newest first."""
+
+    acts: Annotated[list[AuditItem], about("Administrative acts, the newest first")]
+    next: NextPage
+
+
+class HealthAnswer(ApiAnswer):
+    """The state of a node."""
+
+    status: Annotated[
+        Literal["ok", "draining", "unavailable"], about("Whether to send it requests")
+    ]
+    version: Annotated[str, about("Of Recollect, on this node")]
+    reason: Annotated[
+        NotReady | None,
+        about(
+            "Why it is not ready; null where it is. `schema-…`: its operator has to run"
+            " `recollect db migrate`, or, for `schema-new`, to upgrade the node"
+        ),
+    ] = None
+
+
+class ProblemAnswer(ApiAnswer):
+    """What went wrong, and what to do: RFC 9457."""
+
+    type: Annotated[str, about("A URN that ends in the problem's name, which programs may go by")]
+    title: Annotated[str, about("What kind of problem it is")]
+    status: Annotated[int, about("The status of HTTP")]
+    detail: Annotated[str, about("What is wrong with this request, and what to do")]
+    budget: Annotated[str | None, about("Which budget is spent, where one is")] = None

@@ -1,0 +1,706 @@
+"""What each route does: a call in, an answer out.
+
+Owns the way from the API's words to the engine's and back. Whatever is written is in the store
+when the answer goes out; where it is not, the answer is a problem and the same request may come
+again. Answers that are kept for an Idempotency-Key hold nothing that was said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from recollect.core.boundary import Failure, attempted
+from recollect.core.engine.facts.book import list_facts
+from recollect.core.engine.keeper import HandedOver
+from recollect.core.engine.ledger import NotRebuilt, rebuild_request
+from recollect.core.engine.session import check_session_name
+from recollect.core.facts.results import FactFilter
+from recollect.core.formats.codec import is_message
+from recollect.core.ports import Store
+from recollect.core.upkeep.certificates import certificate_json, seal
+from recollect.core.upkeep.forget import delete_space, find_meant
+from recollect.core.upkeep.forget import forget as forget_all
+from recollect.core.upkeep.matching import ForgetTargets
+from recollect.core.values.fact import Fact
+from recollect.core.values.reason import Cause
+from recollect.core.values.report import Report, StageLine
+from recollect.core.values.segment import SegmentId, StoredSegment
+from recollect.core.values.tenant import PERIOD_SECONDS, ApiKey, AuditRecord, Tenant, tenant_space
+from recollect.core.values.upkeep import Certificate, ForgetOrder
+from recollect.hosts.inspect.receipts import read_receipts
+from recollect.hosts.service import models as m
+from recollect.hosts.service.cursors import Cursors
+from recollect.hosts.service.limits import Budgets
+from recollect.hosts.service.memories import TenantMemories, TenantMemory
+from recollect.hosts.service.problems import Problem, ProblemKind
+from recollect.system.telemetry import count
+
+T = TypeVar("T")
+
+MOST_JOBS: Final = 100
+MOST_EVENTS: Final = 200_000
+LARGE_BYTES: Final = 256 * 1_024
+"""What is larger is read in a thread."""
+LOG: Final = logging.getLogger("recollect")
+_BEFORE_FACTS: Final = (-1e18, "")
+"""A time and an id before those of every fact."""
+_NOTE_AGAIN_SECONDS: Final = (0.1, 0.5)
+NO_SPACE: Final = "the tenant has no space of this name"
+_NO_MODEL: Final = (
+    "this service has no model for summaries: views are trimmed; ask its operator (models.provider)"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One request: whose it is, what it names, and what it brings."""
+
+    tenant: Tenant
+    key: ApiKey
+    memories: TenantMemories
+    budgets: Budgets
+    cursors: Cursors
+    route: str
+    """The route's path, as the API's document has it."""
+    path: dict[str, str]
+    query: Any
+    body: Any
+    now: float
+    seconds: float
+    """What is left of its deadline, about."""
+    writes: bool
+    needs_space: bool = False
+    """The space has to be there before, as for a look into it."""
+    keyed: bool = False
+    """An Idempotency-Key came with it."""
+    tokens: int = field(default=0)
+    """What it took in and what models were asked for it, for the tenant's budget."""
+    is_charged: bool = False
+    """The tokens were counted; what comes later is counted by itself."""
+
+    @property
+    def space(self) -> str:
+        """The space as the tenant calls it."""
+        return self.path["space"]
+
+    @property
+    def session(self) -> str:
+        """The session that the path names."""
+        try:
+            return check_session_name(self.path["session"])
+        except ValueError as error:
+            raise Problem(ProblemKind.INVALID, str(error)) from None
+
+    @property
+    def number(self) -> int:
+        """The number that the path names."""
+        text = self.path["number"]
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise Problem(ProblemKind.NOT_FOUND, "a number stands at the end of this path")
+        return int(text)
+
+    @asynccontextmanager
+    async def memory(self) -> AsyncIterator[TenantMemory]:
+        """The memory of the space; to look into, it has to be there."""
+        records = await self.memories.records()
+        if not self.writes and not await records.has_space(self.tenant.id, self.space):
+            raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
+        async with self.memories.memory(self.tenant.id, self.space) as memory:
+            if self.writes and not memory.is_listed:
+                if self.needs_space and not await records.has_space(self.tenant.id, self.space):
+                    raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
+                await records.add_space(self.tenant.id, self.space, at=self.now)
+                memory.is_listed = True
+            listing: asyncio.Task[None] | None = None
+            try:
+                yield memory
+            finally:
+                # It may have been deleted meanwhile: what was written is to be found, also where
+                # it was cut off. Who was cut off does not wait for it.
+                if self.writes:
+                    listing = self.memories.beside(
+                        records.add_space(self.tenant.id, self.space, at=self.now)
+                    )
+            if listing is not None:
+                await asyncio.shield(listing)
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[Store]:
+        """The store of the space, to look into."""
+        async with self.memory():
+            yield await self.memories.store(self.tenant.id, self.space)
+
+    def after(self, default: Any) -> Any:
+        """Where the page begins that the query names."""
+        if self.query.cursor is None:
+            return default
+        return self.cursors.read(self.query.cursor, self._place(), type(default))
+
+    def cursor(self, position: Any) -> str:
+        """The name of the page that begins behind this position."""
+        return self.cursors.write(position, self._place())
+
+    def _place(self) -> tuple[str, ...]:
+        return (str(self.tenant.id), self.route, *self.path.values())
+
+
+def _kept(where: HandedOver | None) -> Any:
+    """Where something is; a problem unless it is in the store, or nothing is to be kept."""
+    if where == "stale":
+        raise Problem(
+            ProblemKind.STALE,
+            "another request of the session was first: send this one again, nothing is stored "
+            "twice",
+            retry_after=1.0,
+        )
+    if where is not None and where != "store":
+        raise Problem(
+            ProblemKind.UNAVAILABLE,
+            "it is not in the store yet: try again, nothing is stored twice",
+            retry_after=1.0,
+        )
+    return where
+
+
+def _loaded(lines: Iterable[StageLine]) -> None:
+    """A problem where a turn went on without what is stored of its session: another node's turns
+    would be counted anew."""
+    causes = {reason.cause for line in lines for reason in line.reasons if line.stage == "load"}
+    if Cause.SESSION_NOT_LOADED in causes:
+        raise Problem(
+            ProblemKind.UNAVAILABLE,
+            "the session could not be read: try again, nothing is stored twice",
+            retry_after=1.0,
+        )
+
+
+def _object(raw: msgspec.Raw) -> bytes:
+    text = bytes(raw).strip()
+    if not text.startswith(b"{"):
+        raise Problem(ProblemKind.INVALID, "expected a JSON object of a provider's wire format")
+    return text
+
+
+# Turns
+
+
+async def aside(size: int, work: Callable[[], T]) -> T:
+    """What it gives; in a thread where it reads much, so that other requests go on."""
+    return work() if size <= LARGE_BYTES else await asyncio.to_thread(work)
+
+
+async def prepare(call: Call) -> m.PreparedAnswer:
+    """Shape a request for its model: valid, within the window, with what memory knows."""
+    body, session = cast(m.PrepareBody, call.body), call.session
+    request = _object(body.request)
+    async with call.memory() as memory, memory.session(session):
+        engine = memory.engine
+        context = await engine.prepare(
+            session,
+            request,
+            format=body.format,
+            betas=body.betas,
+            window_tokens=body.window_tokens,
+        )
+        _loaded(context.report.failures)
+        count("recall", outcome=_recall_outcome(context.report))
+        where = _kept(await engine._hand_over(session, call.seconds))
+        lines = context.report.lines
+        is_read = not any(line.stage == "read" and line.outcome == "failed" for line in lines)
+    call.tokens += context.report.tokens_after
+    return m.PreparedAnswer(
+        wire_request=msgspec.Raw(context.request),
+        turn=context.report.turn if is_read else None,  # else it goes on as it came, kept nowhere
+        archived=where if is_read else None,
+        tokens_before=context.report.tokens_before,
+        tokens_after=context.report.tokens_after,
+        compacted=context.compaction is not None and context.compaction.compacted,
+        report=context.report.to_dict(),
+    )
+
+
+def _recall_outcome(report: Report) -> str:
+    """What memory had for a request: something, nothing, or no answer."""
+    if report.recalled:
+        return "recalled"
+    failed = any(line.stage == "recall" for line in report.failures)
+    asked = any(line.stage == "recall" and line.outcome == "done" for line in report.lines)
+    return "failed" if failed else "nothing" if asked else "not-asked"
+
+
+async def observe(call: Call) -> m.ObservedAnswer:
+    """Keep what the model replied, and learn from its usage."""
+    body, session = cast(m.ObserveBody, call.body), call.session
+    raw = bytes(body.reply).strip()
+    if raw[:1] not in (b"{", b"["):
+        raise Problem(ProblemKind.INVALID, "expected a provider's reply, or its stream's events")
+    reply = raw if raw.startswith(b"{") else await aside(len(raw), partial(_events, raw))
+    async with call.memory() as memory, memory.session(session):
+        engine = memory.engine
+        learned = await engine.observe(session, reply, turn=body.turn)
+        _loaded(learned.failures)
+        unknown = [one for one in learned.failures if one.cause is Cause.NO_SUCH_TURN]
+        if unknown:
+            raise Problem(ProblemKind.INVALID, f"turn: {unknown[0].said}")
+        _kept(await engine._hand_over(session, call.seconds))
+        where = _kept(learned.archived)  # None: nothing of it is stored
+    call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
+    told = learned.to_dict()
+    return m.ObservedAnswer(
+        archived=where,
+        due=learned.due,
+        usage=told["usage"],
+        learned_window_tokens=learned.learned_window_tokens,
+        failures=told["failures"],
+    )
+
+
+def _events(raw: bytes) -> list[Any]:
+    """The events of a stream; one by one, so that others go on between them."""
+    raws = msgspec.json.decode(raw, type=list[msgspec.Raw])
+    if len(raws) > MOST_EVENTS:
+        raise Problem(ProblemKind.INVALID, f"a stream has at most {MOST_EVENTS:,} events")
+    return [msgspec.json.decode(one) for one in raws]
+
+
+async def ingest(call: Call) -> m.IngestedAnswer:
+    """Keep messages that did not come by `prepare`."""
+    body = cast(m.IngestBody, call.body)
+    raws = [_object(raw) for raw in body.messages]
+    empty = [number for number, raw in enumerate(raws) if not is_message(raw)]
+    if empty:
+        raise Problem(
+            ProblemKind.INVALID,
+            f"messages[{empty[0]}]: neither a role that is known nor content: send the messages "
+            "of a provider's wire format",
+        )
+    async with call.memory() as memory:
+        done = await memory.engine.ingest(
+            call.session, raws, format=body.format, batch=body.batch, said_at=body.said_at
+        )
+    call.tokens += done.tokens
+    return m.IngestedAnswer(
+        read=done.read,
+        stored=done.stored,
+        known=done.known,
+        forgotten=done.forgotten,
+        redacted=done.redacted,
+    )
+
+
+async def compact(call: Call) -> m.CompactedAnswer:
+    """Replace the past of a session by a summary, now."""
+    body, session = cast(m.CompactBody, call.body), call.session
+    async with call.memory() as memory, memory.session(session):
+        engine = memory.engine
+        done = await engine.compact(
+            session,
+            _object(body.request),
+            instructions=body.instructions,
+            format=body.format,
+            window_tokens=body.window_tokens,
+        )
+        _kept(await engine._hand_over(session, call.seconds))
+    return m.CompactedAnswer(
+        compacted=done.compacted,
+        convergence=done.convergence,
+        cause=done.reason.cause.name.lower(),
+        reason=_NO_MODEL if done.reason.cause is Cause.NO_MODEL else str(done.reason),
+        number=done.number,
+        tokens_before=done.tokens_before,
+        tokens_after=done.tokens_after,
+    )
+
+
+async def undo(call: Call) -> m.UndoneAnswer:
+    """Show a session as before its last compaction."""
+    session = call.session
+    async with call.memory() as memory, memory.session(session):
+        done = await memory.engine.undo(session)
+        _kept(await memory.engine._hand_over(session, call.seconds))
+    return m.UndoneAnswer(undone=done.undone is not None, reason=str(done.reason))
+
+
+# Looking
+
+
+async def search(call: Call) -> m.FoundAnswer:
+    """What memory has on a question, best first, within a budget of tokens."""
+    body = cast(m.SearchBody, call.body)
+    async with call.memory() as memory:
+        found = await memory.engine.search(
+            body.query,
+            session=body.session,
+            budget_tokens=body.budget_tokens,
+            said_after=body.said_after,
+            said_before=body.said_before,
+        )
+        weigh = memory.engine._weigher.text
+        call.tokens += sum(weigh(one.text) for one in found.passages)
+        call.tokens += sum(weigh(one.text) for one in found.facts)
+    return m.FoundAnswer(
+        passages=[
+            m.FoundPassage(
+                text=one.text,
+                role=one.role,
+                session=one.session,
+                said_at=one.order[0],
+                score=one.score,
+                segment=one.segment,
+            )
+            for one in found.passages
+        ],
+        facts=[
+            m.FoundFact(id=one.id, type=one.type, text=one.text, score=one.score, trust=one.trust)
+            for one in found.facts
+        ],
+    )
+
+
+async def sessions(call: Call) -> m.SessionsAnswer:
+    """The sessions of a space, by name."""
+    async with call.store() as store:
+        found = sorted(await store.sessions(), key=lambda one: one.session)
+    after = call.after("")
+    page, more = _page([one for one in found if one.session > after], call.query.limit)
+    return m.SessionsAnswer(
+        sessions=[
+            m.SessionItem(
+                session=one.session,
+                messages=one.segments,
+                first_said_at=one.first_said_at,
+                last_said_at=one.last_said_at,
+            )
+            for one in page
+        ],
+        next=call.cursor(page[-1].session) if more else None,
+    )
+
+
+async def receipts(call: Call) -> m.ReceiptsAnswer:
+    """The compactions of a session, oldest first."""
+    async with call.store() as store:
+        found = await store.compactions(call.session)
+    after = call.after(0)
+    page, more = _page([one for one in found if one.number > after], call.query.limit)
+    return m.ReceiptsAnswer(
+        receipts=[m.ReceiptItem(number=one.number, at=one.at) for one in page],
+        next=call.cursor(page[-1].number) if more else None,
+    )
+
+
+async def receipt(call: Call) -> m.ReceiptAnswer:
+    """What a compaction kept in its summary, what can be recalled, and what is lost."""
+    async with call.store() as store:
+        found = await read_receipts(store, call.session)
+    if call.number not in [record.number for record in found.records]:
+        raise Problem(ProblemKind.NOT_FOUND, "no compaction of this number is kept")
+    made = found.page(call.number).recorded
+    return m.ReceiptAnswer(number=call.number, at=made.at, result=made.result.to_dict())
+
+
+async def turns(call: Call) -> m.TurnsAnswer:
+    """The turns of a session that can be replayed."""
+    async with call.store() as store:
+        found = await store.turns(call.session)
+    after = call.after(0)
+    page, more = _page([number for number in found if number > after], call.query.limit)
+    return m.TurnsAnswer(turns=page, next=call.cursor(page[-1]) if more else None)
+
+
+async def replay(call: Call) -> m.ReplayAnswer:
+    """A past request as it was sent; what was redacted, forgotten or has expired is named."""
+    async with call.store() as store:
+        found = await rebuild_request(store, call.session, call.number)
+    if isinstance(found, NotRebuilt):
+        raise Problem(ProblemKind.NOT_FOUND, found.reason)
+    return m.ReplayAnswer(
+        turn=found.record.number,
+        exact=found.exact,
+        missing=list(found.missing),
+        redacted=list(found.redacted),
+        wire_request=msgspec.Raw(found.body),
+        report=None if found.report is None else json.loads(found.report),
+    )
+
+
+async def export(call: Call) -> m.ExportAnswer:
+    """All that a space holds, page by page: messages in the order of arrival, then facts."""
+    kind, *place = call.after(["segments", 0])
+    if len(place) != (1 if kind == "segments" else 2):
+        raise Problem(ProblemKind.BAD_REQUEST, "cursor: it is of an older version; begin anew")
+    limit = call.query.limit
+    segments: Sequence[StoredSegment] = ()
+    facts: list[Fact] = []
+    cursor: str | None = None
+    async with call.store() as store:
+        if kind == "segments":
+            segments = await store.page(after=place[0], limit=limit)
+            full = len(segments) == limit
+            behind = ["segments", segments[-1].sequence] if full else ["facts", *_BEFORE_FACTS]
+            cursor = call.cursor(behind)
+        else:
+            found = await store.facts(superseded=True)
+            facts, more = _page([one for one in found if [one.at, one.id] > place], limit)
+            cursor = call.cursor(["facts", facts[-1].at, facts[-1].id]) if more else None
+    return m.ExportAnswer(
+        segments=[_segment(one) for one in segments],
+        facts=[_fact(one) for one in facts],
+        next=cursor,
+    )
+
+
+async def jobs(call: Call) -> m.JobsAnswer:
+    """The work that waits for a space in the background."""
+    async with call.store() as store:
+        queue, found = await store.queue(), await store.jobs(limit=MOST_JOBS)
+    return m.JobsAnswer(
+        waiting=queue.waiting,
+        leased=queue.leased,
+        dead=queue.dead,
+        paused=list(queue.paused),
+        jobs=[
+            m.JobItem(
+                id=str(one.id),
+                kind=one.kind,
+                state=one.state,
+                attempts=one.attempts,
+                run_at=one.run_at,
+            )
+            for one in found
+        ],
+    )
+
+
+# Facts and forgetting
+
+
+async def facts(call: Call) -> m.FactsAnswer:
+    """The facts of a space, or of one of its sessions, pinned ones first."""
+    query = cast(m.FactsQuery, call.query)
+    async with call.store() as store:
+        asked = FactFilter(superseded=query.superseded)
+        found = [
+            one
+            for one in await list_facts(store, asked)
+            if query.session is None or one.session in (None, query.session)
+        ]
+    after = call.after([False, *_BEFORE_FACTS])
+    page, more = _page([one for one in found if _fact_place(one) > after], query.limit)
+    return m.FactsAnswer(
+        facts=[_fact(one) for one in page],
+        next=call.cursor(_fact_place(page[-1])) if more else None,
+    )
+
+
+def _fact_place(one: Fact) -> list[Any]:
+    """What facts are listed by: a page begins behind the last one, whatever was forgotten."""
+    return [not one.pinned, one.at, one.id]
+
+
+async def add_fact(call: Call) -> m.FactWrittenAnswer:
+    """Take in a statement; what it corrects is replaced, what is known stays as it is."""
+    body = cast(m.FactBody, call.body)
+    if not body.content.strip():
+        raise Problem(ProblemKind.INVALID, "content: it says nothing")
+    async with call.memory() as memory:
+        book = await memory.engine.facts(body.session)
+        done = await book.add(body.content, type=body.type, subject=body.subject)
+        call.tokens += memory.engine._weigher.text(body.content)
+    if done.fact is None:
+        raise Problem(ProblemKind.INVALID, done.reason)
+    return m.FactWrittenAnswer(id=done.fact.id, outcome=done.outcome)
+
+
+async def forget_fact(call: Call) -> m.CertificateAnswer:
+    """Forget a fact for good."""
+    query = cast(m.FactForgetQuery, call.query)
+    async with call.memory() as memory:
+        store = await call.memories.store(call.tenant.id, call.space)
+        if not await store.facts([cast(Any, call.path["fact"])], superseded=True):
+            raise Problem(ProblemKind.NOT_FOUND, "there is no fact of this id")
+        book = await memory.engine.facts()
+        order = await book.order_to_forget(
+            [call.path["fact"]], sources=query.sources, versions=query.versions
+        )
+        certificate = await book.forget(order)
+    await _note(call, "fact forgotten", f"{call.space}: {call.path['fact']}")
+    return _certified(call, certificate)
+
+
+async def forget(call: Call) -> m.ForgottenAnswer:
+    """Forget messages, and all that quotes them, for good; or tell what would go."""
+    body = cast(m.ForgetBody, call.body)
+    order = ForgetOrder(
+        at=call.now,
+        segments=tuple(SegmentId(one) for one in body.segments),
+        sessions=tuple(body.sessions),
+        said_before=body.said_before,
+        said_after=body.said_after,
+        matching=body.matching,
+    )
+    if not (order.segments or order.sessions or order.by_time or (order.matching or "").strip()):
+        raise Problem(
+            ProblemKind.INVALID,
+            "say what to forget: segments, sessions, said_before, said_after or matching",
+        )
+    async with call.store() as store:
+        if body.dry_run:
+            meant = await find_meant(store, (), order)
+            return m.ForgottenAnswer(certificate=None, preview=_preview(meant))
+        certificate = await forget_all(store, (), order, now=call.now)
+    await _note(call, "messages forgotten", call.space)
+    return m.ForgottenAnswer(certificate=_certified(call, certificate).certificate, preview=None)
+
+
+def _preview(meant: ForgetTargets) -> m.ForgetPreview:
+    return m.ForgetPreview(
+        segments=len(meant.stored),
+        segment_ids=[one.segment.id for one in meant.stored[: m.MOST_PREVIEWED]],
+        facts=len(meant.facts),
+        fact_ids=[one.id for one in meant.facts[: m.MOST_PREVIEWED]],
+        records=meant.records,
+    )
+
+
+# Tenants
+
+
+async def spaces(call: Call) -> m.SpacesAnswer:
+    """The tenant's spaces, by name."""
+    records = await call.memories.records()
+    limit = call.query.limit
+    found = await records.spaces(call.tenant.id, after=call.after(""), limit=limit + 1)
+    page, more = _page(found, limit)
+    return m.SpacesAnswer(
+        spaces=[m.SpaceItem(name=one.name, created_at=one.created_at) for one in page],
+        next=call.cursor(page[-1].name) if more else None,
+    )
+
+
+async def delete(call: Call) -> m.CertificateAnswer:
+    """Delete a space with all that it holds."""
+    records = await call.memories.records()
+    if not await records.has_space(call.tenant.id, call.space):
+        raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space of this name")
+    fleet = await call.memories.fleet()
+    store = await fleet.space(tenant_space(call.tenant.id, call.space))
+    call.memories.drop(call.tenant.id, call.space)
+    let_go = partial(records.remove_space, call.tenant, call.space, actor=_actor(call), at=call.now)
+    certificate = await delete_space(store, named=call.space, now=call.now, let_go=let_go)
+    return m.CertificateAnswer(certificate=certificate_json(certificate))
+
+
+async def tenant(call: Call) -> m.TenantAnswer:
+    """Whose key this is, what it may do, and what is spent."""
+    records = await call.memories.records()
+    budgets = [
+        m.BudgetItem(
+            budget=budget,
+            limit=call.tenant.limit(budget),
+            spent=call.budgets.used(
+                call.tenant,
+                budget,
+                await records.spent(call.tenant.id, budget, call.budgets.period(budget)),
+            ),
+            renews_in_seconds=call.budgets.renews_in(budget),
+        )
+        for budget in PERIOD_SECONDS
+    ]
+    return m.TenantAnswer(
+        tenant=str(call.tenant.id),
+        name=call.tenant.name,
+        key=call.key.id,
+        scopes=list(call.key.scopes),
+        budgets=budgets,
+    )
+
+
+async def audit(call: Call) -> m.AuditAnswer:
+    """What was done about the tenant, its keys and spaces, the newest first."""
+    records = await call.memories.records()
+    at, id_ = call.after([1e18, ""])
+    limit = call.query.limit
+    found = await records.log(call.tenant.id, before=(at, id_), limit=limit + 1)
+    page, more = _page(found, limit)
+    return m.AuditAnswer(
+        acts=[
+            m.AuditItem(at=one.at, actor=one.actor, act=one.act, subject=one.subject)
+            for one in page
+        ],
+        next=call.cursor([page[-1].at, page[-1].id]) if more else None,
+    )
+
+
+def _page(found: Sequence[Any], limit: int) -> tuple[list[Any], bool]:
+    """The first of them, and whether there are more."""
+    return list(found[:limit]), len(found) > limit
+
+
+def _segment(stored: StoredSegment) -> m.SegmentItem:
+    one = stored.segment
+    return m.SegmentItem(
+        id=one.id,
+        sequence=stored.sequence,
+        session=one.session,
+        role=one.role,
+        text=one.text,
+        said_at=one.said_at,
+        source=one.source,
+        trust=one.trust,
+        tool=one.tool,
+    )
+
+
+def _fact(one: Fact) -> m.FactItem:
+    return m.FactItem(
+        id=one.id,
+        type=one.type,
+        content=one.content,
+        subject=one.subject,
+        at=one.at,
+        valid_to=one.valid_to,
+        superseded_by=one.superseded_by,
+        session=one.session,
+        trust=one.trust,
+        pinned=one.pinned,
+        sources=list(one.sources),
+    )
+
+
+def _certified(call: Call, certificate: Certificate) -> m.CertificateAnswer:
+    """The certificate with the space's name as its tenant calls it."""
+    return m.CertificateAnswer(
+        certificate=certificate_json(seal(replace(certificate, space=call.space, checksum="")))
+    )
+
+
+def _actor(call: Call) -> str:
+    return f"key {call.key.id}"
+
+
+async def _note(call: Call, act: str, subject: str) -> None:
+    from recollect.adapters.stores.postgres.tenants import audit_record
+
+    record = audit_record(call.tenant, _actor(call), act, subject, call.now)
+    for seconds in (*_NOTE_AGAIN_SECONDS, None):
+        noted = await attempted(_noted(call.memories, record))
+        if not isinstance(noted, Failure):
+            return
+        if seconds is None:  # what was done is done: its certificate goes out all the same
+            LOG.error("%r is missing in the audit log of %s: %s", act, call.tenant.id, noted.said)
+        else:
+            await asyncio.sleep(seconds)
+
+
+async def _noted(memories: TenantMemories, record: AuditRecord) -> None:
+    await (await memories.records()).note(record)

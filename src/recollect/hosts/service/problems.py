@@ -1,0 +1,126 @@
+"""What can go wrong with a request, each with its status; told as problem+json (RFC 9457)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from recollect.errors import (
+    FormatError,
+    MissingExtra,
+    ModelError,
+    RecollectError,
+    SchemaMismatch,
+    StaleFacts,
+    StaleSession,
+    StoreUnavailable,
+)
+from recollect.hosts.service.models import ProblemAnswer
+
+PROBLEM_TYPE: Final = b"application/problem+json"
+
+
+class ProblemKind(Enum):
+    """A name that programs may go by, the status, and a title."""
+
+    BAD_REQUEST = ("bad-request", 400, "The request cannot be read")
+    UNAUTHORIZED = ("unauthorized", 401, "No valid key")
+    FORBIDDEN = ("forbidden", 403, "The key may not do this")
+    NOT_FOUND = ("not-found", 404, "There is no such thing")
+    METHOD = ("method-not-allowed", 405, "Not with this method")
+    IN_PROGRESS = ("in-progress", 409, "The same request is being carried out")
+    STALE = ("stale", 409, "Something else was written meanwhile")
+    TOO_LARGE = ("too-large", 413, "The request is too large")
+    MEDIA_TYPE = ("media-type", 415, "The body is not JSON")
+    INVALID = ("invalid", 422, "The request is not as it must be")
+    KEY_REUSED = ("idempotency-key-reused", 422, "The key came with another request")
+    BUDGET = ("budget-spent", 429, "A budget of the tenant is spent")
+    TENANT_BUSY = ("tenant-busy", 429, "Too many requests of the tenant wait")
+    INTERNAL = ("internal", 500, "Something failed that should not")
+    BUSY = ("busy", 503, "The node is busy")
+    UNAVAILABLE = ("unavailable", 503, "The store is away")
+    DEADLINE = ("deadline", 504, "It was not done in time")
+
+    def __init__(self, label: str, status: int, title: str) -> None:
+        self.label, self.status, self.title = label, status, title
+
+
+@dataclass(eq=False)
+class Problem(Exception):  # noqa: N818 - the standard's own word
+    """Why a request is not carried out."""
+
+    kind: ProblemKind
+    detail: str
+    retry_after: float | None = None
+    """Seconds until the same request may succeed."""
+    budget: str | None = None
+    allow: str = ""
+    """Methods that the path knows."""
+
+    @property
+    def reason(self) -> str:
+        """Its name in logs and metrics, which tells budgets apart."""
+        if self.kind is ProblemKind.BUDGET:
+            return "tokens" if self.budget == "tokens per day" else "rate"
+        return self.kind.label
+
+    def body(self) -> bytes:
+        """The problem as it is sent."""
+        return msgspec.json.encode(
+            ProblemAnswer(
+                type=f"urn:recollect:problem:{self.kind.label}",
+                title=self.kind.title,
+                status=self.kind.status,
+                detail=self.detail,
+                budget=self.budget,
+            )
+        )
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """What goes before it."""
+        sent = [(b"content-type", PROBLEM_TYPE)]
+        if self.retry_after is not None:
+            sent.append((b"retry-after", str(max(1, round(self.retry_after + 0.499))).encode()))
+        if self.kind is ProblemKind.UNAUTHORIZED:
+            sent.append((b"www-authenticate", b'Bearer realm="recollect"'))
+        if self.allow:
+            sent.append((b"allow", self.allow.encode()))
+        return sent
+
+
+_PASSING: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
+    (StoreUnavailable, ProblemKind.UNAVAILABLE),
+    (StaleSession, ProblemKind.STALE),
+    (StaleFacts, ProblemKind.STALE),
+    (TimeoutError, ProblemKind.DEADLINE),
+)
+_OTHER_SCHEMA: Final = (
+    "the service's database is not of this version: its operator has to run `recollect db migrate`"
+)
+SCHEMA_SECONDS: Final = 30.0
+
+
+def again(*, keyed: bool) -> str:
+    """What to do about something that passes; `keyed`: an Idempotency-Key came with it."""
+    if keyed:
+        return "try again, with the same Idempotency-Key: nothing is done twice"
+    return "try again"
+
+
+def problem_of(error: type[BaseException], said: str, *, keyed: bool = False) -> Problem:
+    """The problem that an error of ours comes to; what it said is told where it may be."""
+    for kind, problem in _PASSING:
+        if issubclass(error, kind):
+            return Problem(problem, again(keyed=keyed), retry_after=1.0)
+    if issubclass(error, SchemaMismatch):
+        return Problem(ProblemKind.UNAVAILABLE, _OTHER_SCHEMA, retry_after=SCHEMA_SECONDS)
+    if issubclass(error, FormatError):
+        return Problem(ProblemKind.INVALID, said)
+    if issubclass(error, ModelError | MissingExtra):
+        return Problem(ProblemKind.UNAVAILABLE, "a model that this needs cannot be asked now", 5.0)
+    if issubclass(error, RecollectError):
+        return Problem(ProblemKind.UNAVAILABLE, again(keyed=keyed), retry_after=1.0)
+    return Problem(ProblemKind.INTERNAL, "it is logged by its time; try again")

@@ -1,0 +1,69 @@
+"""Running a node: its HTTP server, and how it goes away.
+
+At the first SIGTERM or SIGINT it says no at /readyz and goes on for `serve.drain_seconds`, so that
+a load balancer has time to turn away; then it takes no more, ends what is under way, and closes
+its memories. A second signal ends the waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from recollect.adapters.wiring import deployment_secret
+from recollect.adapters.wiring.stores import require_server
+from recollect.hosts.gateway.asgi import http_server
+from recollect.hosts.service.app import MountMcp, Service
+from recollect.hosts.service.memories import MOST_SECONDS
+from recollect.system.config import Settings
+
+if TYPE_CHECKING:
+    import uvicorn
+
+
+def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
+    """The application of a node; SettingsError where its store is no server."""
+    url = require_server(settings.store.url)
+    return Service(settings, url, secret=deployment_secret(), mcp=mcp)
+
+
+def server_of(
+    service: Service,
+    settings: Settings,
+    *,
+    on_ready: Callable[[], None] = lambda: None,
+    on_draining: Callable[[], None] = lambda: None,
+) -> uvicorn.Server:
+    """The HTTP server of a node, which drains before it ends; `on_ready` is called as soon as it
+    takes connections, `on_draining` as it begins to end."""
+    server = http_server(service, feature="the service", extra="serve")
+    server.config.timeout_graceful_shutdown = round(MOST_SECONDS)
+
+    def end() -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+
+    def drain_first(sig: int, frame: FrameType | None) -> None:
+        """Not uvicorn's own: that would end the process by the signal, as if it had failed."""
+        del sig, frame
+        if service.draining:
+            end()
+            return
+        service.drain()
+        loop = asyncio.get_running_loop()
+        loop.call_later(settings.serve.drain_seconds, end)
+        loop.call_soon(on_draining)  # not in a signal's handler, and ending does not wait for it
+
+    start = server.startup
+
+    async def tell_when_ready(sockets: list[socket.socket] | None = None) -> None:
+        await start(sockets)
+        if server.started:
+            on_ready()
+
+    server.startup = tell_when_ready  # type: ignore[method-assign]
+    server.handle_exit = drain_first  # type: ignore[method-assign]
+    return server

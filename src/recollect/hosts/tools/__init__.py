@@ -1,0 +1,1 @@
+"""Memory tools for agents; `recollect.tools` has the public names."""

@@ -1,0 +1,500 @@
+"""Anthropic's own memory tool (`memory_20250818`): files under /memories, kept in the space.
+
+Claude knows this tool without a definition of ours: it reads and writes files by six commands, and
+expects the answers that Anthropic documents. Each file is one item of the archive, so nothing here
+touches a disk path: a path cannot lead out. A file is durable when its answer is given, secrets in
+it are masked, recall finds it, exports hold it, and forgetting removes it. Never raises for what a
+model sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, overload
+
+from recollect.core.blocking import BlockingEngine
+from recollect.core.boundary import Failure, attempted
+from recollect.core.engine.engine import Engine
+from recollect.core.engine.items import NO_ITEM, ItemPlace, ItemStore, NewItem, StoredItem
+from recollect.core.values.recall import FILE_SESSIONS
+from recollect.errors import RecollectError
+from recollect.hosts.tools.handler import MemoryAnswer
+
+if TYPE_CHECKING:
+    from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool
+
+ROOT: Final = "/memories"
+TOOL_TYPE: Final = "memory_20250818"
+TOOL_NAME: Final = "memory"
+MOST_CHARS: Final = 200_000
+"""Of one file: Claude is told to keep its files short, and reads them whole."""
+_MOST_PATH_CHARS: Final = 400
+_SESSIONS: Final = f"{FILE_SESSIONS}{ROOT}/"
+_LINE_WIDTH: Final = 6
+_LISTED_LEVELS: Final = 2
+_SNIPPET_LINES: Final = 2
+_UNITS: Final = ("B", "K", "M", "G")
+_MOST_RACES: Final = 8
+_BUSY: Final = "Another process keeps changing the file: view it and try again."
+
+
+class _Refused(Exception):  # noqa: N818 - it is an answer
+    """What the model is told in place of a result."""
+
+
+class _Changed(Exception):  # noqa: N818 - the command is carried out again
+    """Another process changed the file between its reading and its writing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """A path below /memories, by its parts; none of them is the folder itself."""
+
+    parts: tuple[str, ...]
+
+    @property
+    def place(self) -> ItemPlace:
+        """Where its file is kept. Labels of a namespace hold no full stop, so a name is split
+        there; put together again it is the same."""
+        return tuple("/".join(self.parts).split(".")), ""
+
+    def __str__(self) -> str:
+        return "/".join((ROOT, *self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """All files of the space, by path."""
+
+    texts: Mapping[_Path, str] = field(repr=False)
+    versions: Mapping[_Path, str] = field(repr=False)
+
+    def below(self, folder: _Path) -> dict[_Path, str]:
+        """The files in a folder, at any depth."""
+        depth = len(folder.parts)
+        return {
+            path: text
+            for path, text in self.texts.items()
+            if path.parts[:depth] == folder.parts and len(path.parts) > depth
+        }
+
+    def has(self, path: _Path) -> bool:
+        """Whether there is a file or a folder."""
+        return not path.parts or path in self.texts or bool(self.below(path))
+
+
+class AnthropicMemoryTool:
+    """Answers the commands of Claude's memory tool; made by `anthropic_memory_tool`."""
+
+    def __init__(self, memory: Engine) -> None:
+        self._items = ItemStore(memory, _SESSIONS)
+        self._changing = asyncio.Lock()
+        self._commands: dict[str, Callable[[_Arguments], Awaitable[str]]] = {
+            "view": self._view,
+            "create": self._create,
+            "str_replace": self._str_replace,
+            "insert": self._insert,
+            "delete": self._delete,
+            "rename": self._rename,
+        }
+
+    @property
+    def name(self) -> str:
+        """The tool's name in a request and in a call."""
+        return TOOL_NAME
+
+    def definition(self) -> dict[str, Any]:
+        """The tool as a request to Anthropic lists it."""
+        return {"type": TOOL_TYPE, "name": TOOL_NAME}
+
+    async def call(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
+        """Carry out a command; `arguments` is the call's input, as an object or as JSON."""
+        done = await attempted(self._carry_out(arguments))
+        if not isinstance(done, Failure):
+            return done
+        ours = issubclass(done.error, RecollectError)
+        why = f": {done.said}" if ours else f" ({done.error.__name__}); continue without it."
+        return MemoryAnswer(text=f"The memory tool failed{why}", is_error=True)
+
+    def for_sdk(self) -> BetaAsyncAbstractMemoryTool:
+        """The same tool for `AsyncAnthropic().beta.messages.tool_runner(tools=[…])`."""
+        return _async_sdk_tool(self)
+
+    async def _carry_out(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
+        try:
+            given = _Arguments(arguments)
+            command = self._commands[given.command(self._commands)]
+            async with self._changing:
+                for _ in range(_MOST_RACES):
+                    with suppress(_Changed):
+                        return MemoryAnswer(text=await command(given))
+        except _Refused as refused:
+            return MemoryAnswer(text=str(refused), is_error=True)
+        return MemoryAnswer(text=_BUSY, is_error=True)
+
+    async def _view(self, given: _Arguments) -> str:
+        path, lines = given.path("path"), given.lines()
+        files = await self._files()
+        if path in files.texts:
+            return _numbered_file(path, files.texts[path], lines)
+        if not files.has(path):
+            raise _missing(path)
+        head = f"Here're the files and directories up to {_LISTED_LEVELS} levels deep in {path}"
+        return "\n".join([f"{head}, excluding hidden items:", *_listing(path, files)])
+
+    async def _create(self, given: _Arguments) -> str:
+        path, text = given.file("path"), given.text("file_text")
+        files = await self._files()
+        if files.has(path):
+            raise _Refused(f"File {path} already exists")
+        _require_folders(path, files)
+        await self._put([_item(path, text, NO_ITEM)])
+        return f"File created successfully at: {path}"
+
+    async def _str_replace(self, given: _Arguments) -> str:
+        path, old, new = given.file("path"), given.text("old_str"), given.text("new_str")
+        file = await self._file(path)
+        text = _text_of(file)
+        places = _found_at(text, old) if old else []
+        if not places:
+            raise _Refused(
+                f"No replacement was performed, old_str `{old}` did not appear verbatim in {path}."
+            )
+        lines = [text.count("\n", 0, place) + 1 for place in places]
+        if len(places) > 1:
+            raise _Refused(
+                f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: "
+                f"{', '.join(map(str, lines))}. Please ensure it is unique"
+            )
+        changed = text.replace(old, new, 1)
+        await self._put([_item(path, changed, file.version)])
+        shown = _text_of(await self._file(path)).split("\n")  # as it is kept, secrets masked
+        first = max(0, lines[0] - 1 - _SNIPPET_LINES)
+        head = "The memory file has been edited. Here is the snippet showing the change"
+        snippet = _numbered(shown[first : lines[0] + _SNIPPET_LINES], first + 1)
+        return "\n".join([f"{head} (with line numbers):", *snippet])
+
+    async def _insert(self, given: _Arguments) -> str:
+        path, text = given.file("path"), given.text("insert_text")
+        at = given.number("insert_line")
+        file = await self._file(path)
+        lines = _text_of(file).split("\n")
+        if lines[-1] == "":
+            lines.pop()
+        if not 0 <= at <= len(lines):
+            raise _Refused(
+                f"Invalid `insert_line` parameter: {at}. It should be within the range "
+                f"[0, {len(lines)}]."
+            )
+        lines.insert(at, text.rstrip("\n"))
+        changed = "\n".join(lines)
+        changed += "" if changed.endswith("\n") else "\n"
+        await self._put([_item(path, changed, file.version)])
+        return f"The file {path} has been edited."
+
+    async def _delete(self, given: _Arguments) -> str:
+        path = given.path("path")
+        if not path.parts:
+            raise _Refused(f"Cannot delete the {ROOT} directory itself")
+        files = await self._files()
+        gone = [path] if path in files.texts else list(files.below(path))
+        if not gone:
+            raise _Refused(f"The path {path} does not exist")
+        await self._put([], gone={one.place: files.versions[one] for one in gone})
+        return f"Successfully deleted {path}"
+
+    async def _rename(self, given: _Arguments) -> str:
+        old, new = given.path("old_path"), given.file("new_path")
+        if not old.parts:
+            raise _Refused(f"Cannot rename the {ROOT} directory itself")
+        files = await self._files()
+        if not files.has(old):
+            raise _Refused(f"The path {old} does not exist")
+        if files.has(new):
+            raise _Refused(f"The destination {new} already exists")
+        if new.parts[: len(old.parts)] == old.parts:
+            raise _Refused(f"The destination {new} lies inside {old}")
+        _require_folders(new, files)
+        moved = {old: files.texts[old]} if old in files.texts else files.below(old)
+        items = [
+            _item(_Path((*new.parts, *path.parts[len(old.parts) :])), text, NO_ITEM)
+            for path, text in moved.items()
+        ]
+        await self._put(items, gone={path.place: files.versions[path] for path in moved})
+        return f"Successfully renamed {old} to {new}"
+
+    async def _files(self) -> _Files:
+        texts: dict[_Path, str] = {}
+        versions: dict[_Path, str] = {}
+        for item in await self._items.under(()):
+            path = _Path(tuple(".".join(item.namespace).split("/")))
+            texts[path], versions[path] = _text_of(item), item.version
+        return _Files(texts, versions)
+
+    async def _file(self, path: _Path) -> StoredItem:
+        found = await self._items.get([path.place])
+        if path.place in found:
+            return found[path.place]
+        if (await self._files()).has(path):
+            raise _Refused(f"The path {path} is not a file.")
+        raise _missing(path)
+
+    async def _put(
+        self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str] | None = None
+    ) -> None:
+        if not await self._items.put(items, gone):
+            raise _Changed
+
+
+class BlockingAnthropicMemoryTool:
+    """`AnthropicMemoryTool` for code without an event loop; made by `anthropic_memory_tool`."""
+
+    def __init__(self, tool: AnthropicMemoryTool, memory: BlockingEngine) -> None:
+        self._tool = tool
+        self._memory = memory
+
+    @property
+    def name(self) -> str:
+        """As `AnthropicMemoryTool.name`."""
+        return self._tool.name
+
+    def definition(self) -> dict[str, Any]:
+        """As `AnthropicMemoryTool.definition`."""
+        return self._tool.definition()
+
+    def call(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
+        """As `AnthropicMemoryTool.call`, waited for."""
+        return self._memory._wait(self._tool.call(arguments))
+
+    def for_sdk(self) -> BetaAbstractMemoryTool:
+        """The same tool for `Anthropic().beta.messages.tool_runner(tools=[…])`."""
+        return _blocking_sdk_tool(self)
+
+
+@overload
+def anthropic_memory_tool(memory: Engine) -> AnthropicMemoryTool: ...
+
+
+@overload
+def anthropic_memory_tool(memory: BlockingEngine) -> BlockingAnthropicMemoryTool: ...
+
+
+def anthropic_memory_tool(
+    memory: Engine | BlockingEngine,
+) -> AnthropicMemoryTool | BlockingAnthropicMemoryTool:
+    """Answer Anthropic's memory tool from a space: its files under /memories, for every session.
+
+    List `definition()` among the tools of a request, and give the input of each call of `memory`
+    to `call`; or pass `for_sdk()` to the SDK's tool runner.
+    """
+    if isinstance(memory, BlockingEngine):
+        return BlockingAnthropicMemoryTool(AnthropicMemoryTool(memory.engine), memory)
+    return AnthropicMemoryTool(memory)
+
+
+# What a call says
+
+
+class _Arguments:
+    """The input of a call, as the model sent it."""
+
+    def __init__(self, given: Mapping[str, Any] | str | bytes) -> None:
+        try:
+            read = json.loads(given) if isinstance(given, str | bytes) else given
+        except ValueError:
+            read = None
+        if not isinstance(read, Mapping):
+            raise _Refused('The input must be a JSON object with "command" and "path".')
+        self._given = read
+
+    def command(self, known: Iterable[str]) -> str:
+        given = self.text("command")
+        if given not in known:
+            raise _Refused(f"Unknown command {given!r}: use one of {', '.join(known)}.")
+        return given
+
+    def text(self, name: str) -> str:
+        value = self._given.get(name)
+        if not isinstance(value, str):
+            raise _Refused(f"`{name}` must be a string.")
+        return value
+
+    def number(self, name: str) -> int:
+        value = self._given.get(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise _Refused(f"`{name}` must be a line number.")
+        return value
+
+    def lines(self) -> tuple[int, int] | None:
+        given = self._given.get("view_range")
+        if given is None:
+            return None
+        if (
+            not isinstance(given, list | tuple)
+            or len(given) != 2
+            or not all(isinstance(one, int) and not isinstance(one, bool) for one in given)
+        ):
+            raise _Refused("`view_range` must be two line numbers, such as [1, 20] or [5, -1].")
+        return given[0], given[1]
+
+    def path(self, name: str) -> _Path:
+        """A file or folder; refused unless it lies under /memories."""
+        given = self.text(name)
+        parts = given.split("/")
+        if parts[:2] != ["", ROOT[1:]]:
+            raise _Refused(f"Path must start with {ROOT}, got: {given}")
+        named = parts[2:-1] if parts[-1] == "" else parts[2:]
+        if any(part in ("", ".", "..") for part in named) or not _is_plain(given):
+            raise _Refused(f"Path {given} would escape {ROOT} directory")
+        if len(given) > _MOST_PATH_CHARS:
+            raise _Refused(f"The path must have at most {_MOST_PATH_CHARS} characters.")
+        return _Path(tuple(named))
+
+    def file(self, name: str) -> _Path:
+        """A path that a file may have."""
+        path = self.path(name)
+        if not path.parts:
+            raise _Refused(f"The path {path} is not a file.")
+        return path
+
+
+def _is_plain(path: str) -> bool:
+    """No control characters, backslashes or percent signs: some reader may take them for more."""
+    return path.isprintable() and "\\" not in path and "%" not in path
+
+
+def _text_of(file: StoredItem) -> str:
+    return str(file.value.get("text", ""))
+
+
+def _item(path: _Path, text: str, replaces: str) -> NewItem:
+    if len(text) > MOST_CHARS:
+        raise _Refused(f"A memory file must have at most {MOST_CHARS:,} characters: split it.")
+    namespace, key = path.place
+    value = {"text": text}
+    return NewItem(namespace=namespace, key=key, value=value, text=text, replaces=replaces)
+
+
+def _require_folders(path: _Path, files: _Files) -> None:
+    for depth in range(1, len(path.parts)):
+        folder = _Path(path.parts[:depth])
+        if folder in files.texts:
+            raise _Refused(f"The path {folder} is a file, not a directory.")
+
+
+def _missing(path: _Path) -> _Refused:
+    return _Refused(f"The path {path} does not exist. Please provide a valid path.")
+
+
+def _found_at(text: str, wanted: str) -> list[int]:
+    places: list[int] = []
+    at = text.find(wanted)
+    while at != -1:
+        places.append(at)
+        at = text.find(wanted, at + 1)
+    return places
+
+
+# What is answered
+
+
+def _numbered_file(path: _Path, text: str, lines: tuple[int, int] | None) -> str:
+    shown, first = text.split("\n"), 1
+    if lines is not None:
+        first = max(1, lines[0])
+        shown = shown[first - 1 : None if lines[1] == -1 else lines[1]]
+    content = "\n".join(_numbered(shown, first))
+    return f"Here's the content of {path} with line numbers:\n{content}"
+
+
+def _numbered(lines: list[str], first: int) -> list[str]:
+    return [f"{number:>{_LINE_WIDTH}}\t{line}" for number, line in enumerate(lines, first)]
+
+
+def _listing(folder: _Path, files: _Files) -> list[str]:
+    """The folder with its size, then what lies in it, two levels deep."""
+    below = files.below(folder)
+    sizes: dict[tuple[str, ...], int] = {}
+    depth = len(folder.parts)
+    for path, text in below.items():
+        if any(part.startswith(".") for part in path.parts[depth:]):
+            continue
+        for end in range(depth + 1, min(len(path.parts), depth + _LISTED_LEVELS) + 1):
+            parts = path.parts[:end]
+            sizes[parts] = sizes.get(parts, 0) + len(text.encode())
+    whole = sum(len(text.encode()) for text in below.values())
+    rows = [
+        f"{_size(size)}\t{_Path(parts)}{'' if _Path(parts) in files.texts else '/'}"
+        for parts, size in sorted(sizes.items())
+    ]
+    return [f"{_size(whole)}\t{folder}", *rows]
+
+
+def _size(count: int) -> str:
+    unit, size = 0, float(count)
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        unit, size = unit + 1, size / 1024
+    return f"{int(size)}{_UNITS[unit]}" if size == int(size) else f"{size:.1f}{_UNITS[unit]}"
+
+
+# The SDK's classes
+
+
+def _sdk() -> Any:
+    try:
+        from anthropic.lib import tools
+    except ImportError:
+        raise RecollectError(
+            "the SDK's tool runner needs Anthropic's SDK: pip install anthropic"
+        ) from None
+    return tools
+
+
+def _async_sdk_tool(tool: AnthropicMemoryTool) -> BetaAsyncAbstractMemoryTool:
+    sdk = _sdk()
+
+    class RecollectMemoryTool(sdk.BetaAsyncAbstractMemoryTool):  # type: ignore[misc, name-defined]
+        """Claude's memory tool, answered by Recollect."""
+
+        async def call(self, input: Any) -> str:  # noqa: A002
+            """Carry out a call; ToolError for one that cannot be."""
+            answer = await tool.call(input)
+            if answer.is_error:
+                raise sdk.ToolError(answer.text)
+            return answer.text
+
+        async def execute(self, command: Any) -> str:
+            """The same for a command that the SDK read."""
+            return await self.call(command.model_dump(exclude_none=True))
+
+        view = create = str_replace = insert = delete = rename = execute
+
+    made: BetaAsyncAbstractMemoryTool = RecollectMemoryTool()
+    return made
+
+
+def _blocking_sdk_tool(tool: BlockingAnthropicMemoryTool) -> BetaAbstractMemoryTool:
+    sdk = _sdk()
+
+    class RecollectMemoryTool(sdk.BetaAbstractMemoryTool):  # type: ignore[misc, name-defined]
+        """Claude's memory tool, answered by Recollect."""
+
+        def call(self, input: Any) -> str:  # noqa: A002
+            """Carry out a call; ToolError for one that cannot be."""
+            answer = tool.call(input)
+            if answer.is_error:
+                raise sdk.ToolError(answer.text)
+            return answer.text
+
+        def execute(self, command: Any) -> str:
+            """The same for a command that the SDK read."""
+            return self.call(command.model_dump(exclude_none=True))
+
+        view = create = str_replace = insert = delete = rename = execute
+
+    made: BetaAbstractMemoryTool = RecollectMemoryTool()
+    return made

@@ -1,0 +1,362 @@
+"""What each memory tool is for and what it takes: declared once, as types with descriptions.
+
+The JSON Schema that a model sees and the check of what it sends are made of the same declaration,
+so they cannot differ. What is wrong with arguments is told in words that a model can act on;
+nothing is ever raised for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from recollect.core.rules.text import clean_text
+from recollect.core.values.fact import FactType
+
+ToolName: TypeAlias = Literal[
+    "memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"
+]
+
+MOST_AROUND: Final = 10
+MOST_FORGOTTEN: Final = 20
+_MOST_CHARS: Final = 400_000
+"""Longer arguments are no call of a model's: they are not even read."""
+_MOST_PROBLEMS: Final = 5
+_SHOWN_CHARS: Final = 60
+_DATE: Final = "a day (2026-02-10) or a moment (2026-02-10T14:30)"
+
+
+class Arguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a call of a memory tool says."""
+
+
+class SearchArguments(Arguments):
+    """Arguments of `memory_search`."""
+
+    query: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=4_000,
+            description="What to look for: the question itself, with its names and numbers",
+        ),
+    ]
+    since: Annotated[str, Meta(description=f"Only what was said from then on: {_DATE}")] = ""
+    until: Annotated[str, Meta(description=f"Only what was said up to then: {_DATE}")] = ""
+    max_tokens: Annotated[
+        int, Meta(description="How long the answer may be; 0: as long as is allowed")
+    ] = 0
+
+
+class GetArguments(Arguments):
+    """Arguments of `memory_get`."""
+
+    id: Annotated[str, Meta(description="The id of a message, as memory_search shows it")] = ""
+    path: Annotated[
+        str, Meta(description="Or a memory file, as memory_search names it, such as MEMORY.md")
+    ] = ""
+    line: Annotated[int, Meta(ge=1, description="Of a file: the first line to read")] = 1
+    lines: Annotated[int, Meta(ge=1, description="Of a file: about how many lines to read")] = 200
+    around: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Of a message: how many messages before and behind it are shown, "
+            f"at most {MOST_AROUND}",
+        ),
+    ] = 2
+    offset: Annotated[
+        int, Meta(ge=0, description="Of a long message: the character to read on from")
+    ] = 0
+    max_tokens: Annotated[
+        int, Meta(description="How long the answer may be; 0: as long as is allowed")
+    ] = 0
+
+
+class StoreArguments(Arguments):
+    """Arguments of `memory_store`."""
+
+    text: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=100_000,
+            description="What is to be known, in one or two sentences that can be read alone; "
+            "a note may be longer",
+        ),
+    ]
+    kind: Annotated[
+        Literal["fact", "note"],
+        Meta(
+            description="fact: a short statement that holds until another replaces it; "
+            "note: a longer text that is found by search"
+        ),
+    ] = "fact"
+    type: Annotated[
+        FactType | None, Meta(description="Of a fact: what it is; left out: told by its words")
+    ] = None
+    subject: Annotated[
+        str, Meta(max_length=200, description="Of a fact: what it is about, such as billing")
+    ] = ""
+    source: Annotated[
+        str, Meta(description="Of a fact: the id of the message that says it, where there is one")
+    ] = ""
+
+
+class RecallArguments(Arguments):
+    """Arguments of `memory_recall`."""
+
+    types: Annotated[
+        list[FactType], Meta(description="Only facts of these types; left out: of all")
+    ] = []
+    about: Annotated[
+        str, Meta(max_length=400, description="Only facts about this, such as billing")
+    ] = ""
+    since: Annotated[str, Meta(description=f"Only what holds since then or later: {_DATE}")] = ""
+    until: Annotated[str, Meta(description=f"Only what was said up to then: {_DATE}")] = ""
+    replaced: Annotated[
+        bool, Meta(description="Also what no longer holds, with what it was replaced by")
+    ] = False
+    max_tokens: Annotated[
+        int, Meta(description="How long the answer may be; 0: as long as is allowed")
+    ] = 0
+
+
+class ForgetArguments(Arguments):
+    """Arguments of `memory_forget`."""
+
+    ids: Annotated[
+        list[str],
+        Meta(
+            min_length=1,
+            max_length=MOST_FORGOTTEN,
+            description="The ids of facts or messages, as the other memory tools show them",
+        ),
+    ]
+    with_sources: Annotated[
+        bool, Meta(description="Of facts: forget the messages that say it, too")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolKind:
+    """A memory tool: what it is called, what it is for, what it takes."""
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    example: Mapping[str, Any]
+    """Arguments of a call as it is meant."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, all in one piece."""
+        _, shapes = msgspec.json.schema_components([self.arguments])
+        shape = dict(shapes[self.arguments.__name__])
+        for described in ("title", "description"):
+            shape.pop(described, None)
+        # every definition is sent with every request: a default that says nothing is left out
+        shape["properties"] = {
+            name: {key: value for key, value in one.items() if key != "default" or value}
+            for name, one in shape["properties"].items()
+        }
+        return shape
+
+
+KINDS: Final[Mapping[str, ToolKind]] = {
+    kind.name: kind
+    for kind in (
+        ToolKind(
+            name="memory_search",
+            description=(
+                "Search what was said and done before: earlier messages and tool results, also "
+                "those that left this conversation's view, facts, and memory files. Use it before "
+                "answering whenever the user refers to earlier work, decisions, dates, people, "
+                "preferences, values or results that you do not see. Every hit has an id, a "
+                "source and a date."
+            ),
+            arguments=SearchArguments,
+            example={"query": "Which port does billing use?", "since": "2026-02-10"},
+        ),
+        ToolKind(
+            name="memory_get",
+            description=(
+                "Read one message whole by its id, with what was said around it, or lines of a "
+                "memory file by its path. Use it when a hit of memory_search is cut off or its "
+                "surroundings matter."
+            ),
+            arguments=GetArguments,
+            example={"id": "214.8f0c"},
+        ),
+        ToolKind(
+            name="memory_store",
+            description=(
+                "Keep something for later conversations: a fact (a decision, a preference, a "
+                "setting) or a longer note. Use it when the user asks to remember something, or "
+                "when something was settled that will be needed again. What you store counts as "
+                "your word, not as the user's."
+            ),
+            arguments=StoreArguments,
+            example={"text": "Billing stores amounts in cents.", "type": "decision"},
+        ),
+        ToolKind(
+            name="memory_recall",
+            description=(
+                "List known facts by type, subject and time, such as all decisions about billing "
+                "since March. For anything that is not a list of facts use memory_search."
+            ),
+            arguments=RecallArguments,
+            example={"types": ["decision"], "about": "billing"},
+        ),
+        ToolKind(
+            name="memory_forget",
+            description=(
+                "Forget facts or messages for good, when the user asks for it. The user is asked "
+                "to confirm."
+            ),
+            arguments=ForgetArguments,
+            example={"ids": ["214.8f0c"]},
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadArguments:
+    """Arguments that cannot be used, and what to do about it."""
+
+    problem: str = field(repr=False)
+
+    def told(self, kind: ToolKind) -> str:
+        """What a model reads. It is nothing from memory, and does not look so."""
+        example = json.dumps(dict(kind.example), ensure_ascii=False)
+        return f"{kind.name} was not carried out. {self.problem} Example: {example}"
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
+
+
+def read_arguments(
+    kind: ToolKind, given: Mapping[str, Any] | str | bytes | None
+) -> Arguments | BadArguments:
+    """The arguments of a call, as an object or as the JSON that a provider sent."""
+    if isinstance(given, str | bytes):
+        if len(given) > _MOST_CHARS:
+            return BadArguments(problem=f"The arguments are too long. {_takes(kind)}")
+        try:
+            given = json.loads(given or "{}")
+        except (ValueError, RecursionError):
+            return BadArguments(problem=f"The arguments are no valid JSON. {_takes(kind)}")
+    if given is None:
+        given = {}
+    if not isinstance(given, Mapping):
+        return BadArguments(problem=f"The arguments are no JSON object. {_takes(kind)}")
+    # some models send null for what they leave out
+    named = {str(name): value for name, value in given.items() if value is not None}
+    problems = _problems(kind, named)
+    if problems:
+        return BadArguments(problem=" ".join(problems))
+    try:
+        read = msgspec.convert(named, kind.arguments, strict=False)
+    except (msgspec.ValidationError, RecursionError, OverflowError, ValueError):
+        return BadArguments(problem=f"The arguments are malformed. {_takes(kind)}")
+    for name in read.__struct_fields__:
+        value = getattr(read, name)
+        if isinstance(value, str):
+            setattr(read, name, clean_text(value).strip())
+    return read
+
+
+def _problems(kind: ToolKind, named: Mapping[str, Any]) -> list[str]:
+    """What is wrong, field by field: what was given, and what is accepted."""
+    shapes = kind.parameters["properties"]
+    fields = {one.name: one for one in msgspec.structs.fields(kind.arguments)}
+    problems = []
+    for name, value in named.items():
+        if name not in fields:
+            problems.append(f"There is no argument {_shown(name)}. {_takes(kind)}")
+            continue
+        try:
+            msgspec.convert(value, fields[name].type, strict=False)
+        except (msgspec.ValidationError, RecursionError, OverflowError, ValueError):
+            wanted = _accepted(shapes[name])
+            problems.append(f"`{name}` cannot be {_shown(value)}: it takes {wanted}.")
+    problems += [
+        f"`{name}` is missing: it takes {_accepted(shapes[name])}."
+        for name, one in fields.items()
+        if one.required and name not in named
+    ]
+    return problems[:_MOST_PROBLEMS]
+
+
+def _shown(value: Any) -> str:
+    """What was given, in a few characters."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple) and len(value) > _MOST_PROBLEMS:
+        return f"a list of {len(value)}"
+    text = clean_text(" ".join(repr(value)[:200].split()))
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+def _accepted(shape: Mapping[str, Any]) -> str:
+    """What a field takes, in words."""
+    shapes = [one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"]
+    told = " or ".join(_accepted_of(one) for one in shapes)
+    return f"{told} ({shape['description']})" if shape.get("description") else told
+
+
+def _accepted_of(shape: Mapping[str, Any]) -> str:
+    if "enum" in shape:
+        return "one of " + ", ".join(json.dumps(one) for one in shape["enum"])
+    kind = shape.get("type", "a value")
+    limits = [
+        f"{word} {shape[key]:,}{unit}"
+        for key, word, unit in (
+            ("minimum", "at least", ""),
+            ("maximum", "at most", ""),
+            ("minLength", "at least", " characters"),
+            ("maxLength", "at most", " characters"),
+            ("minItems", "at least", " items"),
+            ("maxItems", "at most", " items"),
+        )
+        if key in shape
+    ]
+    if kind == "array":
+        limits.insert(0, f"each {_accepted_of(shape.get('items', {}))}")
+    names = {"string": "a text", "integer": "a whole number", "boolean": "true or false"}
+    words = {**names, "array": "a list"}.get(str(kind), str(kind))
+    return f"{words}, {', '.join(limits)}" if limits else words
+
+
+def _takes(kind: ToolKind) -> str:
+    """What a tool takes, in a line."""
+    parameters = kind.parameters
+    required = parameters.get("required", [])
+    named = [
+        f"{name} ({shape.get('type', 'one of its values')}{', required' * (name in required)})"
+        for name, shape in parameters["properties"].items()
+    ]
+    return f"{kind.name} takes {', '.join(named)}."
+
+
+def moment(text: str, *, end: bool = False) -> float | BadArguments | None:
+    """Seconds since the epoch of a day or a moment in UTC; of a day its beginning, or its `end`.
+    None where nothing is given."""
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text[:40])
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+        if end and len(text) <= len("2026-02-10"):
+            at += timedelta(days=1)
+        return at.timestamp()
+    except (ValueError, OverflowError, OSError):
+        return BadArguments(problem=f"{text[:40]!r} is no date; give {_DATE}.")

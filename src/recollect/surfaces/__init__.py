@@ -1,1 +1,0 @@
-"""How people and programs meet Recollect: the command line first."""

@@ -1,0 +1,200 @@
+"""Decides what a project's recollect.toml may set, and records which of them the user trusts.
+
+The folder's author wrote a file that was only found there: it came with a cloned repository, or an
+agent or another user of the machine wrote it. It may set what `ProjectRule` allows. Everything else
+counts only after `recollect trust` recorded the hash of its path and content in the user's own
+folder. Always holds: the bytes that are hashed are the bytes that are parsed; a link, a pipe or a
+huge file is not read; a record counts only if the user owns it and no other user can write it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from recollect.errors import SettingsError
+from recollect.system.config.keys import REMOVED_KEYS, GivenValue, known_keys
+from recollect.system.config.places import trust_folder, user_settings_file
+from recollect.system.durable import replace_file
+from recollect.system.plain_files import read_plain
+
+FILE_NAME: Final = "recollect.toml"
+MOST_BYTES: Final = 64 * 1024
+"""A settings file with every key and a comment for each takes a third of this."""
+MOST_LINE_BYTES: Final = 2_000
+"""A key of 30,000 parts on one line keeps Python's parser busy for 17 seconds."""
+_MOST_RECORD_BYTES: Final = 64 * 1024
+_SHOWN_KEYS: Final = 5
+_SHOWN_CHARS: Final = 300
+_WRITABLE_BY_OTHERS: Final = 0o022
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectFile:
+    """A recollect.toml that was found in a folder, read once."""
+
+    path: Path
+    """Absolute; no folder in it is a link."""
+    data: bytes = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """The hash of path and content."""
+        name = os.fsencode(self.path)
+        return sha256(b"%d:%s%s" % (len(name), name, self.data)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadFile:
+    """A recollect.toml that was found in a folder and not read, and why."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{printable(self.path)} is not read: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustRecord:
+    """A project file that the user trusts, as it was then."""
+
+    path: Path
+    digest: str
+
+
+def read_project_file(folder: Path) -> ProjectFile | UnreadFile | None:
+    """Read a folder's recollect.toml; None if there is none, or if it is the user's own file."""
+    path = Path(os.path.realpath(folder)) / FILE_NAME
+    if path == Path(os.path.realpath(user_settings_file())):
+        return None
+    try:
+        data, _ = read_plain(path, MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        linked = problem.errno in (errno.ELOOP, errno.EMLINK)
+        reason = "it is a symbolic link" if linked else problem.strerror or str(problem)
+        return UnreadFile(path=path, reason=reason)
+    if max(map(len, data.split(b"\n"))) > MOST_LINE_BYTES:
+        return UnreadFile(path=path, reason=f"a line has more than {MOST_LINE_BYTES:,} bytes")
+    return ProjectFile(path=path, data=data)
+
+
+def withheld_values(given: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
+    """What a project's file sets and only the user may decide."""
+    keys = known_keys()
+    return {
+        path: one
+        for path, one in given.items()
+        if path not in REMOVED_KEYS and not keys[path].project.allows(one.value)
+    }
+
+
+def notice_text(path: Path, keys: Iterable[str]) -> str:
+    """What a user reads about the settings of a project's file that are ignored."""
+    named = list(keys)
+    more = f" and {len(named) - _SHOWN_KEYS} more" if len(named) > _SHOWN_KEYS else ""
+    return (
+        f"ignored in {printable(path)}: {', '.join(named[:_SHOWN_KEYS])}{more}. A file found in a "
+        "folder may not set this until you allow it: run `recollect trust` there to review it"
+    )
+
+
+def error_notice(path: Path, problem: SettingsError) -> str:
+    """What a user reads about a project's file that is ignored because of an error in it."""
+    why = printable(str(problem).replace(str(path), FILE_NAME))
+    shown = why if len(why) <= _SHOWN_CHARS else f"{why[:_SHOWN_CHARS]}..."
+    return f"{printable(path)} is ignored: {shown}"
+
+
+def printable(text: Path | str) -> str:
+    """A path or text that cannot move a terminal's cursor: the project's author chose it."""
+    name = str(text)
+    return name if name.isprintable() else ascii(name)
+
+
+# Records
+
+
+def is_trusted(file: ProjectFile) -> bool:
+    """Whether the user trusts this content at this place."""
+    record = _record_file(file.path)
+    if not _is_own_folder(record.parent):
+        return False
+    found = _read_record(record)
+    return found == TrustRecord(path=file.path, digest=file.digest)
+
+
+def record_trust(file: ProjectFile) -> None:
+    """Record that the user trusts this content at this place, in place of an earlier content."""
+    record = _record_file(file.path)
+    content = json.dumps({"path": str(file.path), "digest": file.digest}).encode()
+    try:
+        for folder in (record.parent.parent, record.parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_own_folder(record.parent):
+            raise SettingsError(
+                f"{printable(record.parent)} must be a folder that you own and no other user "
+                "can write: remove it, and run this again"
+            )
+        replace_file(record, content)
+    except OSError as problem:
+        raise SettingsError(
+            f"cannot record the trust in {printable(record.parent)}: {problem.strerror or problem}"
+        ) from None
+
+
+def revoke_trust(path: Path) -> bool:
+    """Trust the file at this place no longer; False if it was not trusted."""
+    try:
+        _record_file(path).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def trust_records() -> list[TrustRecord]:
+    """Every record that counts, by path."""
+    folder = trust_folder()
+    if not _is_own_folder(folder):
+        return []
+    found = (_read_record(path) for path in folder.iterdir())
+    records = [one for one in found if one is not None]
+    return sorted(records, key=lambda one: str(one.path))
+
+
+def _record_file(path: Path) -> Path:
+    """The record of the file at this place: one for each place, so that an old content that comes
+    back is asked for again."""
+    return trust_folder() / sha256(os.fsencode(path)).hexdigest()
+
+
+def _is_own_folder(folder: Path) -> bool:
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and _is_own(found)
+
+
+def _is_own(found: os.stat_result) -> bool:
+    return found.st_uid == os.geteuid() and not found.st_mode & _WRITABLE_BY_OTHERS
+
+
+def _read_record(path: Path) -> TrustRecord | None:
+    try:
+        data, found = read_plain(
+            Path(os.path.realpath(path.parent)) / path.name, _MOST_RECORD_BYTES
+        )
+        record = json.loads(data) if _is_own(found) else {}
+        return TrustRecord(path=Path(record["path"]), digest=str(record["digest"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
