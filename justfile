@@ -13,7 +13,7 @@ test *ARGS:
 
 # The recorded catalogue of PostgreSQL, after a migration was added
 catalogue:
-    python -m tests.harness.postgres_catalogue
+    python -m tools.postgres_catalogue
 
 # Everything CI does, in an environment of its own
 ci:
@@ -25,39 +25,39 @@ soak:
 
 # Ten minutes of mixed traffic through a gateway: nothing leaks, nothing acknowledged is lost
 soak-gateway *ARGS:
-    python -m tests.harness.gateway_soak {{ARGS}}
+    python -m tools.gateway_soak {{ARGS}}
 
 # 2,000 pairs of callers whose conversations begin alike, through a gateway that is restarted: nobody reads another's words
 callers *ARGS:
-    python -m tests.harness.gateway_callers {{ARGS}}
+    python -m tools.gateway_callers {{ARGS}}
 
 # Requests that schemathesis makes from a description of the gateway's routes: no 5xx of its making
 schema-gateway *ARGS:
-    python -m tests.harness.gateway_schema {{ARGS}}
+    python -m tools.gateway_schema {{ARGS}}
 
 # The same of the service's OpenAPI document: no 500, and every answer as the document says
 schema-service *ARGS:
-    python -m tests.harness.service_schema {{ARGS}}
+    python -m tools.service_schema {{ARGS}}
 
 # Nodes under load while PostgreSQL, a replica's primary, a node, the worker or PgBouncer is killed; and its backup
 service-faults *ARGS:
-    python -m tests.harness.service_faults {{ARGS}}
+    python -m tools.service_faults {{ARGS}}
 
 # Ten minutes of mixed load on two nodes and a worker: memory stays flat; then an idle node does not grow
 service-soak *ARGS:
-    python -m tests.harness.service_faults.soak {{ARGS}}
+    python -m tools.service_faults.soak {{ARGS}}
 
 # Sessions of 3,000 turns at 16k and 64k: nothing over the limit or lost, and bounds on disk, CPU and memory
 long-session *ARGS:
-    python -m tests.harness.long_session {{ARGS}}
+    python -m tools.long_session {{ARGS}}
 
 # Processes and servers killed, stopped and taken away at full size; non-zero on any loss
 crash *ARGS:
-    python -m tests.harness.crash {{ARGS}}
+    python -m tools.crash {{ARGS}}
 
 # Three restarts and 400 turns without a pause beside 8 busy processes, on SQLite and PostgreSQL
 restarts *ARGS:
-    python -m tests.harness.crash --scenario restarts --store sqlite --store pg18 {{ARGS}}
+    python -m tools.crash --scenario restarts --store sqlite --store pg18 {{ARGS}}
 
 # CI with every test at its full size, then every figure of the docs
 full:
@@ -83,19 +83,19 @@ full:
 
 # A real model at a 4,096-token window: 30,000 tokens through real overflows and compactions
 real-model *ARGS:
-    python -m tests.harness.real_model {{ARGS}}
+    python -m tools.real_model {{ARGS}}
 
 # Claude Code, Codex, pi and opencode themselves through the gateway, and OpenClaw with our context engine
 clients *ARGS:
-    python -m tests.harness.clients {{ARGS}}
+    python -m tools.clients {{ARGS}}
 
 # The newest Claude Code, Codex, pi, opencode and OpenClaw: what of theirs does no reader of ours know?
 compatibility *ARGS:
-    python -m tests.harness.compatibility {{ARGS}}
+    python -m tools.compatibility {{ARGS}}
 
 # The official conformance suite of MCP against `recollect mcp --http`
 conformance *ARGS:
-    python -m tests.harness.mcp_conformance {{ARGS}}
+    python -m tools.mcp_conformance {{ARGS}}
 
 # What strategies cost under prompt caching and what they keep, beside plain compaction and OpenClaw
 cost *ARGS:
@@ -142,7 +142,7 @@ docs:
 
 # The picture of a chat: driven in a real terminal, with a scripted model
 chat-picture:
-    python -m tests.harness.chat_picture docs/images
+    python -m tools.chat_picture docs/images
 
 # Measure, and write docs/figures.md
 figures:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from tests.harness.crash.desk import Desk
+from tools.crash.desk import Desk
 
 from recollect.adapters.session import SessionTranscript
 from recollect.core.engine import Engine

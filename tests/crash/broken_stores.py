@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from tests.harness.crash.places import open_plain
+from tools.crash.places import open_plain
 
 from recollect.core.values.batch import Batch, Lease, WriteResult
 from recollect.core.values.segment import NewSegment, SegmentId

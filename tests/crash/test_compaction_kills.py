@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.harness.crash.compaction_kills import kill_assistants
-from tests.harness.crash.compaction_verify import Durable, Left, verify_session
-from tests.harness.crash.desk import WHOLE, Desk, marker, words_of
-from tests.harness.crash.outcome import Outcome, table
-from tests.harness.crash.places import site
 from tests.sizes import at_size, only_in_full
+from tools.crash.compaction_kills import kill_assistants
+from tools.crash.compaction_verify import Durable, Left, verify_session
+from tools.crash.desk import WHOLE, Desk, marker, words_of
+from tools.crash.outcome import Outcome, table
+from tools.crash.places import site
 
 from recollect.adapters.wiring import open_store
 

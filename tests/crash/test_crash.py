@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.harness.crash.compaction_kills import kill_assistants
-from tests.harness.crash.crowd import crowd
-from tests.harness.crash.outage import outage
-from tests.harness.crash.outcome import Outcome, table
-from tests.harness.crash.places import Site, site
-from tests.harness.crash.restarts import restarts
-from tests.harness.crash.server_stops import stop_server
-from tests.harness.crash.talker_kills import kill_talkers
-from tests.harness.crash.torn_spool import tear_spool
-from tests.harness.crash.worker_kills import kill_workers
-from tests.harness.crash.writer_kills import kill_writers
 from tests.sizes import at_size
+from tools.crash.compaction_kills import kill_assistants
+from tools.crash.crowd import crowd
+from tools.crash.outage import outage
+from tools.crash.outcome import Outcome, table
+from tools.crash.places import Site, site
+from tools.crash.restarts import restarts
+from tools.crash.server_stops import stop_server
+from tools.crash.talker_kills import kill_talkers
+from tools.crash.torn_spool import tear_spool
+from tools.crash.worker_kills import kill_workers
+from tools.crash.writer_kills import kill_writers
 
 KILLS = at_size(ci=8, full=40)
 FEW_KILLS = at_size(ci=4, full=10)

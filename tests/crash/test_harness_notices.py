@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 from tests.crash.syncs import counted_syncs
-from tests.harness.crash.__main__ import main
-from tests.harness.crash.crowd import crowd
-from tests.harness.crash.outage import Phase, judge
-from tests.harness.crash.outcome import Outcome, table
-from tests.harness.crash.places import Place, site
-from tests.harness.crash.plan import planned_batch
-from tests.harness.crash.spoken import compare_spoken
-from tests.harness.crash.torn_spool import tear_spool
-from tests.harness.crash.verify import Acknowledged, verify
-from tests.harness.crash.worker_kills import kill_workers
-from tests.harness.crash.writer_kills import kill_writers
+from tools.crash.__main__ import main
+from tools.crash.crowd import crowd
+from tools.crash.outage import Phase, judge
+from tools.crash.outcome import Outcome, table
+from tools.crash.places import Place, site
+from tools.crash.plan import planned_batch
+from tools.crash.spoken import compare_spoken
+from tools.crash.torn_spool import tear_spool
+from tools.crash.verify import Acknowledged, verify
+from tools.crash.worker_kills import kill_workers
+from tools.crash.writer_kills import kill_writers
 
 BROKEN = "tests.crash.broken_stores"
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from tests.conversations.resends import blocks_to_strings, move_cache_marks, strings_to_blocks
-from tests.harness.crash.places import Place, Site, site
-from tests.harness.crash.verify import read_segments
+from tools.crash.places import Place, Site, site
+from tools.crash.verify import read_segments
 
 from recollect.adapters.wiring import open_memory, open_spool
 from recollect.core.engine.archive import DurableArchive

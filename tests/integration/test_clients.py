@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.conftest import ROOT
-from tests.harness.clients.for_ever import LongTalk, by_sdk, long_talk
-from tests.harness.clients.lab import Lab
-from tests.harness.clients.scenarios import SCENARIOS
-from tests.harness.clients.sdks import sdk_faults
+from conftest import ROOT
 from tests.harness.model_server import ModelServer
+from tools.clients.for_ever import LongTalk, by_sdk, long_talk
+from tools.clients.lab import Lab
+from tools.clients.scenarios import SCENARIOS
+from tools.clients.sdks import sdk_faults
 
 from recollect.hosts.gateway.running import BackgroundGateway
 from recollect.system.config import load_settings

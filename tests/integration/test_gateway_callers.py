@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.harness.gateway_callers import run_pairs
 from tests.sizes import at_size
+from tools.gateway_callers import run_pairs
 
 from recollect.hosts.gateway.recognition import History, SessionRecognition
 

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.harness.clients.lab import GatewayProcess
 from tests.harness.model_server import Asked, ModelServer, Step
-from tests.harness.request_mutation import OWN_SHAPES, Shape, captured_shapes
 from tests.integration.test_gateway import (
     PATHS,
     body_of,
     history,
 )
 from tests.sizes import at_size
+from tools.clients.lab import GatewayProcess
+from tools.request_mutation import OWN_SHAPES, Shape, captured_shapes
 
 from recollect.core.values.model import Usage
 from recollect.testing.scripted_model import Fails, Says

@@ -14,8 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.harness.model_server import ModelServer
-from tests.harness.request_mutation import OWN_SHAPES, Mutated, Mutator, captured_shapes
 from tests.sizes import at_size
+from tools.request_mutation import OWN_SHAPES, Mutated, Mutator, captured_shapes
 
 from recollect.core.values.reason import Cause
 from recollect.hosts.gateway.activity import MOST_RECORDS

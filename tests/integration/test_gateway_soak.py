@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.harness.gateway_soak import soak
 from tests.sizes import at_size
+from tools.gateway_soak import soak
 
 SECONDS = at_size(ci=10, full=20)
 GROWTH_RATIO = 0.4

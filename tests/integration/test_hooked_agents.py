@@ -21,11 +21,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.harness.clients.agents import AgentHome, ClaudeCode, Codex
-from tests.harness.clients.hop import RecordingHop
-from tests.harness.clients.lab import Lab
-from tests.harness.clients.provider import ScriptedProvider, scripted_server
 from tests.sizes import at_size
+from tools.clients.agents import AgentHome, ClaudeCode, Codex
+from tools.clients.hop import RecordingHop
+from tools.clients.lab import Lab
+from tools.clients.provider import ScriptedProvider, scripted_server
 
 from recollect.adapters.wiring import open_store
 

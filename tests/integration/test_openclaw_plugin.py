@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.harness.clients.lab import Lab
+from tools.clients.lab import Lab
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "plugins" / "openclaw"

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.harness.real_model.converse import Run, converse
-from tests.harness.real_model.in_terminal import converse_in_terminal
-from tests.harness.real_model.script import plan_conversation
-from tests.harness.real_model.through_gateway import converse_through_gateway
-from tests.harness.real_model.weights import PARTS, VERSION, WeightsError, put_together
 from tests.sizes import FULL, at_size, only_in_full
+from tools.real_model.converse import Run, converse
+from tools.real_model.in_terminal import converse_in_terminal
+from tools.real_model.script import plan_conversation
+from tools.real_model.through_gateway import converse_through_gateway
+from tools.real_model.weights import PARTS, VERSION, WeightsError, put_together
 
 from recollect.adapters.providers.openai import OpenAIChatModel
 from recollect.core.facts.extract import Extracted, extract

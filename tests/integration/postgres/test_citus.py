@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.harness.postgres_catalogue import RECORDED, made_by_migrations
 from tests.store_contract import examples
+from tools.postgres_catalogue import RECORDED, made_by_migrations
 
 from recollect.adapters.stores.postgres import PostgresFleet, migrate
 from recollect.adapters.stores.postgres.citus import distribute

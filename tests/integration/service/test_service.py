@@ -24,7 +24,6 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from tests.harness.fact_reader import reader_server
-from tests.harness.service_schema import FOLDER, run_schemathesis
 from tests.integration.service.nodes import (
     Caller,
     Node,
@@ -36,6 +35,7 @@ from tests.integration.service.nodes import (
     served_at,
 )
 from tests.sizes import at_size
+from tools.service_schema import FOLDER, run_schemathesis
 
 from recollect.cli import main
 from recollect.client import MemoryClient

@@ -19,11 +19,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.harness.service_faults.backup import database_on, forget_something, sent_again
-from tests.harness.service_faults.fleet import either_url, kill_server, make_synchronous
-from tests.harness.service_faults.scenarios import SCENARIOS, try_scenario
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat, reply
 from tests.sizes import only_in_full
+from tools.service_faults.backup import database_on, forget_something, sent_again
+from tools.service_faults.fleet import either_url, kill_server, make_synchronous
+from tools.service_faults.scenarios import SCENARIOS, try_scenario
 
 from recollect.adapters.stores.postgres.pool import connect
 from recollect.adapters.stores.postgres.store import space_uuid

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.harness import compatibility
-from tests.harness.clients.hop import HttpExchange
-from tests.harness.clients.lab import Lab, LabError
-from tests.harness.compatibility import (
+from tools import compatibility
+from tools.clients.hop import HttpExchange
+from tools.clients.lab import Lab, LabError
+from tools.compatibility import (
     Checked,
     check,
     exit_code,

@@ -1,0 +1,126 @@
+"""The scale bench: it runs whole at a small size, its arithmetic adds up, its page is generated."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.sizes import only_in_full
+
+from recollect_bench import scale
+from recollect_bench.command import bench
+from recollect_bench.scale.capacity import (
+    ASSUMED,
+    FLEETS,
+    QUICK_NOTE,
+    Assumptions,
+    ScaleResult,
+    generated,
+    reckon,
+)
+from recollect_bench.scale.load import Answered, Offered
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def committed() -> ScaleResult:
+    return ScaleResult.read(json.loads((DOCS / "capacity.json").read_text(encoding="utf-8")))
+
+
+@only_in_full
+def test_a_small_run_measures_everything(tmp_path: Path) -> None:
+    result = scale.run(quick=True, write=str(tmp_path))
+    figures = result.figures
+    assert figures.keys() >= {
+        *("prepare_p50_ms", "prepare_p99_ms", "large_prepare_p50_ms", "large_prepare_p99_ms"),
+        *("mix_rate_held", "prepare_rate_held", "mix_cpu_ms_node", "mix_cpu_ms_database"),
+        *("engine_ratio", "engine_ratio_http", "flatness", "flatness_p99", "fairness"),
+        *("ingest_peak_mb", "idle_growth_mb_per_hour", "bytes_space_20", "bytes_space_10"),
+        *("wal_bytes_per_turn", "stored_bytes_per_turn"),
+    }
+    assert all(math.isfinite(value) for value in figures.values())
+    assert figures["prepare_failed"] == figures["others_failed_flooded"] == 0
+    assert 0 < figures["prepare_p50_ms"] <= figures["prepare_p99_ms"]
+    assert figures["bytes_space_20"] > figures["bytes_space_10"] > 0
+    assert figures["checked_spaces"] >= 1
+    assert figures["engine_ratio"] > 0.2
+    assert figures["engine_ratio_http"] > figures["engine_ratio"] / 3
+    assert 50 < figures["ingest_peak_mb"] < 512
+    assert figures["statements_per_prepare"] > figures["round_trips_per_prepare"] > 1
+    written = ScaleResult.read(json.loads((tmp_path / "capacity.json").read_text()))
+    assert written.figures == figures
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} == {
+        *generated(written),
+        "capacity.json",
+    }
+
+
+def test_the_page_and_its_pictures_follow_from_the_committed_figures() -> None:
+    for name, text in generated(committed()).items():
+        assert (DOCS / name).read_text(encoding="utf-8") == text, (
+            f"{name} is generated: recollect bench scale --capacity docs/capacity.json --write docs"
+        )
+
+
+def test_the_committed_page_is_of_a_run_at_its_full_size() -> None:
+    told, full = committed(), scale.Sizes()
+    assert QUICK_NOTE not in told.notes
+    assert told.figures["spaces"] == full.spaces
+    assert told.figures["passages"] == full.passages
+    assert told.figures["large_passages"] == full.large_passages
+
+
+def test_the_page_can_be_printed_and_its_figures_as_json() -> None:
+    file = str(DOCS / "capacity.json")
+    shown = CliRunner().invoke(bench, ["scale", "--capacity", file])
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout == (DOCS / "capacity.md").read_text(encoding="utf-8")
+    told = json.loads(CliRunner().invoke(bench, ["scale", "--capacity", file, "--json"]).stdout)
+    assert told["figures"]["1M: nodes"] >= 2
+
+
+def test_the_arithmetic_adds_up() -> None:
+    figures = {
+        "passages": 200.0,
+        "bytes_space_200": 500_000.0,
+        "mix_cpu_ms_node": 8.0,
+        "mix_cpu_ms_worker": 2.0,
+        "mix_cpu_ms_database": 20.0,
+        "ingest_peak_mb": 250.0,
+        "stored_bytes_per_turn": 5_000.0,
+        "wal_bytes_per_turn": 30_000.0,
+    }
+    lines = {line.name: line.value for line in reckon(figures, 1_000_000, Assumptions())}
+    assert lines["turns a day"] == 2_000_000
+    assert lines["turns a second at the peak"] == pytest.approx(69.4, rel=0.01)
+    assert lines["requests a second at the peak"] == pytest.approx(154.3, rel=0.01)
+    assert lines["processors for nodes and workers"] == pytest.approx(2.57, rel=0.01)
+    assert lines["nodes"] == 3
+    assert lines["data, GB"] == 500
+    assert lines["ledger, GB"] == 300
+    assert lines["WAL a day, GB"] == 60
+    assert lines["all, $ a month"] == pytest.approx(
+        sum(value for name, value in lines.items() if name.endswith(", $ a month")) / 2
+    )
+    costs = [
+        next(one.value for one in reckon(figures, spaces, Assumptions()) if one.name == "nodes")
+        for spaces in FLEETS.values()
+    ]
+    assert costs == sorted(costs)
+    assert ASSUMED.keys() == set(Assumptions.__dataclass_fields__)
+
+
+def test_latencies_are_those_of_the_kind_that_is_asked_for() -> None:
+    answers = [
+        Answered(kind="prepare", seconds=0.1, status=200),
+        Answered(kind="prepare", seconds=0.3, status=200),
+        Answered(kind="search", seconds=0.9, status=429),
+    ]
+    run = Offered(rate=1, answers=answers, wall_seconds=3, cores={}, given_up=False)
+    assert run.milliseconds(0.99, "prepare") == pytest.approx(300)
+    assert run.milliseconds(0.99) == pytest.approx(900)
+    assert run.milliseconds(0.5, "ingest") == 0
+    assert run.failed == 1
