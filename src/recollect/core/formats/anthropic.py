@@ -56,13 +56,10 @@ RULES = WireRules(
     provider_calls_answered=True,
 )
 
-
 SYSTEM_INSIDE_BETAS = ("per-turn-control-", "mid-conversation-")
 """The beta features, less their dates, under which a history may hold system messages."""
 
-
 PLAIN_TYPES = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "image"})
-
 
 _ROLES: dict[str, Role] = {
     "assistant": "assistant",
@@ -70,7 +67,6 @@ _ROLES: dict[str, Role] = {
     "system": "system",
     "user": "user",
 }
-
 
 ROLES: Final = frozenset(_ROLES)
 REQUEST_FIELDS: Final = frozenset(
@@ -96,21 +92,16 @@ BETAS: Final = (
 )
 """How betas begin whose requests are understood, without their dates (`just compatibility`)."""
 
-
 _OWN_ROLES = frozenset({"assistant", "system", "user"})
 
-
 ID_CHARACTERS = "A-Za-z0-9_-"
-
 
 LONGEST_ID = 64
 """What the API accepts as a call's id: `^[a-zA-Z0-9_-]+$`; the length as pi holds it."""
 _sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
-
 _BROKEN_INPUT: Final = "INVALID_JSON"
 """Holds an input that was cut off: the provider's own advice for sending such a call back."""
-
 
 _OWN_TYPES: Final = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document"}
@@ -150,7 +141,6 @@ BLOCK_TYPES: Final = (
     call_type("mcp_tool_use", "provider", "id"),
     _server_result("mcp_tool_result", "mcp_tool_use"),
 )
-
 
 ANTHROPIC_TYPES: Final = {row.name: row for row in BLOCK_TYPES}
 
@@ -312,7 +302,6 @@ class AnthropicCodec:
 
 
 def _with_id(block: Any, call_id: CallId | None) -> Any:
-    """The block under another id of its call, if it got one."""
     if call_id is None:
         return block
     result_key = next((k for k in ("tool_use_id", "toolUseId", "toolCallId") if k in block), "id")
@@ -331,7 +320,6 @@ def _read_message(raw: bytes) -> dict[str, Any]:
 
 
 def _is_plain(blocks: list[Any]) -> bool:
-    """Whether no block needs a closer look; most messages."""
     return all(
         isinstance(block, dict) and str(block.get("type")) in PLAIN_TYPES and "caller" not in block
         for block in blocks
@@ -339,7 +327,6 @@ def _is_plain(blocks: list[Any]) -> bool:
 
 
 def _flaws(blocks: list[Any], role: Role) -> tuple[Flaw, ...]:
-    """Results hold no blank text; the tools that the provider runs are the assistant's."""
     flaws: list[Flaw] = []
     for at, block in enumerate(blocks):
         if not isinstance(block, dict):
@@ -355,7 +342,6 @@ def _flaws(blocks: list[Any], role: Role) -> tuple[Flaw, ...]:
 
 
 def _linked(part: Part, block: Any) -> Part:
-    """The part with the call of a provider-run tool that it is, answers, or is made by."""
     if isinstance(part, ToolCall):
         caller = block.get("caller")
         made_by = word(caller, "tool_id") if isinstance(caller, dict) else ""
@@ -380,7 +366,6 @@ def _link(kind: str, named: str) -> CallId:
 
 
 def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, ...]]:
-    """Provider-run calls left open by these parts, and those of other messages they belong to."""
     opened: dict[CallId, None] = {}
     left: dict[CallId, None] = {}  # called again before they were answered
     called: set[CallId] = set()
@@ -401,7 +386,6 @@ def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, .
 
 
 def _without_blanks(block: Any) -> Any:
-    """A result without its blank text blocks; any other block as it is."""
     if not isinstance(block, dict) or str(block.get("type")) not in RESULT_TYPES:
         return block
     content = block.get("content")
@@ -564,7 +548,6 @@ class AnthropicAssembling:
         yield from _anthropic_words(delta)
 
     def _settle(self, event: Mapping[str, Any]) -> None:
-        """What is known at the end; counts are of the whole message so far."""
         usage = {
             **mapping(self._message.get("usage")),
             **_without_null(mapping(event.get("usage"))),

@@ -265,7 +265,6 @@ def call_id(spelled: Any, *, allowed: str, longest: int) -> str:
 
 PairRole: TypeAlias = Literal["call", "result", "neither"]
 
-
 RunBy: TypeAlias = Literal["client", "provider", ""]
 
 

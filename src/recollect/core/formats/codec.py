@@ -140,7 +140,6 @@ CODECS: Final[Mapping[FormatName, Codec]] = {
 }
 """Every format, in the order in which they are asked whether a request is theirs."""
 
-
 _SYSTEM_INSIDE: Final = SystemInsideCodec()
 
 

@@ -54,8 +54,6 @@ def read_sections(text: str) -> tuple[FileSection, ...]:
 
 
 class _MarkdownLines:
-    """One text by its lines, and which of them belong together."""
-
     def __init__(self, text: str) -> None:
         self.lines = [line.removesuffix("\r") for line in text.split("\n")]
         self.sizes = [0, *accumulate(len(line) + 1 for line in self.lines)]
@@ -91,7 +89,6 @@ class _MarkdownLines:
     def _section(
         self, path: tuple[str, ...], at: int, body: int, end: int, *, alone: bool = False
     ) -> Iterator[FileSection]:
-        """The pieces of a section; `alone` keeps a heading that nothing stands under."""
         crumbs = " › ".join(path)
         most_chars = max(SECTION_CHARS - len(crumbs), _LEAST_BODY_CHARS)
         first: int | None = at
@@ -107,7 +104,6 @@ class _MarkdownLines:
             yield FileSection(headings=path, text=crumbs, first_line=at + 1, last_line=body)
 
     def _pieces(self, body: int, end: int, most_chars: int) -> Iterator[tuple[int, int, str]]:
-        """First line, last line and text of what fits together."""
         begun: tuple[int, int] | None = None
         for first, last in self._units(body, end, most_chars):
             if begun is not None and self._size(begun[0], last) <= most_chars:
@@ -120,7 +116,6 @@ class _MarkdownLines:
             yield from self._written(*begun, most_chars)
 
     def _units(self, body: int, end: int, most_chars: int) -> Iterator[tuple[int, int]]:
-        """What is packed: blocks, and of a block that is too long its lines."""
         for first, last in self._blocks(body, end):
             if self._size(first, last) <= most_chars:
                 yield first, last
@@ -128,7 +123,6 @@ class _MarkdownLines:
                 yield from ((at, at) for at in range(first, last + 1) if self.lines[at].strip())
 
     def _blocks(self, body: int, end: int) -> Iterator[tuple[int, int]]:
-        """Paragraphs and fences: lines that hang together, blank lines between them left out."""
         first: int | None = None
         last = body
         for at in range(body, end):
@@ -167,7 +161,6 @@ class _MarkdownLines:
             at = stop
 
     def _front(self) -> int:
-        """How many lines of front matter there are; a rule across the page is none."""
         ends = _FRONT_ENDS.get(self.lines[0].rstrip())
         if ends is None:
             return 0
@@ -201,7 +194,6 @@ class _MarkdownLines:
                 yield at - 1, _SectionHeading(level=level, title=title, lines=2)
 
     def _is_title(self, at: int) -> bool:
-        """Whether the line stands alone above its underline, and is no list, quote or table."""
         if at < self.front_lines or at in self.fenced:
             return False
         line = self.lines[at]

@@ -63,13 +63,10 @@ RULES = WireRules(
     refuses_blank_text=False,
 )
 
-
 LEGACY = "function_call"
-
 
 SAYS_OTHERWISE = ("tool_calls", LEGACY, "refusal", "audio")
 """What an assistant may say instead of content."""
-
 
 _ROLES: dict[str, Role] = {
     "assistant": "assistant",
@@ -80,24 +77,18 @@ _ROLES: dict[str, Role] = {
     "user": "user",
 }
 
-
 ID_CHARACTERS = r"!-{}~"
 """Any printable character but the one by which pi joins two ids."""
-
 
 LONGEST_ID = 40
 """OpenAI's limit on `tool_call_id`."""
 _sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
-
 REASONING_FIELD = "reasoning_content"
-
 
 NO_TEXT = "(no text)"
 
-
 WITH_IMAGES = "(an image follows)"
-
 
 ROLES: Final = frozenset(_ROLES)
 REQUEST_FIELDS: Final = frozenset(
@@ -112,9 +103,7 @@ _OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
 _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})
 """Fields that come whole, by some servers in every chunk anew; other strings come in stretches."""
 
-
 _CHAT_THINKING: Final = ("reasoning_content", "reasoning")
-
 
 BLOCK_TYPES: Final = (
     other_type("text", "user"),
@@ -261,7 +250,6 @@ class OpenAIChatCodec:
 
 
 def _flaws(wire: dict[str, Any]) -> tuple[Flaw, ...]:
-    """Spellings that the API refuses, and that composing the message anew mends."""
     causes: list[Cause] = []
     if wire.get("tool_calls") == []:
         causes.append(Cause.CALLS_EMPTY)
@@ -276,7 +264,6 @@ def _flaws(wire: dict[str, Any]) -> tuple[Flaw, ...]:
 
 
 def _argument_fields(wire: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """Where the arguments of each call stand."""
     listed = wire.get("tool_calls")
     holders: list[tuple[Any, str]] = []
     for call in listed if isinstance(listed, list) else ():
@@ -336,7 +323,6 @@ def _calls(wire: dict[str, Any]) -> list[Part]:
 
 
 def _rebuilt(wire: dict[str, Any], slot: Slot) -> dict[str, Any]:
-    """The message with only the slot's pieces left, each where the format keeps it."""
     content = wire.get("content")
     content_end = len(read_content(content))
     extras = _extras(wire)
@@ -362,7 +348,6 @@ def _rebuilt(wire: dict[str, Any], slot: Slot) -> dict[str, Any]:
 
 
 def _content_blocks(content: Any, slot: Slot, content_end: int) -> list[Any]:
-    """What is left of the content, in the slot's order, with our own text where it stands."""
     blocks = content if isinstance(content, list) else [content]
     kept: list[Any] = []
     for piece in slot.pieces:
@@ -377,7 +362,6 @@ def _content_blocks(content: Any, slot: Slot, content_end: int) -> list[Any]:
 
 
 def _put_content(wire: dict[str, Any], kept: list[Any]) -> None:
-    """A string stays a string; what is empty becomes null where something else is said."""
     if not kept:
         wire["content"] = None if any(wire.get(key) for key in SAYS_OTHERWISE) else ""
     elif len(kept) == 1 and isinstance(kept[0], str):
@@ -505,7 +489,6 @@ class ChatAssembling:
 
 
 def _without_indexes(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message whose calls no longer say which of them they are."""
     if "tool_calls" not in message:
         return message
     calls = [
@@ -567,7 +550,6 @@ def _merge(into: dict[str, Any], delta: Mapping[str, Any]) -> None:
 
 
 def _joined(had: list[Any], further: list[Any]) -> list[Any]:
-    """Items with an index go on with the item of that index; others are appended."""
     joined = [dict(item) if isinstance(item, Mapping) else item for item in had]
     for item in further:
         index = mapping(item).get("index")

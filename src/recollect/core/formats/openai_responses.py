@@ -71,16 +71,13 @@ from recollect.errors import FormatError
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 """Where a call's arguments stand; by the schema they are strings."""
 
-
 TEXT_ANSWERED = frozenset(ARGUMENTS)
 """Calls whose output may be plain text; the others want structures we do not invent."""
-
 
 TEXT_OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "local_shell_call_output"}
     | {"shell_call_output", "computer_call_output"}
 )
-
 
 RULES = WireRules(
     format="openai-responses",
@@ -92,9 +89,7 @@ RULES = WireRules(
     stand_in_variants=TEXT_ANSWERED,
 )
 
-
 _ROLES: dict[str, Role] = {"assistant": "assistant", "developer": "system", "system": "system"}
-
 
 ROLES: Final = frozenset({*_ROLES, "user"})
 CONTENT_TYPES: Final = frozenset(
@@ -110,18 +105,14 @@ REQUEST_FIELDS: Final = frozenset(
 )
 """Top-level fields that are read, or passed through knowingly (`just compatibility`)."""
 
-
 ID_CHARACTERS = "A-Za-z0-9_-"
-
 
 LONGEST_ID = 64
 """OpenAI's limit on `call_id` and on ids of items."""
 _sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
-
 _REASONING_KEYS = ("id", "type", "summary", "encrypted_content", "content")
 """What of a reasoning item is sent back; its status is not an input."""
-
 
 RESPONSES_ITEM_TYPES: Final = frozenset(
     {"message", "reasoning", "function_call", "function_call_output", "custom_tool_call"}
@@ -134,14 +125,11 @@ RESPONSES_ITEM_TYPES: Final = frozenset(
 _OWN_TYPES: Final = frozenset({"input_text", "output_text", "input_image"})
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 
-
 _TEXT: Final = frozenset({"response.output_text.delta", "response.refusal.delta"})
-
 
 _THINKING: Final = frozenset(
     {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
 )
-
 
 _STRETCHES: Final[Mapping[str, tuple[str, str | None, str]]] = {
     "response.output_text.delta": ("content", "output_text", "text"),
@@ -153,13 +141,10 @@ _STRETCHES: Final[Mapping[str, tuple[str, str | None, str]]] = {
 }
 """Where a stretch belongs: the field of its item, and the kind of part and its field in that."""
 
-
 RESPONSES_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
-
 
 _UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})
 """States of a Responses reply in which its items are not, or not yet, part of a history."""
-
 
 BLOCK_TYPES: Final = (
     other_type("message", "user"),
@@ -201,7 +186,6 @@ BLOCK_TYPES: Final = (
     ),
     BlockType(name="mcp_call", answers=("mcp_approval_request",), id_field="approval_request_id"),
 )
-
 
 RESPONSES_TYPES: Final = {row.name: row for row in BLOCK_TYPES}
 
@@ -435,7 +419,6 @@ def _is_hosted(wire: dict[str, Any], kind: str) -> bool:
 
 
 def _made_by(wire: dict[str, Any]) -> CallId | None:
-    """The program that made a call, by the id that its own item opens."""
     caller = wire.get("caller")
     named = word(caller, "caller_id") if isinstance(caller, dict) else ""
     return CallId(f"program:{named}") if named else None
@@ -498,7 +481,6 @@ def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]: 
 
 
 def _sent_reasoning(block: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The item that pi keeps whole in the signature; None where it is not sealed."""
     signature = block.get("thinkingSignature")
     if block.get("type") != "thinking" or not isinstance(signature, str):
         return None

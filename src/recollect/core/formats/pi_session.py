@@ -231,7 +231,6 @@ def milliseconds_of(timestamp: str | None) -> int:
 
 
 def _is_object(line: bytes) -> bool:
-    """Whole, then: no beginning of an object is an object."""
     try:
         line.decode()
         return isinstance(decode(line), dict)
@@ -356,7 +355,6 @@ def _with(value: dict[str, Any], **optional: Any) -> dict[str, Any]:
 
 
 def _ordered(value: Any) -> Any:
-    """The value with its keys in the order that JavaScript's objects have."""
     if isinstance(value, Mapping):
         inner = {key: _ordered(item) for key, item in value.items()}
         first = sorted((key for key in inner if _is_index(key)), key=int)
@@ -401,7 +399,6 @@ def migrate(session: PiSession) -> PiSession:
 
 
 def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]) -> None:
-    """Version 2: a chain of ids, and compactions that name an entry instead of a line."""
     seed = session.header.id if session.header is not None else ""
     before_header = 1 if session.header is not None else 0  # the index counts the header
     taken: set[str] = set()
@@ -438,7 +435,6 @@ def _entry_at(position: float, values: Sequence[dict[str, Any]]) -> dict[str, An
 
 
 def _with_custom_role(value: dict[str, Any]) -> dict[str, Any]:
-    """Version 3: what was a hook's message is a custom one."""
     message = value.get("message")
     if value.get("type") == "session":  # a second header, which pi takes along as well
         return {**value, "version": PI_VERSION}
@@ -543,7 +539,6 @@ def _shown(entries: Iterable[PiEntry]) -> Iterator[PiShown]:
 
 
 def _message(entry: PiEntry) -> PiMessage | None:
-    """What of an entry the model reads; None for nothing."""
     if entry.message is not None:
         return None if entry.message.get("excludeFromContext") is True else entry.message
     if entry.kind == "custom_message":

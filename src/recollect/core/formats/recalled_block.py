@@ -129,8 +129,6 @@ def contained(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _BlockPart:
-    """A line of the layout, or a passage or fact with all its lines."""
-
     text: str
     is_recalled: bool = False
 

@@ -205,7 +205,6 @@ class StreamedReply:
 
 
 def _event_fields(event: Any) -> Mapping[str, Any]:
-    """An event as plain data, without what a client's library accumulates in it."""
     if getattr(event, "type", None) == "chunk":  # OpenAI's helper wraps the chunk it was told
         event = getattr(event, "chunk", event)
     if isinstance(event, Mapping):

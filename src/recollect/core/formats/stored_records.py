@@ -67,7 +67,6 @@ def write_state(
 
 
 def _around_edits(state: SessionState, writer: _EditWriter, edits: Sequence[bytes]) -> list[bytes]:
-    """The JSON of a state in stretches: what begins it, its edits, what ends it."""
     names = [field.name for field in fields(state) if field.name not in ("edits", "dormant")]
     record = {name: _plain(getattr(state, name)) for name in names}
     dormant = [
@@ -265,12 +264,10 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _types() -> dict[str, Any]:
-    """What each field of a state is."""
     return get_type_hints(SessionState)
 
 
 def _widest(state: SessionState) -> Cut | None:
-    """The cut that covers most, the first of these; it alone is sure to be written whole."""
     edits = (*state.edits, *(edit for edit, _ in state.dormant))
     cuts = (edit for edit in edits if isinstance(edit, Cut))
     return max(cuts, key=lambda cut: len(cut.covers), default=None)
@@ -280,8 +277,6 @@ _UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, msgspe
 
 
 class _EditWriter:
-    """Writes the edits of a state."""
-
     def __init__(self, *, widest: Cut | None, apart: Sequence[str]) -> None:
         self._widest, self._apart = widest, apart
         self._path: Sequence[EntryKey] = ()
@@ -340,7 +335,6 @@ class _EditWriter:
 
 
 def _left_out(record: Mapping[str, Any], path: Sequence[EntryKey]) -> list[Edit]:
-    """What `_columns` wrote; nothing where the path is not known."""
     if not path:
         return []
     reasons = [Reason.from_dict(one) for one in record["reasons"]]
@@ -385,7 +379,6 @@ def _read_edit(record: dict[str, Any], covered: Sequence[str] | None) -> Edit:
 
 
 def _reason(kind: type, value: Any) -> Any:
-    """A reason, from its cause and numbers."""
     if kind is not Reason:
         raise TypeError(f"a {kind.__name__} in an edit")
     return Reason.from_dict(value)
@@ -542,7 +535,6 @@ def read_record(raw: bytes) -> RecordedCompaction:
 
 
 def _nested(finding: Mapping[str, Any]) -> dict[str, Any]:
-    """A finding with its probe apart, as the value has it."""
     rest = {name: value for name, value in finding.items() if name not in _PROBE_FIELDS}
     return {**rest, "probe": {name: finding[name] for name in _PROBE_FIELDS}}
 

@@ -25,7 +25,6 @@ from recollect.core.values.model import FormatName, StopReason, Usage
 
 _UNFINISHED = frozenset({"error", "aborted"})
 
-
 APIS: Mapping[FormatName, str] = {name: wire.api for name, wire in WIRES.items()}
 """pi's word for each wire."""
 PROVIDERS: Mapping[FormatName, str] = {name: wire.provider for name, wire in WIRES.items()}
@@ -83,7 +82,6 @@ def to_wire(messages: Sequence[Mapping[str, Any]], speaker: Speaker) -> WireHist
 
 
 def _plain(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The message as user, assistant or toolResult; None where the model does not see it."""
     role = message.get("role")
     if role == "assistant":
         return None if message.get("stopReason") in _UNFINISHED else message
@@ -107,7 +105,6 @@ def _as_user(text: str) -> dict[str, Any]:
 
 
 def _bash_text(message: Mapping[str, Any]) -> str:
-    """A command that the user ran beside the conversation, and what it printed."""
     lines = [f"$ {message.get('command') or ''}", str(message.get("output") or "(no output)")]
     if message.get("cancelled") is True:
         lines.append("[cancelled]")
@@ -125,7 +122,6 @@ _STOPS: Mapping[StopReason, str] = {
     "refusal": "error",
     "other": "stop",
 }
-
 
 REFUSED = "The model refused to answer."
 

@@ -162,7 +162,6 @@ def _packed(record: Mapping[str, Any]) -> bytes:
 
 
 def _unpacked(raw: bytes) -> dict[str, Any]:
-    """What `_packed` made; FormatError for what cannot be read."""
     try:
         return msgspec.msgpack.decode(zlib.decompress(raw[len(_MARK) :]), type=dict[str, Any])
     except (zlib.error, msgspec.MsgspecError) as error:
@@ -251,8 +250,6 @@ def _line(record: Sequence[Any]) -> StageLine:
 
 
 class _ReasonTable:
-    """Lists of reasons, each kept once: hundreds of messages left for the same one."""
-
     def __init__(self, mask: MaskReason) -> None:
         self.rows: list[list[Any]] = []
         self._mask = mask
@@ -267,7 +264,6 @@ class _ReasonTable:
 
 
 def _written(reason: Reason) -> list[Any]:
-    """A reason as a list: the name of its cause, then its numbers if it has any."""
     cause = reason.cause.name.lower()
     if not reason.numbers:
         return [cause]
@@ -279,7 +275,6 @@ def _written(reason: Reason) -> list[Any]:
 
 
 def _reason(record: Sequence[Any]) -> Reason:
-    """What `_written` made."""
     cause, *rest = record
     numbers = {
         name: _reason(value).to_dict() if isinstance(value, list) else value
@@ -289,7 +284,6 @@ def _reason(record: Sequence[Any]) -> Reason:
 
 
 def _runs(places: Sequence[int]) -> list[int]:
-    """Rising places as starts and lengths in turn."""
     runs: list[int] = []
     for place in places:
         if runs and place == runs[-2] + runs[-1]:
@@ -305,7 +299,6 @@ def _places(runs: Sequence[int]) -> Iterable[int]:
 
 
 def _joined_keys(keys: Sequence[str]) -> bytes | list[str]:
-    """Keys of 32 hexadecimal digits as 16 bytes each; others as they are."""
     joined = "".join(keys)
     if all(len(key) == 2 * _KEY_BYTES for key in keys):
         try:

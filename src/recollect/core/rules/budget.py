@@ -187,7 +187,6 @@ def limits_beside(
 WORTHWHILE_SHARE = 20
 """A ratio alone is a batch moment only if it frees at least a twentieth of the window."""
 
-
 LONG_TTL_SECONDS = 3_600.0
 """How long a provider keeps what a request marks to be kept for an hour."""
 

@@ -61,7 +61,6 @@ def misfits(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = Fal
 def _without_caller(
     shown: Sequence[tuple[Entry, Arranged]], out: Mapping[EntryKey, Mapping[int, Reason]]
 ) -> dict[EntryKey, frozenset[int]]:
-    """The calls, by message, whose code does not stand before them."""
     before: set[CallId] = set()
     direct: dict[EntryKey, frozenset[int]] = {}
     for entry, row in shown:
@@ -79,8 +78,6 @@ def _without_caller(
 
 @dataclass(slots=True)
 class _Links:
-    """Reads provider-run calls and their results in order: which of them wait, which go."""
-
     continues: bool
     answered: bool
     """Whether each call needs its result."""
@@ -113,7 +110,6 @@ class _Links:
             self.waiting[call] = (key, at)
 
     def _answer(self, call: CallId, *, certain: bool) -> Reason | None:
-        """Take a result; the reason why it goes, if it does."""
         if self.waiting.pop(call, None) is None and certain:
             if call in self.done:
                 return SECOND_RESULT
@@ -124,7 +120,6 @@ class _Links:
 
 
 def _pairs_inside(row: Arranged) -> set[int]:
-    """The places of calls and of their results that stand in one message."""
     waiting: dict[CallId, int] = {}
     pairs: set[int] = set()
     for at, part in _parts(row):
@@ -158,13 +153,11 @@ def _base(row: Arranged) -> Entry | None:
 
 
 def _is_linked(row: Arranged) -> bool:
-    """Whether the row's message opens or answers a call that another message may hold."""
     entry = _base(row)
     return entry is not None and bool(entry.message.opens or entry.message.joins)
 
 
 def _parts(row: Arranged) -> Iterator[tuple[int, Part]]:
-    """What a row shows of its own message, with its places."""
     if isinstance(row, Entry):
         yield from enumerate(row.parts)
         return
@@ -239,7 +232,6 @@ def group(entries: Sequence[Entry], rules: WireRules) -> list[Group]:
 
 
 def _merge(group: Group, other: Group, owners: tuple[dict[CallId, Group], ...]) -> None:
-    """Put another group's members into a group, and let it own what the other owned."""
     group.members += other.members
     group.entries += other.entries
     group.calls |= other.calls
@@ -248,7 +240,6 @@ def _merge(group: Group, other: Group, owners: tuple[dict[CallId, Group], ...]) 
 
 
 def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: list[Group]) -> None:
-    """Results join the group of their call; the rest of the message stands alone."""
     owners = {
         id(found_group): found_group
         for c in entry.results

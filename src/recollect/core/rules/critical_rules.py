@@ -62,7 +62,6 @@ def _headings(lines: list[str]) -> list[_Heading]:
 
 
 def _fitted(sections: list[str], limit_chars: int) -> list[str]:
-    """Each section gets a like share, and what a short one leaves goes to the long ones."""
     between = 2
     left = limit_chars - between * (len(sections) - 1)
     fitted = dict.fromkeys(range(len(sections)), "")
@@ -75,7 +74,6 @@ def _fitted(sections: list[str], limit_chars: int) -> list[str]:
 
 
 def _cut(text: str, limit_chars: int) -> str:
-    """The beginning of the text up to the end of a line."""
     if len(text) <= limit_chars:
         return text
     room = limit_chars - len(_LEFT_OUT)

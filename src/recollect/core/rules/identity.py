@@ -120,7 +120,6 @@ def continued_root(continues_from: str) -> EntryKey:
 
 
 def _described(part: Part) -> tuple[str, ...]:
-    """A part as strings; kinds are told apart by their first, lengths by JSON's quoting."""
     if isinstance(part, Text):
         return ("text", part.text) if part.text else ()
     if isinstance(part, ToolCall):

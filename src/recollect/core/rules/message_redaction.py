@@ -98,15 +98,12 @@ def _text_spans(
 
 @dataclass(frozen=True, slots=True)
 class _String:
-    """The inside of a string of the text: its place, and the characters as they are written."""
-
     start: int
     end: int
     written: str
 
 
 def _as_space(escape: re.Match[str]) -> str:
-    """What an escape stands for, in as many characters: it ends a word, as it does when read."""
     return " " * len(escape[1]) + ("\t" if escape[2] == "t" else "\n")
 
 
@@ -145,7 +142,6 @@ def _strings(text: str) -> Iterator[_String]:
 
 
 def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
-    """The part of a span inside the string, widened to whole escapes."""
     start, end = max(span.start, string.start), min(span.end, string.end)
     if "\\" in string.written:
         first = _escape_over(string.written, start - string.start)
@@ -169,7 +165,6 @@ def _escape_over(written: str, at: int) -> re.Match[str] | None:
 def _decoded_spans(
     written: str, *, pii: bool, judged: JudgedTexts | None
 ) -> Sequence[RedactedSpan]:
-    """What a string holds when it is read by itself, as places in what is written."""
     if "\\" not in written:
         if _BESIDE.search(written) is None:
             return ()  # a word alone is read the same where a text begins with it

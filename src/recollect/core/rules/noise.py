@@ -152,7 +152,6 @@ def _reason(text: str) -> NoiseReason | None:
 
 
 def _is_short(text: str) -> bool:
-    """At most six characters of an alphabet, or two of a script that writes words with one."""
     if len(text) > _SHORT_WEIGHT:
         return False
     wide = len(_WIDE.findall(text))
@@ -227,7 +226,6 @@ def without_reminders(text: str) -> str:
 
 
 def _after_reminder(text: str, at: int) -> int:
-    """Where the text goes on after a reminder; `at` itself when none stands there."""
     start = _past_space(text, at)
     for opening, closing in _REMINDERS:
         if text.startswith(opening, start):
@@ -237,7 +235,6 @@ def _after_reminder(text: str, at: int) -> int:
 
 
 def _after_metadata(text: str, at: int) -> int:
-    """Where the text goes on after an announced JSON block; `at` itself when none stands there."""
     announced = _METADATA.match(text, at)
     if announced is None:
         return at

@@ -53,8 +53,6 @@ class Pairing:
 
 
 class _Stretch(Unit):
-    """A run of rows that are in order: passed through whole, and nothing moves into it."""
-
     __slots__ = ("rows",)
     passes_through = True
 
@@ -100,7 +98,6 @@ def _finished(
 
 
 def _led_by(rows: Sequence[Arranged]) -> dict[str, str]:
-    """The items that came more than once, by their own ids, and the reasoning that led to them."""
     count: Counter[str] = Counter()
     led: dict[str, str] = {}
     reasoning: str | None = None
@@ -118,7 +115,6 @@ def _led_by(rows: Sequence[Arranged]) -> dict[str, str]:
 
 
 def _answered_elsewhere(units: list[Unit], match: _Match) -> list[tuple[int, int]]:
-    """The strays that are strays even so: without an id, or a second time."""
     known = {*match.answered_ids, CallId("")}
     left: list[tuple[int, int]] = []
     for at in match.strays:
@@ -132,7 +128,6 @@ def _answered_elsewhere(units: list[Unit], match: _Match) -> list[tuple[int, int
 def _units(
     rows: Sequence[Arranged], rules: WireRules, repairs: list[Repair], unfit: Misfits
 ) -> list[Unit]:
-    """Stretches that are in order, and the rows between them, cleaned."""
     units: list[Unit] = []
     blocks = _blocks(rows, rules, unfit)
     if not rules.results_adjacent:
@@ -188,7 +183,6 @@ def _answered_in_stretches(units: Sequence[Unit]) -> set[CallId]:
 def _blocks(
     rows: Sequence[Arranged], rules: WireRules, unfit: Misfits
 ) -> list[tuple[list[Arranged], bool]]:
-    """Runs that belong together, a caller and what answers it, and whether each is in order."""
     blocks: list[tuple[list[Arranged], bool]] = []
     block: list[Arranged] = []
     calls: tuple[CallId, ...] = ()
@@ -238,7 +232,6 @@ def _ids(block: list[Arranged]) -> list[CallId]:
 
 
 def _shape(row: Arranged) -> tuple[Entry | None, bool]:
-    """The message a row shows, and whether it shows all of its parts."""
     base = base_of(row)
     whole = isinstance(row, Entry) or (base is not None and len(row.pieces) == len(base.parts))
     return base, whole
@@ -270,8 +263,6 @@ def _has_idle_thinking(block: list[Arranged]) -> bool:
 
 @dataclass(slots=True)
 class _Match:
-    """Answers by the place of their call, and results that answer nothing; (unit, piece)."""
-
     answers: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     strays: list[tuple[int, int]] = field(default_factory=list)
     answered_ids: set[CallId] = field(default_factory=set)
@@ -308,7 +299,6 @@ def _drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
 
 
 def _may_answer(result: ToolResult) -> tuple[CallId, ...]:
-    """The ids of the calls that a result may answer."""
     also = () if result.alternative is None else (result.alternative,)
     return (result.call_id, *also)
 
@@ -318,7 +308,6 @@ def _same(call: ToolCall, other: ToolCall) -> bool:
 
 
 def _matched(units: list[Unit]) -> _Match:
-    """Results go to the latest open call of their id before them, else to a later one."""
     match = _Match()
     open_calls: dict[CallId, list[tuple[int, int]]] = {}
     early: list[tuple[int, int]] = []
@@ -351,7 +340,6 @@ def _matched(units: list[Unit]) -> _Match:
 
 
 def _report_strays(units: list[Unit], match: _Match, repairs: list[Repair]) -> None:
-    """Strays stay where the provider holds their call; the others are left out."""
     for u, p in match.strays:
         piece = units[u].pieces[p]
         assert isinstance(piece, KeptPart | RewordedPart)
@@ -383,17 +371,12 @@ def _drop_unanswerable(
 
 
 def _result_id(units: list[Unit], at: tuple[int, int]) -> CallId:
-    """The call a result names."""
     part = part_of(units[at[0]].pieces[at[1]])
     assert isinstance(part, ToolResult)
     return part.call_id
 
 
 def _drop_its_reasoning(units: list[Unit], u: int, repairs: list[Repair]) -> None:
-    """The reasoning right before an item that goes led to it, and goes, too.
-
-    Where another item of the same run follows, it led to that one as well and stays.
-    """
     after = units[u + 1] if u + 1 < len(units) else None
     follows = after.pieces if after is not None and after.role == "assistant" else []
     if follows and not is_thinking(follows[0]):
@@ -414,7 +397,6 @@ def _has_tools(unit: Unit) -> bool:
 
 
 def _share_a_message(units: list[Unit], match: _Match, repairs: list[Repair]) -> list[Unit]:
-    """Results become the first parts of the user message right after their calls."""
     held = [unit.pieces for unit in units]  # as matched: units change while results move
     taken = set(match.answers.values()) | set(match.strays)
     out: list[Unit] = []
@@ -445,7 +427,6 @@ def _share_a_message(units: list[Unit], match: _Match, repairs: list[Repair]) ->
 def _own_messages(
     units: list[Unit], match: _Match, rules: WireRules, repairs: list[Repair]
 ) -> list[Unit]:
-    """Results are rows of their own: behind their call at once, or anywhere behind it."""
     held = [unit.pieces for unit in units]
     answered_by = {answer: call for call, answer in match.answers.items()}
     strays = set(match.strays)
@@ -486,7 +467,6 @@ def _without_idle_thinking(units: list[Unit], repairs: list[Repair]) -> list[Uni
 def _owed_results(
     held: list[list[SlotPiece]], match: _Match, u: int, repairs: list[Repair]
 ) -> list[tuple[int, int, SlotPiece]]:
-    """What must follow unit `u`: its results by original position, then stand-ins."""
     owed: list[tuple[int, int, SlotPiece]] = []
     missing: list[tuple[int, int, SlotPiece]] = []
     for p, piece in enumerate(held[u]):
@@ -506,7 +486,6 @@ def _owed_results(
 
 
 def _already_leads(owed: list[tuple[int, int, SlotPiece]], unit: Unit, u: int) -> bool:
-    """Whether the unit begins with exactly the results that are owed."""
     leads = [(at_unit, at_piece) for at_unit, at_piece, _ in owed]
     others = range(len(owed), len(unit.pieces))
     return (
@@ -522,7 +501,6 @@ def _results_unit(
     host: tuple[int, Unit, list[SlotPiece]] | None,
     repairs: list[Repair],
 ) -> Unit:
-    """A user message that begins with the owed results and goes on with the host's rest."""
     host_at = host[0] if host else -1
     for at_unit, _, piece in owed:
         if isinstance(piece, KeptPart | RewordedPart) and at_unit not in (owner + 1, host_at):
@@ -540,7 +518,6 @@ def _following(
     rules: WireRules,
     repairs: list[Repair],
 ) -> list[Unit]:
-    """The result rows that must stand behind unit `u`."""
     rows: list[Unit] = []
     expected = u + 1
     for at_unit, _, piece in _owed_results(held, match, u, repairs):

@@ -170,8 +170,6 @@ def _read_price(line: str) -> tuple[str, ModelPrice]:
 
 
 def _is_of(name: str, known: str) -> bool:
-    """Whether a model is a known one, or a dated version of it; a name that ends with a hyphen
-    stands for a family."""
     rest = name.removeprefix(known)
     return name.startswith(known) and (known[-1] == "-" or _VERSION.fullmatch(rest) is not None)
 

@@ -190,7 +190,6 @@ def spliced(text: str, spans: Iterable[RedactedSpan]) -> str:
 
 
 def _again(text: str, values: Iterable[str], matches: list[SecretMatch]) -> list[SecretMatch]:
-    """Where these secrets stand besides: what masked one of them does not see the others."""
     taken = sorted((match.start, match.end) for match in matches)
     starts = [start for start, _ in taken]
     more: list[SecretMatch] = []
@@ -207,7 +206,6 @@ def _again(text: str, values: Iterable[str], matches: list[SecretMatch]) -> list
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether these characters are a word of their own, and no part of a longer one."""
     if text[end : end + 1].isalnum() and text[end - 1].isalnum():
         return False
     if not (text[start - 1 : start].isalnum() and text[start].isalnum()):
@@ -294,7 +292,6 @@ def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]
 
 
 def _merge(matches: list[SecretMatch]) -> list[RedactedSpan]:
-    """Overlapping findings become one span under the name of the widest of them."""
     matches.sort(key=lambda candidate: (candidate.start, -candidate.end))
     spans: list[RedactedSpan] = []
     for candidate in matches:

@@ -117,7 +117,6 @@ def cleaned(
 def _drop_pieces(
     unit: Unit, entry: Entry, rules: WireRules, repairs: list[Repair], misfits: Misfits
 ) -> None:
-    """Leave out what the codec found unfit, and what the message's role cannot hold."""
     flawed = {flaw.part: flaw.reason for flaw in entry.message.flaws if flaw.part is not None}
     unfit = {**flawed, **misfits.out.get(entry.key, {})}
     direct = misfits.direct.get(entry.key, frozenset())

@@ -148,7 +148,6 @@ def settle(
 def _with_absent(
     rows: Sequence[Arranged], given: Sequence[Arranged], rules: WireRules, repairs: list[Repair]
 ) -> list[Arranged]:
-    """The rows with a text of ours for messages of the user's of which nothing stands there."""
     if not given or (len(rows) == len(given) and all(map(operator.is_, rows, given))):
         return list(rows)
     shown = {entry.key for row in rows for entry in _entries_of(row)}
@@ -179,13 +178,11 @@ def _with_absent(
 
 
 def _places(row: Arranged | None, places: Mapping[EntryKey, int]) -> list[int]:
-    """Where what a row shows stood, in order."""
     keys = [entry.key for entry in _entries_of(row)] if row is not None else []
     return sorted(places[key] for key in keys if key in places)
 
 
 def _entries_of(row: Arranged) -> Iterator[Entry]:
-    """The messages that a row shows something of."""
     if isinstance(row, Entry):
         yield row
         return
@@ -200,7 +197,6 @@ def _joined(first: Arranged, second: Arranged) -> Slot:
 
 
 def _fit_to_end(row: Arranged, repairs: list[Repair], *, thinking: bool) -> Arranged | None:
-    """The last row; an assistant's ends neither in thinking nor in white space."""
     if row.role != "assistant":
         return row
     pieces = list(pieces_of(row))

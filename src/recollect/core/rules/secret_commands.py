@@ -39,14 +39,12 @@ _PORTS = re.compile(r"[\d.]+(?::\d+)*(?:/\w+)?")
 
 
 def _is_given(value: str) -> bool:
-    """Whether what stands in a password's place is one, and no reference to one."""
     if len(value) < 4 or value.startswith(("-", "$", "<", "{", "%", "/", "[")):
         return False
     return not is_reference(value, quoted=True) and len(set(value)) > 2
 
 
 def _is_made(value: str) -> bool:
-    """Whether a value without a label of its own looks like a password."""
     if not _is_given(value) or value.isdigit() or " " in value or _PORTS.fullmatch(value):
         return False
     if is_chosen_words(value):
@@ -63,7 +61,6 @@ def _is_key(value: str) -> bool:
 
 
 def _is_account_token(value: str) -> bool:
-    """Whether it is the token that follows an account's name."""
     return len(value) >= _LEAST_TOKEN_CHARS and _is_key(value) and not is_uuid(value)
 
 
@@ -100,7 +97,6 @@ _VALUE = (
 
 
 def _flag(programs: str, flag: str, joint: str = r"[ \t=]{1,4}", *, line: str = "") -> Row:
-    """A flag that takes a password, and the programs whose flag it is."""
     return Row(
         "command-password",
         programs,
@@ -113,7 +109,6 @@ def _flag(programs: str, flag: str, joint: str = r"[ \t=]{1,4}", *, line: str = 
 
 
 def _program(name: str, grammar: str) -> Row:
-    """A program with a grammar of its own for a password."""
     return Row("command-password", name, grammar, judge=_is_given, place=RowPlace.COMMAND)
 
 
@@ -124,7 +119,6 @@ _ABOUT_SECRETS = re.compile(
 
 
 def _handed(keyword: str, grammar: str) -> Row:
-    """A value that is handed to a command which speaks of secrets."""
     return Row(
         "command-password", keyword, grammar, judge=_is_made, near=_ABOUT_SECRETS, around=ON_LINE
     )
@@ -255,7 +249,6 @@ def _parameters(names: Iterable[str]) -> str:
 
 
 def _signs(match: re.Match[str], value: str) -> bool:
-    """Whether a parameter that signs an address holds a signature."""
     if len(value) < 16 and match["name"].lower() != "pwd":
         return False
     return is_token_value(value.replace("%", ""), quoted=True) or not is_reference(

@@ -51,7 +51,6 @@ def _format(
     public: bool = False,
     common: bool = False,
 ) -> TokenFormat:
-    """A format whose body follows one of the prefixes; `end` may not follow the token."""
     listed = tuple(prefixes.split())
     starts = "|".join(re.escape(prefix) for prefix in listed)
     return TokenFormat(
@@ -299,7 +298,6 @@ NUMBERED_FORMATS: tuple[tuple[str, str, int, re.Pattern[str]], ...] = (
     ),
 )
 
-
 _RUN = re.compile(r"\b[\w.~-]{16,}+", re.ASCII)
 _WORD_START = re.compile(r"[.~-]+(?=\w)", re.ASCII)
 _PART_START = re.compile(r"[.~][.~-]*(?=\w)", re.ASCII)
@@ -311,7 +309,6 @@ _BLOB = re.compile(r"[A-Za-z0-9+/]{24}\Z")
 
 
 def _by_opening() -> dict[str, tuple[TokenFormat, ...]]:
-    """The formats by their first two characters (one, where the prefix is one letter)."""
     table: dict[str, list[TokenFormat]] = defaultdict(list)
     for token_format in RUN_FORMATS:
         for opening in dict.fromkeys(prefix[:2] for prefix in token_format.prefixes):
@@ -334,7 +331,6 @@ _SEARCHED = Keywords((row[1].lower(), row) for row in SEARCHED_FORMATS)
 _BEHIND_SIGN = declare_token(
     re.compile(rf"\A(?:[{_WORD}]{{27}}|AA[{_WORD}]{{33}}|0[{_WORD}]{{40,120}})(?![{_WORD}])")
 )
-
 
 TOKENS = _TOKENS | _SEARCHED.bits | _BEHIND_SIGN
 
@@ -373,7 +369,6 @@ def _tokens_by_infix(text: str, run: re.Match[str]) -> Iterator[tuple[str, int, 
 
 
 def _tokens_of_run(text: str, start: int, last: int) -> Iterator[tuple[str, int, int]]:
-    """The tokens that begin with the run, after a dot or tilde in it, or after one another."""
     while start < last:
         end = 0
         for opening in (text[start : start + 2], text[start]):
@@ -389,7 +384,6 @@ def _tokens_of_run(text: str, start: int, last: int) -> Iterator[tuple[str, int,
 
 
 def _after_escape(text: str, start: int) -> int:
-    """Where the token begins when the run starts inside `\\n` of JSON or `%3D` of a URL."""
     before = text[start - 1]
     if before == "\\" and text[start] in "nrt":
         return start + 1
@@ -401,13 +395,11 @@ def _after_escape(text: str, start: int) -> int:
 
 
 def _before_punctuation(text: str, start: int) -> int:
-    """Where a token begins whose first characters are punctuation: no word begins there."""
     lead = text[max(0, start - 3) : start]
     return start - (len(lead) - len(lead.rstrip(".~-")))
 
 
 def _is_live(text: str, token_format: TokenFormat, match: re.Match[str]) -> bool:
-    """False for filler, known samples, a file's name, and what lies inside a base64 blob."""
     token, start = match.group(), match.start()
     is_sample = is_placeholder if token_format.public else is_filler
     if token.endswith("EXAMPLE") or is_sample(match["body"]) or is_published_sample(token):

@@ -165,7 +165,6 @@ def _read_chars(text: str) -> int:
 
 
 def _read_run(run: bytes) -> int:
-    """The bits of a run that no text held before."""
     bits = _bits_of(run.decode())
     if len(run) <= _MOST_RUN_CHARS:
         if len(_known) + len(_plain) >= _MOST_RUNS:
@@ -200,7 +199,6 @@ _Tree: TypeAlias = "dict[str, _Tree]"
 
 
 def _run_pattern() -> re.Pattern[str]:
-    """A pattern of the longest keyword at each place, one branch per letter."""
     tree: _Tree = {}
     for keyword in _bits_of_run:
         node = tree

@@ -83,7 +83,6 @@ _TRAILING = ".,;:!?)]}>*_…"
 
 
 def _leads(match: re.Match[str], after: int) -> bool:
-    """Whether a sentence leads to the value: "is" leads to anything, a colon at once is code's."""
     verb, value = match["verb"].lower(), match["value"]
     if verb in _ENGLISH_VERBS:
         return "-" not in value  # "is case-sensitive"
@@ -110,7 +109,6 @@ def _is_told_token(value: str, *, words_do: bool) -> bool:
 
 
 def _is_strong(value: str) -> bool:
-    """Whether a word of a sentence can only be a password: letters and digits, or signs, mixed."""
     if len(value) < 6 or not value.isascii() or is_reference(value, quoted=False):
         return False
     if is_placeholder(value) or value[0] in "/.<{[(@#&|\\" or "://" in value or "()" in value:
@@ -130,8 +128,6 @@ def _is_strong(value: str) -> bool:
 
 
 class _Label(NamedTuple):
-    """A word for a secret, the question its value has to pass, and what precedes it."""
-
     word: str
     rule: str
     judge: Judge
@@ -174,12 +170,10 @@ _LABELS: tuple[_Label, ...] = (
     *_labels("キー|トークン|シークレット|키|토큰", _KEY, _is_told_token),
 )
 
-
 _BY_WORD = Keywords((label.word, label) for label in _LABELS)
 
 
 def _find_told(reading: SearchedText) -> Iterator[SecretMatch]:
-    """What a sentence gives for one of the labels."""
     text, lowered = reading.text, reading.lowered
     for _, label in _BY_WORD.held(reading.found):
         size = len(label.word)
@@ -202,7 +196,6 @@ def _begins(lowered: str, at: int, word: str) -> bool:
 
 
 def _announced_secret(text: str, after: int, judge: Judge, rule: str) -> SecretMatch | None:
-    """What a sentence gives for the label that ends there."""
     limit = min(len(text), after + _REACH_CHARS)
     following = text[after : after + 1]
     if following and (following in "_-./$+&" or (following.isascii() and following.isalnum())):
@@ -268,7 +261,6 @@ def _is_set(match: re.Match[str], value: str) -> bool:
 
 
 def _is_which_one(match: re.Match[str], value: str) -> bool:
-    """Whether "the new one" is a password, by its value."""
     if not _is_strong(value) or is_name(value):
         return False
     return match.string[max(0, match.start() - 16) : match.start()].lower().endswith(_WHICH_ONE)
@@ -445,7 +437,6 @@ _LISTED_CODE = re.compile(
 _CODE_LISTS = Keywords(
     (word, None) for word in keys("recovery|backup|rescue|scratch|emergency|one-time")
 )
-
 
 LABELS = _BY_WORD.bits | _ROWS.bits | _CODE_LISTS.bits
 

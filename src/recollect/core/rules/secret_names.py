@@ -85,7 +85,6 @@ _PUBLIC_WORDS = words(
     "authenticity"
 )
 
-
 NAMES = Keywords((hint, None) for hint in (*_HINTS, *_HAN_KINDS))
 
 
@@ -107,19 +106,16 @@ def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
 
 
 def _hints(reading: SearchedText) -> list[int]:
-    """The ends of all hints, in order."""
     hints = [hint for hint, _ in NAMES.held(reading.found)]
     return sorted([at + len(hint) for hint in hints for at in reading.places(hint)])
 
 
 def _name_start(text: str, at: int) -> int:
-    """Where the identifier that runs up to `at` begins."""
     lead = text[max(0, at - _MOST_NAME_CHARS) : at]
     return at - (len(lead) - len(lead.rstrip(_NAME_CHARS)))
 
 
 def _promised(text: str, match: re.Match[str]) -> str | None:
-    """What the name before the sign promises; a space is a sign only after a flag or `define`."""
     spaced = match["sign"].isspace()
     if (
         spaced
@@ -166,7 +162,6 @@ def kind_of_name(name: str) -> str | None:
 
 
 def _is_secret_key(name: str, before: list[str]) -> bool:
-    """Whether `…key` is a credential: qualified as one, or a constant of the environment."""
     if any(word in _KEY_QUALIFIERS or word in _ISSUERS for word in before[-2:]):
         return True
     constant = name.rpartition(" ")[2]
@@ -204,7 +199,6 @@ def _read_value(text: str, match: re.Match[str], kind: str) -> SecretMatch | Non
 
 
 def _bare_value(text: str, match: re.Match[str], start: int) -> re.Match[str] | None:
-    """A value without quotes: to the end of the word, in a shell's `NAME=value` to the space."""
     name_start = _name_start(text, match.start())
     if _is_alone(match) and (name_start == 0 or text[name_start - 1] == "\n"):
         return _BARE_LINE.match(text, start)
@@ -227,7 +221,6 @@ def _is_secret(value: str, kind: str, match: re.Match[str], *, quoted: bool) -> 
 
 
 def _is_alone(match: re.Match[str]) -> bool:
-    """Whether it is written as in an environment or a file of properties: `name=value`."""
     if match["sign"] == ">" or match["sign"].isspace():  # an element of XML, a flag
         return True
     return match["sign"] == "=" and not match["between"] and not match["gap"]
@@ -314,7 +307,6 @@ def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
 
 
 def _named_value(pattern: re.Pattern[str], text: str, since: int, at: int) -> re.Match[str] | None:
-    """The pair whose value stands behind the word for it at that place."""
     for match in pattern.finditer(text, since, at + _MOST_PAIR_CHARS):
         if match.start("value") > at:
             return match
@@ -351,7 +343,6 @@ def find_columns(reading: SearchedText) -> Iterator[SecretMatch]:
 
 
 def _header_lines(reading: SearchedText) -> set[tuple[int, int]]:
-    """The lines that hold one of the names, and may be a header or a row, as far as one reaches."""
     lowered = reading.lowered
     lines: set[tuple[int, int]] = set()
     for keyword, _ in HEADERS.held(reading.found):
@@ -372,7 +363,6 @@ def _header_lines(reading: SearchedText) -> set[tuple[int, int]]:
 
 
 def _row_pairs(text: str, start: int, end: int) -> Iterator[SecretMatch]:
-    """The cell beside one that names a secret: `| DB_PASSWORD | … |`."""
     cells = text[start:end].split("|")
     place = start
     for name, cell in pairwise(cells):
@@ -384,7 +374,6 @@ def _row_pairs(text: str, start: int, end: int) -> Iterator[SecretMatch]:
 
 
 def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
-    """What stands in a header's secret columns, and where its table ends."""
     matches: list[SecretMatch] = []
     header, at = text[start:end], end + 1
     mark = next((sign for sign in "|\t,;" if sign in header), ":")
@@ -415,7 +404,6 @@ def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
 
 
 def _secret_columns(header: str, mark: str) -> tuple[list[tuple[int, str]], int]:
-    """Which columns of a header hold secrets, and how many there are."""
     if mark == ":" and not (header.startswith("#") and header.count(":") >= 2):
         return [], 0
     if mark != "|" and header[0].isspace():  # code, whose lines end so

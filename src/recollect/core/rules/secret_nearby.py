@@ -128,7 +128,6 @@ def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
 
 
 def _hits(reading: SearchedText) -> list[tuple[int, int, bool]]:
-    """Where the words stand, in order, and whether they are for what people choose."""
     stems = STEMS.held(reading.found)
     return sorted(
         [(at, at + len(stem), chosen) for stem, chosen in stems for at in reading.places(stem)]
@@ -166,7 +165,6 @@ def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Ite
 
 
 def _has_value(text: str, start: int, end: int, limit: int) -> bool:
-    """Whether anything but words stands near: asked first, since it rarely does."""
     if _ODD.search(text, end, limit + _ODD_CHARS):
         until = _CHUNK_REST.match(text, limit).end()  # type: ignore[union-attr]
         if _PAST_WORDS.match(text, end, until) is not None:
@@ -175,13 +173,11 @@ def _has_value(text: str, start: int, end: int, limit: int) -> bool:
 
 
 def _has_name(text: str, after: int, first: int) -> bool:
-    """Whether a member or setting of its own holds the value: `…_SECRET","first_kept":"…`."""
     own = _OWN_NAME.search(text, after, first)
     return own is not None and _HOLDING.isdisjoint(_words(own["name"], 0, len(own["name"])))
 
 
 def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
-    """Where the name or word ends that a stem belongs to, unless it names something else."""
     after = _word_end(text, start, end)
     if after is None:
         return None
@@ -202,7 +198,6 @@ def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
 def _values_behind(
     text: str, after: int, limit: int, *, chosen: bool
 ) -> Iterator[tuple[int, str, int]]:
-    """What may be a value up to the limit, where it begins, and how many lines further."""
     plain = _WORD_ALONE if chosen else _PLAIN
     for chunk in _CHUNK.finditer(text, after, limit + _MOST_CHUNK_CHARS):
         if chunk.start() >= limit:
@@ -220,7 +215,6 @@ def _values_behind(
 
 
 def _in_front(text: str, start: int) -> Iterator[SecretMatch]:
-    """A quoted value that a word behind it on its line names."""
     since = max(0, start - _FRONT_CHARS)
     since = max(since, text.rfind("\n", since, start) + 1)
     for match in _QUOTED.finditer(text, since, start):
@@ -237,7 +231,6 @@ def _in_front(text: str, start: int) -> Iterator[SecretMatch]:
 
 
 def _is_joined(text: str, start: int) -> bool:
-    """Whether a word before it belongs to it: `api key`, `?key`, `master.key`."""
     return start > 0 and (text[start - 1].isalpha() or text[start - 1] in " _./-?&")
 
 
@@ -246,7 +239,6 @@ def _words(text: str, start: int, end: int) -> list[str]:
 
 
 def _values(text: str, chunk: re.Match[str]) -> Iterator[tuple[int, str]]:
-    """What a run of characters may hold: all of it behind `name=`, or its parts."""
     start, end = chunk.span()
     if ".." in chunk.group():  # cut short by its writer
         return
@@ -262,7 +254,6 @@ def _values(text: str, chunk: re.Match[str]) -> Iterator[tuple[int, str]]:
 
 
 def _is_set(text: str, first: int, value: str) -> bool:
-    """Whether it stands between quotes and names nothing, or alone behind a sign."""
     end = first + len(value)
     if text[first - 1] in _QUOTES:
         return _OF_NAME.match(text, end) is None
@@ -275,7 +266,6 @@ def _is_set(text: str, first: int, value: str) -> bool:
 
 
 def _word_end(text: str, start: int, end: int) -> int | None:
-    """Where the word ends that a stem begins, if it is one of its forms and no other word."""
     if not text[end - 1].isascii() or not text[end - 1].isalpha():
         return end
     inside = start and text[start - 1 : end].isalpha()
@@ -297,7 +287,6 @@ def _word_end(text: str, start: int, end: int) -> int | None:
 
 
 def _starts_part(text: str, start: int) -> bool:
-    """Whether a part of a name begins there: a capital behind a small letter, or all capitals."""
     return text[start].isupper() and (text[start - 1].islower() or text[start + 1].isupper())
 
 
@@ -321,7 +310,6 @@ def _is_generated(value: str, *, near: bool) -> bool:
 
 
 def _is_chosen(value: str, *, near: bool) -> bool:
-    """Whether it mixes small letters, capitals, digits and signs enough to be a password."""
     signs = len(_SIGN.findall(value))
     digits = _DIGIT.search(value) is not None
     classes = (value != value.lower()) + (value != value.upper()) + digits

@@ -64,7 +64,6 @@ _MOST_CURL_CHARS = 2000
 
 
 def _find_key_blocks(text: str) -> Iterator[SecretMatch]:
-    """The bodies of PEM and PGP private keys, whole or cut off; the marks around them stay."""
     for begin in _BEGIN_KEY.finditer(text):
         start, limit = begin.end(), begin.end() + _MOST_KEY_CHARS
         end = text.find("-----", start, limit)
@@ -81,7 +80,6 @@ def _find_key_blocks(text: str) -> Iterator[SecretMatch]:
 
 
 def _find_encoded_keys(text: str) -> Iterator[SecretMatch]:
-    """A PEM file in base64, when what it encodes is a private key (not a certificate)."""
     for match in _ENCODED_KEY.finditer(text):
         head = match.group()[:80]
         try:
@@ -100,7 +98,6 @@ def _is_url_user(value: str) -> bool:
 
 
 def _is_credential(value: str) -> bool:
-    """Whether the second half of `user:password` is more than the word for it."""
     if len(value) < 3 or value.lower() in _BASIC_WORDS or is_reference(value, quoted=True):
         return False
     return len(set(value)) > 1 and not value.startswith(("$", "<", "{", "[")) and value[-1] != ">"
@@ -132,7 +129,6 @@ def _find_curl_users(text: str) -> Iterator[SecretMatch]:
 
 
 def _curl_password(match: re.Match[str]) -> Iterator[SecretMatch]:
-    """The password of `user:password`; the user where it stands alone before the colon."""
     group = "rest" if match["rest"] else "quoted" if match["quoted"] else "bare"
     user, colon, password = match[group].partition(":")
     if not colon or (group == "quoted" and match["rest"] is None and ":" not in match["quoted"]):
@@ -257,7 +253,6 @@ def _find_bytes(reading: SearchedText) -> Iterator[SecretMatch]:
 
 
 def _names_key(text: str, end: int) -> bool:
-    """Whether the name that runs up to there, and on, is a key's: `key` alone, too."""
     lead = text[max(0, end - _MOST_NAME_CHARS) : end]
     name = lead[len(lead.rstrip(_NAME_CHARS)) :]
     tail = text[end : end + _MOST_NAME_CHARS]
@@ -266,7 +261,6 @@ def _names_key(text: str, end: int) -> bool:
 
 
 def _is_random(numbers: str) -> bool:
-    """Whether these bytes are no list of sizes or codes: spread over all values, in no order."""
     values = [int(one, 0) if one.startswith("0x") else int(one) for one in _NUMBER.findall(numbers)]
     if max(values) > _LARGEST_BYTE:
         return False
@@ -343,7 +337,6 @@ _ENCODED_KEYS = declare("ls0tls1crudjti")
 _CURLS = declare("curl")
 _COOKIE_NAMES = declare("cookie")
 _MANIFESTS = declare("kind")
-
 
 PLACES = _ROWS.bits | _KEY_BLOCKS | _ENCODED_KEYS | _CURLS
 BLOCKS = _COOKIE_NAMES | _MANIFESTS | _NAMES.bits

@@ -140,7 +140,6 @@ def is_placeholder(value: str) -> bool:
 
 
 def _is_path(value: str) -> bool:
-    """Whether slashes make it a path: base64 has slashes too, but no words between them."""
     if "/" not in value and "\\" not in value:
         return False
     if _PATH.search(value) is None:
@@ -196,7 +195,6 @@ def is_random(value: str) -> bool:
 
 
 def _count_pairs(value: str) -> tuple[int, int]:
-    """How many pairs of letters its words hold, and how many of them are common ones."""
     pairs = common = 0
     for word in _LETTERS.findall(value):
         lowered = word.lower()

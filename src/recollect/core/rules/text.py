@@ -79,7 +79,6 @@ def quote_labels(text: str) -> str:
 
 
 def _is_labelled(line: str) -> bool:
-    """Whether a line begins with what a reader may take for a label."""
     head = line.lstrip()[:_LABEL_CHARS]
     if not head.isascii():
         folded = unicodedata.normalize("NFKC", head.translate(_BRACKETS)).translate(_BRACKETS)
@@ -289,7 +288,6 @@ def thinking_spans(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def _written(part: Part, role: Role) -> tuple[str, bool, bool]:
-    """A part as text, whether that is words, and whether a recalled block was left out."""
     if isinstance(part, Text):
         text = without_recalled_blocks(part.text, any_spelling=role in ("user", "system"))
         return text, bool(text.strip()), text is not part.text

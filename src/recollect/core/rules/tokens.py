@@ -79,7 +79,6 @@ def _openai_tokens(width_px: int, height_px: int) -> int:
 
 
 def _image_size_px(data: str) -> tuple[int, int] | None:
-    """Width and height, or None where the header is not one of the four formats we read."""
     start = 0
     if data.startswith("data:"):
         start = data.find(",", 0, 256) + 1
@@ -94,7 +93,6 @@ def _image_size_px(data: str) -> tuple[int, int] | None:
 
 
 def _decoded_prefix(data: str, start: int, chars: int) -> bytes:
-    """The bytes of the first `chars` base64 characters; empty where they are not base64."""
     text = "".join(data[start : start + chars].split()).replace("-", "+").replace("_", "/")
     text = text.rstrip("=")
     try:
@@ -128,7 +126,6 @@ def _webp_size_px(header: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_size_px(data: bytes) -> tuple[int, int] | None:
-    """The size in the frame header, found by walking from segment to segment."""
     at = 2
     while at + 9 <= len(data):
         if data[at] != 0xFF:
@@ -184,7 +181,6 @@ def count_text_openclaw(text: str) -> int:
 
 
 def _pair_units(data: bytes, classes: bytes, costs: bytes) -> int:
-    """The summed cost of every byte after its neighbour; the first one follows class 0."""
     if len(data) <= _CHUNK_BYTES:
         return _row_units(data, data.translate(classes), costs)
     total, before = 0, 0
@@ -226,7 +222,6 @@ def _row_units(chunk: bytes, row: bytes, costs: bytes) -> int:
 
 
 def _run_units(chunk: bytes, row: bytes, pairs: bytes) -> int:
-    """What long runs cost beyond their pairs; most rows have none, and are not read for them."""
     units = 0
     some = pairs[::_LOOKED_AT]
     if some.count(_CAPITAL_PAIR) > _FEW_CAPITALS:

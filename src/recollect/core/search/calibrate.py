@@ -198,7 +198,6 @@ def calibrate(
 def _telling_vectors(
     vectors: Sequence[AskedVector], candidates: Candidates
 ) -> list[tuple[int, Scale]]:
-    """Which embedders' similarities say something: their places, and the scale of each."""
     return [
         (at, vector.scale)
         for at, vector in enumerate(vectors)

@@ -123,7 +123,6 @@ def days_meant(text: str, said_at: float) -> tuple[str, ...]:
 
 
 def _named_days(lowered: str) -> Iterator[tuple[int | None, int, int | None]]:
-    """Day, month and year of every date that is named; None for what is left open."""
     for match in _ISO.finditer(lowered):
         yield _number(match[3]), int(match[2]), int(match[1])
     for match in _CHINESE.finditer(lowered):
@@ -178,7 +177,6 @@ def _relative_windows(lowered: str, today: date) -> Iterator[TimeWindow]:
 
 
 def _relative_days(lowered: str, said_at: date) -> Iterator[tuple[date, bool]]:
-    """Days a statement means, and whether it means just that day or about that month."""
     for match in _AGO.finditer(lowered):
         yield _ago(said_at, match), match[2] in ("day", "week")
     if "yesterday" in lowered or "last night" in lowered:
@@ -215,7 +213,6 @@ def _last_weekday(today: date, name: str) -> date:
 
 
 def _nearest_year(said_at: date, month: int, day: int | None) -> int:
-    """The year that makes a date nearest to when it was said: past or soon to come."""
     years = (said_at.year - 1, said_at.year, said_at.year + 1)
     near = [
         (abs((meant - said_at).days), year)

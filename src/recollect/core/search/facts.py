@@ -192,7 +192,6 @@ def _words_apart(held: Sequence[str]) -> int:
 
 
 def _nearness(candidate: FactCandidate, vectors: Sequence[AskedVector]) -> float:
-    """By the embedder that puts it nearest, of those whose similarities can be compared."""
     best = 0.0
     for similarity, vector in zip(candidate.similarities, vectors, strict=False):
         if similarity is None or vector.scale is None or not vector.scale.spread:

@@ -33,7 +33,6 @@ _CALLED: Final = r"(?:\(\))?"
 
 
 def _hash(most: int, digits: str = "a-f") -> str:
-    """Hexadecimal digits, letters and numbers both among them."""
     ahead = f"[0-9{digits}]{{0,{most - 1}}}"
     return rf"\b(?={ahead}\d)(?={ahead}[{digits}])[0-9{digits}]{{7,{most}}}\b"
 
@@ -212,7 +211,6 @@ def exact_things(text: str) -> Iterator[ExactThing]:
 
 
 def _is_plain_word(run: str) -> bool:
-    """A word that no shape can match, as most are: each asks for a sign, a digit or a capital."""
     return run.isalpha() and (run[1:] or "a").islower()
 
 
@@ -231,7 +229,6 @@ def _exact_thing(shape: re.Match[str]) -> ExactThing | None:
 
 
 def _says_more_than_a_count(number: str) -> bool:
-    """Whether it has a unit, a sign of money, a version's dots, or four digits."""
     if number[0] in "$€£" or _UNIT_END.search(number):
         return True
     digits = "".join(sign for sign in number if sign.isdigit()).lstrip("0")

@@ -51,9 +51,6 @@ def hit_limit(cap_tokens: int) -> int:
 
 
 class _Spelling(dict[int, int | None]):
-    """What becomes of a character: letters and numbers stay, white space and punctuation part
-    words, ideographs and their punctuation are words; everything else is passed over."""
-
     def __missing__(self, code: int) -> int | None:
         char = chr(code)
         kind = unicodedata.category(char)[0]
@@ -229,7 +226,6 @@ class WarmIndex:
         return passing[:limit], [self._ids[at] for at in places]
 
     def _warm(self, now: float, leave_out: frozenset[SegmentId]) -> Iterator[int]:
-        """Where the messages stand that may be found: the newest, neither too old nor shown."""
         oldest = -math.inf
         if self._eviction_days is not None:
             oldest = now - self._eviction_days * _DAY_SECONDS
@@ -241,7 +237,6 @@ class WarmIndex:
     def _cosines(
         self, places: Sequence[int], vector: bytes | None, *, most: int
     ) -> dict[int, float]:
-        """Of the nearest messages; none that points the other way, as OpenClaw has it."""
         among = np.array([at for at in places if at < len(self._vectors)], np.intp)
         if vector is None or not len(among):
             return {}
@@ -272,13 +267,11 @@ class WarmIndex:
 
 
 def _spoken_key(message: WarmMessage) -> bytes:
-    """What makes two messages one: session, role and words."""
     named = f"{message.session}\0{message.role}\0{message.text}"
     return blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _effective(hit: WarmHit, weights: Weights) -> float:
-    """What is held against the threshold: the score, as a share of the weights that had a say."""
     said = (weights.vector if hit.cosine > 0 else 0.0) + (weights.text if hit.words > 0 else 0.0)
     return hit.score / said if said else hit.score
 
@@ -327,7 +320,6 @@ def _least_words(count: int) -> int:
 
 
 def _fact_words(text: str) -> Iterator[str]:
-    """Words by white space; of ideographs each pair, or a lone one."""
     for run in _FACT_WORDS.findall(text.lower()):
         if len(run) > 1 and re.match(f"[{_HAN}]", run):
             yield from (run[at : at + 2] for at in range(len(run) - 1))

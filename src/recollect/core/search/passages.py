@@ -75,7 +75,6 @@ def _packed(units: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _units(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What is never cut again, each within the target: lines, else sentences, else stretches."""
     for line in _LINES.finditer(text, start, end):
         if line.end() - line.start() <= TARGET_CHARS:
             yield line.span()

@@ -328,7 +328,6 @@ def what_asks(text: str) -> Asks:
 
 
 def _asking_clause(sentence: str) -> str:
-    """What a sentence asks behind what it tells: "I moved to Bern, how do I register?"."""
     if _BEGINS_AS_QUESTION.match(sentence):
         return sentence
     clauses = list(_CLAUSES.finditer(sentence))
@@ -348,7 +347,6 @@ def _tells_itself(text: str) -> bool:
 
 
 def _is_unspaced(character: str) -> bool:
-    """Chinese, Japanese and Korean characters, two to a word."""
     return character > "\u2e7f"
 
 

@@ -91,7 +91,6 @@ def date_points(evidence: SearchEvidence, passage: Candidate) -> tuple[float, st
 
 
 def _when(windows: Sequence[TimeWindow], passage: Candidate) -> str:
-    """How the first of the windows that a passage belongs to holds it; empty where none does."""
     for window in windows:
         if window.start <= passage.said_at <= window.end:
             return f"said {window.said}"
@@ -293,7 +292,6 @@ _DAY_SECONDS: Final = 86_400.0
 _DECIMALS: Final = 6
 """Scores are compared rounded: two stores agree on a cosine to about seven places."""
 
-
 _PARTS: Final[tuple[PartName, ...]] = get_args(PartName)
 _WHY: Final[Mapping[PartName, str]] = {
     "neighbours": "a message beside it answers",
@@ -459,7 +457,6 @@ def _parts_of(
     evidence: SearchEvidence,
     weighing: Weighing,
 ) -> list[tuple[float, ...]]:
-    """The points of every passage, in the order of `PartName`."""
     best = best_of_segments(passages, fused.scores)
     lent = lift_neighbours(best, around.neighbours, *tools_and_users(passages))
     stretches = (
@@ -498,7 +495,6 @@ def _role_points(passage: Candidate) -> float:
 
 
 def _aged(score: float, passage: Candidate, weighing: Weighing) -> float:
-    """What age takes away."""
     days = max(0.0, weighing.now - passage.said_at) / _DAY_SECONDS
     return score * (math.pow(weighing.decay_per_day, days) - 1.0)
 

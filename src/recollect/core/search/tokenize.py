@@ -138,7 +138,6 @@ def _plain_joint(joint: re.Match[str]) -> str:
 
 
 def _words_of_name(name: str) -> Iterator[str]:
-    """A plain word gives itself; a name of several pieces gives the name and the pieces."""
     pieces = [piece for part in name.split("_") if part for piece in _humps(part)]
     if len(pieces) > 1:
         joined = _folded("".join(pieces))

@@ -145,7 +145,6 @@ class Cut:
 
 Edit: TypeAlias = LeaveOut | Shorten | Insert | Cut
 
-
 _AT_ONCE: Final = 256
 
 

@@ -79,7 +79,6 @@ class TokenCalibration:
         )
 
     def _anchored(self, estimated_tokens: int, reported_tokens: int) -> TokenCalibration:
-        """After a report on a request too small to tell how estimates and reports relate."""
         unseen = reported_tokens - estimated_tokens
         if reported_tokens <= 0 or unseen > _MOST_UNSEEN_TOKENS:
             return self
@@ -102,7 +101,6 @@ class TokenCalibration:
         return self.reported_tokens - floor(self._cost_of_oldest(-added))
 
     def _grown_into(self, estimated: int, reported: int) -> tuple[tuple[int, int], ...]:
-        """The steps that led to a new anchor: none where it did not grow out of this one."""
         if self.reported_tokens is None or self.estimated_tokens is None:
             return ()
         grown = (estimated - self.estimated_tokens, reported - self.reported_tokens)
@@ -114,7 +112,6 @@ class TokenCalibration:
         return steps if len(steps) <= _MOST_STEPS else steps[1::2]
 
     def _cost_of_oldest(self, estimated: int) -> float:
-        """What the provider counts for the oldest part of the anchor, by our estimate of it."""
         assert self.estimated_tokens is not None
         assert self.reported_tokens is not None
         low_estimated, low_reported = 0, 0
@@ -129,7 +126,6 @@ class TokenCalibration:
 
 
 def _is_plausible(estimated: int, reported: int) -> bool:
-    """Whether a report can be about what was estimated."""
     return estimated > 0 and _LEAST_RATIO <= reported / estimated <= _GREATEST_RATIO
 
 
@@ -177,7 +173,6 @@ class Composed:
 
 
 Row: TypeAlias = Entry | Composed
-
 
 _LEAST_CACHED_TOKENS = 4_096
 """Providers cache no shorter request than this, some longer ones only."""

@@ -209,7 +209,6 @@ class Report:
         return next((str(line.reasons[0]) for line in lines), "")
 
     def _paused(self) -> str:
-        """Why compactions are paused; empty where they are not."""
         whys = (line.reasons[0].numbers.get("why") for line in self.lines)
         paused = (w for w in whys if isinstance(w, Reason) and w.cause is Cause.BREAKER_OPEN)
         return str(next(paused, ""))
@@ -309,7 +308,6 @@ class Outcomes:
         )
 
     def _is_behind_cut(self, place: int) -> bool:
-        """As `behind_cut` says it of all of them."""
         entry = self._entries[place]
         return place < self._cut_place and entry.id in self._covered and entry.role != "system"
 
@@ -343,7 +341,6 @@ def _add(reasons: dict[EntryKey, list[Reason]], key: EntryKey, reason: Reason) -
 
 
 def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:
-    """What of a composed row's tokens each of its sources accounts for."""
     composed = [row for row in view.rows if isinstance(row, Composed) and row.sources]
     sources = {key for row in composed for key in row.sources}
     weight = {entry.key: entry.tokens for entry in entries if entry.key in sources}
@@ -396,7 +393,6 @@ def _own_reason(note: str) -> Reason:
 
 
 def _counted(repairs: Sequence[Repair]) -> str:
-    """Each kind of repair, and how often."""
     counts = Counter(repair.kind for repair in repairs)
     return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 

@@ -103,7 +103,6 @@ def _kind_of_object(document: bytes) -> DetectedRecording | None:
 
 
 def _kind_of_part(part: bytes) -> TranscriptKind | None:
-    """What one element of a document is."""
     if part.startswith(b"["):
         inner = array_items(part) or []
         return "messages" if inner and _kind_of_part(inner[0]) == "messages" else None
@@ -137,7 +136,6 @@ def _commonest(kinds: Iterable[TranscriptKind | None]) -> TranscriptKind | None:
 
 
 def _kind_of_dialogue(lines: Iterable[Fields]) -> TranscriptKind:
-    """Lines with a role: the flat log's, unless they are messages of a wire format."""
     is_wire = False
     for fields in lines:
         role = text_of(fields, "role")

@@ -37,8 +37,6 @@ def is_aider(data: bytes) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _Chat:
-    """A session as it is read line by line."""
-
     session_id: str
     started_at: float | None
     items: list[TranscriptItem] = field(default_factory=list)
@@ -101,7 +99,6 @@ def spoken(text: str) -> str:
 
 
 def _chats(lines: list[str]) -> Iterator[_Chat]:
-    """Chat by chat; what stands before the first opening has no time of its own."""
     chat = _Chat(session_id="aider", started_at=None)
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -124,7 +121,6 @@ def _chats(lines: list[str]) -> Iterator[_Chat]:
 
 
 def _inputs(lines: list[str]) -> Iterator[_Chat]:
-    """All inputs as one session; each with its own time."""
     chat = _Chat(session_id=INPUT_SESSION, started_at=None)
     for number, line in enumerate(lines, 1):
         if line.startswith("# "):

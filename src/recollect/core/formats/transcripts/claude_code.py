@@ -143,8 +143,6 @@ _SYNTHETIC_MODEL = "<synthetic>"
 
 @dataclass(slots=True, kw_only=True)
 class _SessionLine:
-    """One line with a uuid; `message` is the API message it is a part of, if any."""
-
     record: Record
     uuid: str
     message: int | None = None
@@ -152,8 +150,6 @@ class _SessionLine:
 
 @dataclass(slots=True, kw_only=True)
 class _ClaudeSession:
-    """What has been read so far."""
-
     lines: list[_SessionLine] = field(default_factory=list)
     messages: list[LoggedMessage] = field(default_factory=list)
     responses: dict[str, int] = field(default_factory=dict)
@@ -330,7 +326,6 @@ def _item(message: LoggedMessage) -> TranscriptItem:
 
 
 def _parents(session: _ClaudeSession) -> tuple[list[int | None], list[str]]:
-    """The position of every line's parent, and a complaint for each that is not there."""
     orphans: list[str] = []
     positions = {line.uuid: position for position, line in enumerate(session.lines)}
     parents: list[int | None] = []
@@ -346,8 +341,6 @@ def _parents(session: _ClaudeSession) -> tuple[list[int | None], list[str]]:
 
 @dataclass(slots=True)
 class _Contexts:
-    """What was shown at each point of the conversation."""
-
     shown_to: dict[int, ShownItems] = field(default_factory=dict)
     """By the message that answered it."""
     newest: ShownItems = field(default_factory=ShownItems)
@@ -380,7 +373,6 @@ def _contexts(session: _ClaudeSession, parents: list[int | None]) -> _Contexts:
 
 
 def _requests(session: _ClaudeSession, contexts: _Contexts) -> tuple[RecordedRequest, ...]:
-    """One request for every response, in the file's order, whatever its branch."""
     return tuple(
         RecordedRequest(shown=shown, answered=(at,), usage=session.messages[at].usage)
         for at, shown in sorted(contexts.shown_to.items())
@@ -389,7 +381,6 @@ def _requests(session: _ClaudeSession, contexts: _Contexts) -> tuple[RecordedReq
 
 
 def _preserved_segments(session: _ClaudeSession, parents: list[int | None]) -> dict[str, list[int]]:
-    """Messages a compaction carried over as they were, by the line they now stand behind."""
     positions = {line.uuid: position for position, line in enumerate(session.lines)}
     found: dict[str, list[int]] = {}
     for line in session.lines:

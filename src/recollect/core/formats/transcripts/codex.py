@@ -45,8 +45,6 @@ _KEPT_USER_BYTES = 80_000
 
 @dataclass(slots=True, kw_only=True)
 class _Rollout:
-    """What has been read so far, and the history as it stands."""
-
     meta: Fields | None = None
     items: list[TranscriptItem] = field(default_factory=list)
     runs: ModelRuns = field(default_factory=ModelRuns)
@@ -177,7 +175,6 @@ def _learn_window(window: Any, rollout: _Rollout) -> None:
 
 
 def _take_token_count(info: Mapping[str, Any], rollout: _Rollout) -> None:
-    """Give the call that just ended its usage; repeats of the last count say nothing new."""
     _learn_window(info.get("model_context_window"), rollout)
     last, total = info.get("last_token_usage"), info.get("total_token_usage")
     if not isinstance(last, dict) or not isinstance(total, dict):

@@ -92,7 +92,6 @@ def answered_calls(events: Sequence[LogEvent]) -> dict[int, int]:
 def _oldest_open(
     name: str | None, open_calls: dict[str | None, deque[_OpenCall]], taken: set[int]
 ) -> int | None:
-    """The call a result without id answers; without a name, the oldest of all."""
     queues = [open_calls[name]] if name in open_calls else []
     if name is None:
         queues = list(open_calls.values())
@@ -106,7 +105,6 @@ def _oldest_open(
 
 
 def _lossy_names(events: Sequence[LogEvent]) -> set[tuple[int, str | None]]:
-    """Stretches and names with fewer results than calls: there some result is missing."""
     due: Counter[tuple[int, str | None]] = Counter()
     stretch = 0
     for event in events:
@@ -137,16 +135,12 @@ _OUTPUT_KEYS = ("content", "result", "output")
 
 @dataclass(slots=True, kw_only=True)
 class _LogLine:
-    """A line of the log and what it is."""
-
     kind: Literal["assistant", "other", "call", "result"]
     record: Record
 
 
 @dataclass(slots=True, kw_only=True)
 class _Turn:
-    """An assistant message in the making: what it said, then what it called."""
-
     record: Record
     fields: Fields
     """Of the line it spoke in; empty when it only called."""
@@ -155,8 +149,6 @@ class _Turn:
 
 @dataclass(slots=True, kw_only=True)
 class _Log:
-    """What has been read so far."""
-
     items: list[TranscriptItem] = field(default_factory=list)
     requests: list[RecordedRequest] = field(default_factory=list)
     context: ShownItems = field(default_factory=ShownItems)
@@ -199,7 +191,6 @@ def read_flat(data: bytes, *, progress: Progress | None = None) -> RecordedSessi
 
 
 def _answers(lines: list[_LogLine]) -> dict[int, str]:
-    """The id of the call that each result line answers, by the result's line number."""
     named = {_call_id(line.record) for line in lines if line.kind == "call"}
     events: list[LogEvent] = []
     ids: list[str] = []
@@ -213,7 +204,6 @@ def _answers(lines: list[_LogLine]) -> dict[int, str]:
 
 
 def _events(line: _LogLine, named: set[str]) -> Iterator[tuple[LogEvent, str]]:
-    """What a line means for pairing; an assistant line in chat form holds calls as well."""
     fields = line.record.fields
     if line.kind == "call":
         call_id = _call_id(line.record)
@@ -260,7 +250,6 @@ def _take_result(record: Record, answers: str | None, log: _Log) -> None:
 
 
 def _end_turn(log: _Log) -> None:
-    """Write the assistant message that was in the making: one call of the model."""
     turn, log.turn = log.turn, None
     if turn is None:
         return
@@ -274,7 +263,6 @@ def _end_turn(log: _Log) -> None:
 
 
 def _spoken(record: Record) -> bytes:
-    """A line as a message: as it stands, or without what a request may not hold."""
     chat = {key: raw for key, raw in record.fields.items() if key in _CHAT_KEYS}
     chat.setdefault("content", b"null" if "tool_calls" in chat else b'""')
     if chat == record.fields:
@@ -303,13 +291,11 @@ def _answered_id(fields: Fields) -> str | None:
 
 
 def _as_text(raw: bytes) -> str:
-    """Arguments as the chat format wants them: a string that holds JSON."""
     value = value_of(raw) if raw.startswith(b'"') else None
     return value if isinstance(value, str) else raw.decode()
 
 
 def _as_content(raw: bytes) -> bytes:
-    """A result's output as a string, unless it is one or a list of text blocks already."""
     if raw.startswith(b'"'):
         return raw
     blocks = value_of(raw) if raw.startswith(b"[") else None

@@ -34,8 +34,6 @@ _ENDED: Final = frozenset({"completed", "error"})
 
 @dataclass(slots=True, kw_only=True)
 class _OpencodeSession:
-    """What has been read so far, and the history as it stands."""
-
     items: list[TranscriptItem] = field(default_factory=list)
     requests: list[RecordedRequest] = field(default_factory=list)
     context: ShownItems = field(default_factory=ShownItems)
@@ -116,7 +114,6 @@ def _take(
 
 
 def _steps(parts: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    """One call of the model after the other; newer versions write a message for each."""
     step: list[Mapping[str, Any]] = []
     for part in parts:
         if part.get("type") == "step-start" and step:
@@ -154,7 +151,6 @@ def _take_step(
 
 
 def _texts(parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What was typed or answered; not what the client put in, nor what it took out again."""
     for part in parts:
         text = part.get("text")
         said = not part.get("synthetic") and not part.get("ignored")

@@ -65,8 +65,6 @@ BLOCK_TYPES = frozenset({"text", "thinking", "image", "toolCall"})
 
 @dataclass(slots=True, kw_only=True)
 class _Entry:
-    """One line after the header; `item` is what of it the model sees, if anything."""
-
     line: int
     kind: str
     id: str | None
@@ -81,8 +79,6 @@ class _Entry:
 
 @dataclass(slots=True, kw_only=True)
 class _PiFile:
-    """What has been read so far."""
-
     header: Fields | None = None
     entries: list[_Entry] = field(default_factory=list)
     numbered: list[int | None] = field(default_factory=list)
@@ -202,7 +198,6 @@ def _with_role(message: Mapping[str, bytes], role: str) -> bytes:
 
 
 def _parents(session: _PiFile) -> list[int | None]:
-    """Each entry's parent by position; version 1 has no ids, there the line before is it."""
     entries = session.entries
     if not any(entry.id for entry in entries):
         return [position - 1 if position else None for position in range(len(entries))]
@@ -217,7 +212,6 @@ def _parents(session: _PiFile) -> list[int | None]:
 
 
 def _requests(session: _PiFile, parents: list[int | None]) -> tuple[RecordedRequest, ...]:
-    """One request for every assistant message, in the file's order, whatever its branch."""
     contexts = [ShownItems()] * len(session.entries)
     requests: dict[int, RecordedRequest] = {}
     for position, parent in parents_first(parents):
@@ -237,7 +231,6 @@ def _requests(session: _PiFile, parents: list[int | None]) -> tuple[RecordedRequ
 
 
 def _after_compaction(position: int, session: _PiFile, parents: list[int | None]) -> ShownItems:
-    """The summary, then what the compaction kept of the path before it."""
     entry = session.entries[position]
     assert entry.item is not None
     shown = ShownItems().then(entry.item)
@@ -272,7 +265,6 @@ def _kept_before(position: int, session: _PiFile, parents: list[int | None]) -> 
 
 
 def _model(session: _PiFile, parents: list[int | None]) -> str | None:
-    """The model of the branch the file ends on."""
     last = len(session.entries) - 1
     for at in ancestors(last if last >= 0 else None, parents):
         model = session.entries[at].model

@@ -115,7 +115,6 @@ def _calls(
 
 
 def _system_text(raw: bytes | None) -> str | None:
-    """A system prompt's text; blocks are joined by newlines."""
     value = value_of(raw)
     if isinstance(value, str):
         return value

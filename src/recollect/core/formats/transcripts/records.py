@@ -169,7 +169,6 @@ def instant_of(fields: Fields, key: str) -> float | None:
 
 
 def _lines(data: bytes, before: int) -> Iterator[tuple[int, int, int]]:
-    """Number, start and end of every line."""
     number, start = before, 0
     while start < len(data):
         number += 1
@@ -181,7 +180,6 @@ def _lines(data: bytes, before: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _complaint(line: bytes) -> str:
-    """Why a line is no record."""
     try:
         value = json.loads(line)
     except RecursionError:
