@@ -302,7 +302,6 @@ def loop_ends() -> bool:
 
 
 def _reason_of(error: Exception) -> Reason:
-    """What went wrong, without the text of messages: an error may quote what it choked on."""
     if isinstance(error, RecollectError):
         return Reason(Cause.ERROR, error=str(error))  # ours say what to do, and quote nothing
     frames = traceback.extract_tb(error.__traceback__)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,6 @@ from tests.harness.fact_reader import fact_reader
 
 from recollect import Engine, open_blocking_memory, open_memory
 from recollect.adapters.wiring.models import forget_cached
-from recollect.core.blocking import BlockingFactBook
-from recollect.core.engine.facts.book import FactBook
 from recollect.core.facts.results import FactFilter
 from recollect.core.values.fact import Fact
 from recollect.core.values.recall import BLOCK_OPENING
@@ -38,19 +34,6 @@ SMALL = {
 
 def reading_memory(folder: Path) -> Engine:
     return open_memory(store=folder / "m.db", settings=SMALL, extraction_model=fact_reader())
-
-
-def public(kind: type) -> dict[str, Callable[..., Any]]:
-    return {name: one for name, one in vars(kind).items() if not name.startswith("_")}
-
-
-def test_the_blocking_book_offers_what_the_book_offers() -> None:
-    mine, theirs = public(BlockingFactBook), public(FactBook)
-    assert mine.keys() == theirs.keys()
-    for name, one in theirs.items():
-        assert inspect.signature(mine[name]) == inspect.signature(one), name
-        assert inspect.iscoroutinefunction(one), name
-        assert not inspect.iscoroutinefunction(mine[name]), name
 
 
 def test_a_program_without_a_loop_looks_after_its_facts(tmp_path: Path) -> None:

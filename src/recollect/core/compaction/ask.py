@@ -273,7 +273,6 @@ def _noise(text: str) -> Cause | None:
 
 
 def _loops(text: str) -> bool:
-    """Whether one stretch of words makes up half of a text without lines."""
     words = text.split()
     if len(words) < 40:
         return False

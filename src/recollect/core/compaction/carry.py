@@ -137,14 +137,12 @@ def _failed(part: ToolResult) -> bool:
 
 
 def _found_nothing(part: ToolResult, attempt: str) -> bool:
-    """Whether a search or a comparison ended with 1 and no word: that is an answer."""
     codes = _EXIT_CODE.findall(part.text[-_EDGE_CHARS:])
     silent = codes == ["1"] and not any(_output_lines(part.text))
     return silent and _SEARCHES.search(attempt) is not None
 
 
 def _output_lines(text: str) -> Iterator[str]:
-    """The lines of a result, as far as they say more than how it ended."""
     for line in text[-20_000:].splitlines():
         bare = " ".join(line.split())
         without_code = _EXIT_CODE.sub("", bare)
@@ -162,7 +160,6 @@ def _error_line(text: str) -> str:
 
 
 def _attempt(call: ToolCall | None) -> str:
-    """What was tried, in one short stretch without the mark that ends it."""
     if call is None:
         return "an earlier call"
     written = call.arguments
@@ -330,7 +327,6 @@ def _assembled(body: str, carried: Carried, rules_text: str, chars: int) -> str:
 
 
 def _without_identifiers(body: str) -> tuple[str, str]:
-    """The body without its list of identifiers, and the lines of that list."""
     kept: list[str] = []
     listed: list[str] = []
     for section in HEADINGS.split(body):
@@ -369,7 +365,6 @@ def _identifiers(listed: str, names: Sequence[str], known: str, most: int) -> st
 
 
 def _failures(failed: Sequence[ToolFailure], most: int) -> str:
-    """Newest first in what is kept, oldest first in how it reads."""
     room = most - len(FAILURES_HEADING)
     lines: list[str] = []
     for failure in reversed(failed):
@@ -382,7 +377,6 @@ def _failures(failed: Sequence[ToolFailure], most: int) -> str:
 
 
 def _files(carried: Carried, most: int) -> str:
-    """Both lists as pi spells them; the modified ones first served."""
     modified = _listed(MODIFIED_TAG, carried.modified_files, min(most, FILE_LIST_CHARS))
     left = most - len(modified) - 2
     read = _listed(READ_TAG, carried.read_files, min(left, FILE_LIST_CHARS))

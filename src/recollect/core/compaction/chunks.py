@@ -179,7 +179,6 @@ def _units(entries: Sequence[Entry], rules: WireRules) -> list[list[int]]:
 def _balanced(
     units: Sequence[list[int]], weights: Sequence[int], budget_tokens: int
 ) -> list[list[int]]:
-    """Units in order, in as few chunks as the budget allows, each about as large."""
     sizes = [sum(weights[at] for at in unit) for unit in units]
     total = sum(sizes)
     share = total / max(1, ceil(total / budget_tokens))
@@ -303,7 +302,6 @@ class PieceWriter:
 
 
 def _runs(oversized: Sequence[Entry], place: dict[int, int]) -> list[tuple[Entry, ...]]:
-    """Neighbours are shortened together: a call that is too large with its results is one run."""
     runs: list[list[Entry]] = []
     for entry in oversized:
         if runs and place[id(entry)] == place[id(runs[-1][-1])] + 1:

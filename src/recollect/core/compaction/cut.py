@@ -99,8 +99,6 @@ def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The part of the history that a cut may divide, by place in the whole of it."""
-
     entries: Sequence[Entry]
     """Without what the standing summary stands for. A client may have changed messages before
     the last cut, or put some in: those are cuttable, too."""
@@ -177,12 +175,10 @@ def _cuttable_range(entries: Sequence[Entry], edits: Sequence[Edit], weigher: We
 
 
 def _freed(cuttable: _Range, at: int) -> int:
-    """What a cut before this place takes out of the view."""
     return cuttable.kept[0] - cuttable.kept[at]
 
 
 def _points(cuttable: _Range, rules: WireRules) -> list[int]:
-    """Places before which the history may be cut, in order."""
     size = len(cuttable.entries)
     inside = [0] * (size + 1)
     for first, last in bound_spans(cuttable.entries, rules):
@@ -199,12 +195,10 @@ def _points(cuttable: _Range, rules: WireRules) -> list[int]:
 
 
 def _may_begin(entry: Entry) -> bool:
-    """Whether a kept past may begin here: not with a result, nor with somebody's summary."""
     return entry.role in ("user", "assistant") and not entry.results and not entry.message.summary
 
 
 def _chosen(cuttable: _Range, points: list[int], place: int, keep_tokens: int) -> int:
-    """The point at or behind `place`, or an earlier one where that spares a split."""
     most = int(keep_tokens * SLACK)
     behind = bisect_right(points, place - 1)
     earlier = points[behind - 1] if behind else None
@@ -256,7 +250,6 @@ def _spoken(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def _turn_start(cuttable: _Range, before: int) -> int | None:
-    """Where the turn begins that goes on up to this place; None where a summary covers it."""
     for at in range(before - 1, -1, -1):
         if _starts_a_turn(cuttable.entries[at]):
             while at > 0 and _starts_a_turn(cuttable.entries[at - 1]):
@@ -266,7 +259,6 @@ def _turn_start(cuttable: _Range, before: int) -> int | None:
 
 
 def _starts_a_turn(entry: Entry) -> bool:
-    """Whether the user says something here, not only a tool or we."""
     if entry.role != "user" or entry.message.summary:
         return False
     unfit = {flaw.part for flaw in entry.message.flaws}

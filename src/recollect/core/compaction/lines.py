@@ -88,8 +88,6 @@ _LABELS: Final[Mapping[Speaker, str]] = {
 
 @dataclass(slots=True, kw_only=True)
 class _LineCandidate:
-    """A line that may be shown."""
-
     line: QuotedLine = field(repr=False)
     names: frozenset[str] = field(repr=False)
     words: frozenset[str] = field(repr=False)
@@ -135,8 +133,6 @@ def _block(chosen: Mapping[Speaker, Sequence[str]]) -> str:
 
 
 class _Covered:
-    """What a summary says, by the names in its lines."""
-
     def __init__(self, summary: str) -> None:
         self._lines: dict[str, list[frozenset[str]]] = {}
         for line in summary.splitlines():
@@ -186,7 +182,6 @@ def _offer(
     worth: Mapping[str, float],
     folder: str,
 ) -> None:
-    """Take a line in, once, as said by the one who counts most."""
     weight = speaker_weight / (len(line.text) + _LINE_COST)
     known = pool.get(line.text)
     if known is not None:
@@ -202,7 +197,6 @@ def _offer(
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The sentences and lines of a text that name something, none too long."""
     for start, end in sentence_spans(text):
         sentence = text[start:end]
         if sentence.isalpha():
@@ -266,7 +260,6 @@ def _best(
 
 
 def _words(text: str) -> frozenset[str]:
-    """The words of a line that may say something; a path or a name in code is one."""
     return frozenset(
         word
         for word in frozenset(_WORD.findall(text.casefold())) - STOP_WORDS
@@ -312,7 +305,6 @@ def _names(text: str) -> set[str]:
 
 
 def _short(name: str, folder: str) -> str:
-    """The name without the folder that most paths share."""
     return (name.removeprefix(folder) or name) if folder else name
 
 
@@ -324,7 +316,6 @@ def _factor(name: str) -> float:
 
 
 def _shared_folder(names: Iterable[str]) -> str:
-    """The folder that saves most when it is named once; empty where none does."""
     below: Counter[str] = Counter()
     for name in names:
         if name.startswith("/"):
@@ -335,7 +326,6 @@ def _shared_folder(names: Iterable[str]) -> str:
 
 
 def _weighted_texts(entry: Entry) -> Iterator[tuple[str, float]]:
-    """The texts of a message that may name something, and what a name in each is worth."""
     if entry.role == "system":
         return
     for part in entry.parts:
@@ -353,7 +343,6 @@ def _weighted_texts(entry: Entry) -> Iterator[tuple[str, float]]:
 
 
 def _values(arguments: str) -> Iterator[str]:
-    """What a call is given, without the names of its arguments."""
     given = decoded(arguments)
     for value in given.values() if isinstance(given, dict) else [given]:
         if isinstance(value, str):

@@ -151,7 +151,6 @@ def _normalised(text: str) -> str:
 
 @lru_cache(maxsize=_KNOWN_TEXTS)
 def _stretches(text: str) -> tuple[tuple[str, frozenset[str]], ...]:
-    """Each line together with the one behind it, and its words."""
     lines = [line for line in text.splitlines() if line.strip()] + [""]
     words = [content_words(line) for line in lines]
     return tuple(
@@ -233,7 +232,6 @@ def _in_speech(message_text: MessageText) -> Iterator[_ProbeCandidate]:
 
 
 def _worded(sentence: str, text: MessageText) -> ProbeKind | None:
-    """What a sentence settles; of a tool's, whether it tells an error."""
     if text.speaker == "call" or text.failed_call:
         return None
     if is_error_line(sentence):
@@ -244,7 +242,6 @@ def _worded(sentence: str, text: MessageText) -> ProbeKind | None:
 
 
 def _add(candidates: dict[tuple[str, str], _ProbeCandidate], candidate: _ProbeCandidate) -> None:
-    """Each thing once, where the one said it who counts most; of those the newest."""
     exact = (
         candidate.kind
         if candidate.kind in ("path", "url", "symbol", "hash", "number")
@@ -262,7 +259,6 @@ def _add(candidates: dict[tuple[str, str], _ProbeCandidate], candidate: _ProbeCa
 
 
 def _spread(candidates: Iterable[_ProbeCandidate], last_place: int) -> list[_ProbeCandidate]:
-    """Taken in turns: from every kind, and of each kind from every stretch of the history."""
     kinds: dict[ProbeKind, dict[int, list[_ProbeCandidate]]] = defaultdict(
         lambda: defaultdict(list)
     )

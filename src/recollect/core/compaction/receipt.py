@@ -220,7 +220,6 @@ def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str]
 
 
 def _line(probe: Probe) -> str:
-    """What was said, on one line: of a statement its own words, of a thing those around it."""
     text = " ".join((probe.text if probe.kind in WORDED else probe.sentence).split())
     at = max(text.find(probe.text), 0)
     quoted = bounded(text, at, len(probe.text), max(_LINE_CHARS, len(probe.text)))
@@ -238,8 +237,6 @@ class ReceiptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
-    """What memory is asked, for the probes of one sentence."""
-
     query: str = field(repr=False)
     probes: tuple[Probe, ...] = field(repr=False)
 
@@ -281,8 +278,6 @@ def _by_turns(probes: Sequence[Probe]) -> list[Probe]:
 
 
 def _questions(missing: Sequence[Probe]) -> Iterator[_Question]:
-    """One question for each sentence, all its probes masked; where that leaves nothing to ask
-    by, one for each of them; where that leaves nothing either, none."""
     by_sentence: dict[str, list[Probe]] = {}
     for probe in missing:
         by_sentence.setdefault(probe.sentence, []).append(probe)
@@ -299,8 +294,6 @@ def _questions(missing: Sequence[Probe]) -> Iterator[_Question]:
 
 @dataclass(slots=True)
 class _MemoryAnswers:
-    """What memory answered so far."""
-
     recalled: set[Probe] = field(default_factory=set, repr=False)
     failures: list[str] = field(default_factory=list)
     unasked: int = 0

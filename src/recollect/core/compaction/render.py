@@ -122,7 +122,6 @@ def _speaker(entry: Entry) -> str:
 
 
 def _words(part: Part, entry: Entry) -> str:
-    """What a part says by itself; placeholders for what is no text."""
     if isinstance(part, Text):
         if entry.role != "user":
             return part.text if part.text.strip() else ""

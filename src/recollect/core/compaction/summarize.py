@@ -134,7 +134,6 @@ class Stages:
     async def _merged(
         self, partials: Sequence[StretchSummary], kind: Kind
     ) -> StretchSummary | Rejected:
-        """One summary from those of the pieces, neighbours first."""
         waiting = list(partials)
         while len(waiting) > 1:
             level: list[StretchSummary] = []
@@ -173,7 +172,6 @@ class Stages:
         return StretchSummary(text=done.text, prompt=prompt, material=material, previous=previous)
 
     def _gives_up(self, failed: Rejected) -> bool:
-        """Count a failure and learn from it; whether it was the last that is allowed."""
         self.failures += 1
         if failed.terminal or self.failures >= MOST_FAILURES:
             return True
@@ -188,7 +186,6 @@ class Stages:
     def _smaller(
         self, waiting: Sequence[ReadPiece], kind: Kind, failed: Rejected
     ) -> list[ReadPiece]:
-        """The rest in smaller pieces; the simple prompt at once where none can be smaller."""
         rest = [entry for piece in waiting for entry in piece.entries]
         pieces = list(self.sizes.pieces(rest, kind))
         if pieces[0].text != waiting[0].text:
@@ -207,8 +204,6 @@ class Stages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
-    """The parts of a summary as the model made them."""
-
     history: StretchSummary
     turn: StretchSummary | None = None
     oversized: tuple[Entry, ...] = field(default=(), repr=False)
@@ -217,8 +212,6 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """What stands around the model's words in every draft, and what they are held to."""
-
     plan: CutPlan
     carried: Carried
     rules_text: str = field(repr=False)
@@ -320,7 +313,6 @@ async def summarize(
 
 
 def _stretches(plan: CutPlan, sizes: Sizes, settings: Compaction) -> tuple[_Stretch, ...]:
-    """What is summarised by itself: oldest chunks over the share, the rest, the split turn."""
     apart, main = share(
         [piece.entries for piece in sizes.pieces(plan.history, "history")],
         window_tokens=sizes.window_tokens,
@@ -374,7 +366,6 @@ def _max_calls(stretches: Sequence[_Stretch], sizes: Sizes, settings: Compaction
 async def _drafted(
     stages: Stages, stretches: Sequence[_Stretch], plan: CutPlan, previous: str, turn_before: str
 ) -> _Draft | Rejected:
-    """All stretches, oldest first; each history enters the next as what came before."""
     history = StretchSummary(text=previous)
     turn: StretchSummary | None = None
     oversized: list[Entry] = []
@@ -401,7 +392,6 @@ async def _drafted(
 async def _improved(
     text: str, draft: _Draft, frame: _Frame, stages: Stages, previous_summary: str
 ) -> str:
-    """The summary, or a second version of it where that lacks less."""
     audit_result = frame.audited(text, draft)
     if audit_result.passed:
         return text
@@ -438,14 +428,12 @@ def _asked_in_vain(audit_result: AuditResult, previous_summary: str) -> bool:
 
 
 def _second(draft: _Draft, audit_result: AuditResult) -> StretchSummary:
-    """The part to ask for again: the split turn's where only its ask is missing."""
     if draft.turn is not None and draft.turn.prompt is not None and audit_result.ask:
         return draft.history if audit_result.sections else draft.turn
     return draft.history
 
 
 def _large_notes(entries: Sequence[Entry], scribe: PieceWriter) -> str:
-    """One line for each message that was too large to be read whole."""
     if not entries:
         return ""
     lines = [

@@ -126,7 +126,6 @@ def _refilled_rapidly(breaker: Breaker, result: CompactionResult, turn: int) -> 
 
 
 def _opened_if_due(counted: Breaker, now: float) -> Breaker:
-    """Open it at its limits; a try that did not prove itself opens it again at once."""
     trying = counted.opened_at is not None
     if trying or counted.failures >= FAILURES or counted.refills >= REFILLS:
         return replace(counted, opened_at=now)

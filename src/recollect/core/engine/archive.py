@@ -82,8 +82,6 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WaitingBatch:
-    """A batch that waits in memory, and who is told when it is durable."""
-
     record: bytes
     later: Callable[[Kept], None]
 
@@ -201,7 +199,6 @@ class DurableArchive:
             return self._store
 
     async def _on_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
-        """Do something with the open store; one whose file is gone is opened anew next time."""
         store = await self.store()
         try:
             return await work(store)
@@ -271,8 +268,6 @@ class DurableArchive:
         return answer
 
     async def _watch(self, running: asyncio.Task[Any], seconds: float) -> bool:
-        """Whether the store hangs, and not only a question: it goes on where nobody waits for
-        the answer any more."""
         if await done_within(running, seconds):
             return False
         patience = max(0.0, min(seconds, LEAST_SECONDS))  # next to nothing takes no longer
@@ -314,7 +309,6 @@ class DurableArchive:
         return await self._to_spool(write_batch(batch), text, later)
 
     async def _tried_to_write(self, batch: Batch) -> WriteResult | Failure:
-        """What the store says to a batch, within the time that it has."""
         if self._sent_again:  # as long as somebody waits for the answer: cut off, it would be lost
             return await attempted(self._written(batch))
         seconds = self.open_seconds if self._store is None else self._writes.allowed()
@@ -430,8 +424,6 @@ class DurableArchive:
         await self._tasks.stop(max(0.5, until - time.monotonic()))
 
     async def _settle_in(self) -> None:
-        """In another event loop than before (`asyncio.run` called again), open everything anew:
-        connections, locks and tasks belong to the loop they were made in."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
@@ -462,7 +454,6 @@ class DurableArchive:
             self.jobs_due(written.due_at)
 
     def _not_asked(self) -> str:
-        """Why the store is asked in the background only."""
         how = "is away" if self._is_away else "cannot be used yet"
         return f"the store {how}: {self._unread}"
 
@@ -471,13 +462,11 @@ class DurableArchive:
             self._store_part.away(text)
 
     def _store_works(self) -> None:
-        """It answered; while batches wait for it, or it was not read, it is not back yet."""
         if not self.spooling and not self._unread:
             self._store_part.back()
             self._count_soon()
 
     async def _look_at_spool(self) -> None:
-        """Open the spool the first time; what an earlier process left goes first."""
         if self._spool is not None or self._open_spool is None:
             return
         async with self._opening_spool:
@@ -536,7 +525,6 @@ class DurableArchive:
             await spool.append(record)
 
     def _hold(self, record: _WaitingBatch) -> bool:
-        """Let a batch wait in memory; False where there is no room: offer it again later."""
         if self._nowhere_since is None:
             self._nowhere_since, self._gave_up = time.monotonic(), False
         fits = self._held_bytes + len(record.record) <= HELD_BYTES
@@ -561,7 +549,6 @@ class DurableArchive:
             self._probing = asyncio.create_task(self._probe(), context=Context())
 
     async def _probe(self) -> None:
-        """Until the store answers again: ask it for next to nothing."""
         wait = RETRY_SECONDS
         while self._unread:
             await asyncio.sleep(wait)
@@ -572,11 +559,9 @@ class DurableArchive:
             wait = min(2 * wait, RETRY_MOST_SECONDS)
 
     async def _ping(self) -> object:
-        """Ask the store for next to nothing."""
         return await self._on_store(lambda store: store.session(PROBE))
 
     async def _drain(self) -> None:
-        """Until nothing waits: hand it to the store in order, or from memory to the spool."""
         wait, self._took = RETRY_SECONDS, False
         while True:
             failed = await self._hand_over()
@@ -607,7 +592,6 @@ class DurableArchive:
         self._tried.set()
 
     async def _hand_over(self) -> Failure | None:
-        """One try: the spool into the store, then what is in memory behind it."""
         spool = self._spool
         failed: Failure | None = None
         if spool is not None:

@@ -207,7 +207,6 @@ def handlers_of(
 
 
 def _made_when_needed(make: Callable[[], Handler]) -> Handler:
-    """A handler that is made with its first job, in a thread: no turn waits for its imports."""
     made: list[Handler] = []
 
     async def handle(lease: Lease) -> Batch:

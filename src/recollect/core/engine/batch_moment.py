@@ -143,8 +143,6 @@ async def free(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moment:
-    """One batch moment: what is asked of it, and its steps, from draft to draft."""
-
     moment: BatchMoment
     asked: QueryResult
     boundary: Boundary
@@ -197,19 +195,12 @@ class _Moment:
         return draft
 
     def _without_old_blocks(self, draft: Draft) -> tuple[Edit, ...]:
-        """The edits without recalled blocks; after a pause the newest exchange keeps its own,
-        which the next question may lean on."""
         if self.moment.kind != "cache-expired":
             return without_blocks(draft.edits)
         recent = last_exchange(draft.entries)
         return tuple(edit for edit in draft.edits if not is_block(edit) or edit.anchor in recent)
 
     def _enough_tokens(self, draft: Draft) -> int:
-        """What pruning has to come down to, or messages are trimmed too.
-
-        A view that was over its limit and stays just below it is over it again in a turn or two,
-        and each time the provider's cache is broken for a few results more.
-        """
         limit = draft.given.limits.limit_tokens
         if self.moment.kind == "room":
             return limit - self.wanted_tokens
@@ -218,7 +209,6 @@ class _Moment:
         return int(PRUNED_ENOUGH_RATIO * limit)
 
     def _low_tokens(self, draft: Draft) -> int:
-        """What a trim goes down to: for a block's sake no further than it takes, and a little."""
         limits = draft.given.limits
         if self.moment.kind != "room":
             return limits.low_water_tokens
@@ -277,7 +267,6 @@ class _Moment:
         return await change(draft, kept + edits, self.boundary)
 
     def _pays(self, draft: Draft, edits: Sequence[Shorten], freed_tokens: int) -> bool:
-        """Whether shortening these results is worth it; the report says why, either way."""
         given, limits = draft.given, draft.given.limits
         if freed_tokens < given.estimated(limits.window_tokens // WORTHWHILE_SHARE):
             self.boundary.note("prune", "skipped", Reason(Cause.FREES_TOO_LITTLE))
@@ -342,12 +331,10 @@ class _Moment:
 
 
 def _keys(row: Row) -> tuple[EntryKey, ...]:
-    """The messages that a row shows."""
     return row.sources if isinstance(row, Composed) else (row.key,)
 
 
 def _holds_oversized_result(draft: Draft) -> bool:
-    """Whether one tool result takes half of what a request may hold."""
     most = draft.given.estimated(draft.given.limits.available_tokens // 2)
     rows = [row for row in draft.view.rows if row.tokens > most]
     return any(isinstance(part, ToolResult) for row in rows for part in row.parts)

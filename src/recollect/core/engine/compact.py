@@ -78,8 +78,6 @@ class CompactionOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """A summary that is ready to take the place of the past."""
-
     plan: CutPlan
     summary: Summarized
     proved: Proved
@@ -265,7 +263,6 @@ class Compactor:
     async def _kept_from(
         self, session: Session, draft: Draft, anchor: EntryKey | None
     ) -> CutPlan | None:
-        """The plan that keeps what a hook wants kept; None where a cut may not lie there."""
         assert anchor is not None
         given = draft.given
         plan = cut_before(
@@ -279,7 +276,6 @@ class Compactor:
     async def _committed(
         self, session: Session, draft: Draft, ready: _Ready, begun: float
     ) -> CompactionResult:
-        """Goes on where nobody waits any more: the write that it begins does."""
         task = asyncio.create_task(self._commit(session, draft, ready, begun))
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
@@ -288,7 +284,6 @@ class Compactor:
     async def _commit(
         self, session: Session, draft: Draft, ready: _Ready, begun: float
     ) -> CompactionResult:
-        """The past replaced by the summary; the only step that holds the session's lock."""
         plan, nothing = ready.plan, ready.nothing
         async with session.lock:
             # A turn that waits for this compaction has not been committed: its history is new.
@@ -413,7 +408,6 @@ class Compactor:
         return best
 
     def _added_tokens(self, draft: Draft) -> int:
-        """What a summary may take, with the lines and pins behind it."""
         window = draft.given.limits.window_tokens
         lines = lines_tokens(window)
         pins = int(window * self._settings.compaction.pin_ratio)
@@ -448,7 +442,6 @@ class Compactor:
 
 
 def _masked(plan: CutPlan, before: Cut | None, mask: TextMask) -> tuple[CutPlan, Cut | None]:
-    """What a compaction reads, masked: what it takes from it stands alone later."""
     summarized = redact_entries(plan.summarized, mask)
     split = len(plan.history)
     plan = replace(plan, history=summarized[:split], turn_prefix=summarized[split:])
@@ -459,8 +452,6 @@ def _masked(plan: CutPlan, before: Cut | None, mask: TextMask) -> tuple[CutPlan,
 
 
 def _without(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoCut:
-    """The plan without what was forgotten and a client still sends: no summary speaks of it, and
-    it stays in the view as it came."""
     history = tuple(entry for entry in plan.history if entry.id not in forgotten)
     prefix = tuple(entry for entry in plan.turn_prefix if entry.id not in forgotten)
     if not history and not prefix:
@@ -469,10 +460,6 @@ def _without(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoCut:
 
 
 def _base(state: SessionState, draft: Draft) -> tuple[Edit, ...] | None:
-    """The edits that the cut is added to; None where they rest on another cut than the plan.
-
-    A turn that waits for this compaction has pruned already: then its edits count.
-    """
     if state.edits == draft.given.state.edits:
         return draft.edits
     return state.edits if newest_cut(state.edits) == newest_cut(draft.edits) else None
@@ -495,8 +482,6 @@ def _new_cut(state: SessionState, base: tuple[Edit, ...], ready: _Ready) -> Cut:
 
 
 def _masked_result(result: CompactionResult, redaction: RedactionSettings) -> CompactionResult:
-    """As it may be stored."""
-
     def masked(text: str) -> str:
         return redact(text, pii=redaction.pii).text
 

@@ -307,7 +307,6 @@ class Engine:
         )
 
     def _handle(self, session: Session | SessionId) -> Session:
-        """The session that a call is about; RuntimeError where the engine is closed."""
         self._check_open()
         return session if isinstance(session, Session) else self.session(session)
 
@@ -381,8 +380,6 @@ class Engine:
             return context_of(given, done, boundary, as_it_came=request, compaction=None)
 
     async def _last_messages(self, session: Session | SessionId) -> tuple[MessageId, ...]:
-        """The identities of the messages of a session's last request, and of the reply to it where
-        this process observed it; empty for a session that nobody knows."""
         handle = self._handle(session)
         async with handle.lock:
             return (await load(handle, self._stored, self._boundary())).ids
@@ -398,7 +395,6 @@ class Engine:
         betas: Sequence[str] = (),
         window_tokens: int | None = None,
     ) -> Context | None:
-        """One turn under the session's lock; None where a compaction has to come first."""
         async with handle.lock:
             boundary = self._boundary(is_quick=_is_quick(handle, request))
             self._follow_files(boundary)
@@ -447,7 +443,6 @@ class Engine:
             return context
 
     def _go_on(self, handle: Session, draft: Draft, context: Context) -> None:
-        """The session after a turn that was shaped: what it knows of it, and what it keeps."""
         given = draft.given
         handle.last_draft = replace(draft, committed=True)
         handle.remembered = remember(
@@ -469,8 +464,6 @@ class Engine:
             )
 
     def _note_pause(self, given: TurnInput, done: TurnResult, boundary: Boundary) -> None:
-        """While the breaker pauses compactions, every report says so, and the log of each process
-        once: the failures that opened it may be another process's."""
         why = given.why_not_compact
         if why is None or why.cause is not Cause.BREAKER_OPEN:
             return
@@ -480,22 +473,16 @@ class Engine:
             self._compactor.part.away(str(why), whose=given.session)
 
     def _follow_files(self, boundary: Boundary) -> None:
-        """Memory files are looked at beside the turns; what is wrong with them is told."""
         if self._files is not None:
             self._files.wake()
             if trouble := self._files.trouble():
                 boundary.note("ingest", "skipped", trouble)
 
     async def _read_files(self) -> None:
-        """Wait a moment for the first look at memory files: who asks before a turn sees them."""
         if self._files is not None:
             await self._files.first_look()
 
     def _wake_jobs(self, due_at: float | None = None) -> None:
-        """There are jobs to do at that time, or may be now: who writes through `_look_up` says so.
-
-        Returns at once; where a worker runs the jobs nothing happens.
-        """
         if self._jobs is not None:
             self._jobs.wake(0.0 if due_at is None else max(0.0, due_at - self._clock.now()))
 
@@ -717,14 +704,9 @@ class Engine:
         return await self._delete_stored()
 
     async def _let_arrive(self) -> int:
-        """Wait for what is being written, within the deadline of a turn; how many batches wait."""
         return await self.settle(self.settings.turn.deadline_seconds)
 
     async def _look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
-        """Ask the store something: what was compacted, what was sent at a turn, which sessions.
-
-        StoreError where nothing is kept here, or the store does not answer in time.
-        """
         self._check_open()
         if self._stored is None:
             raise StoreError("nothing is kept here: set ingest.enabled = true")
@@ -774,12 +756,10 @@ class Engine:
         return text
 
     async def _keep_told(self) -> None:
-        """Whom answers quote is known to every process of this store before they are given."""
         if self._keeper is not None:
             await attempted(self._told.keep(self._keeper.archive, now=self._clock.now()))
 
     def _load_again(self) -> None:
-        """What was forgotten may be quoted in sessions that are in memory."""
         for handle in self._sessions.values():
             handle.keeping.load_again()
 
@@ -846,7 +826,6 @@ class Engine:
         return self._watch(session, stream, plain=False)
 
     def _watch(self, session: Session | SessionId, stream: StreamT, *, plain: bool) -> StreamT:
-        """As `watch`; the blocking façade reads by `for` what can be read both ways."""
         handle = self._handle(session)
 
         async def observe(reply: StreamedReply) -> None:
@@ -885,7 +864,6 @@ class Engine:
         betas: Sequence[str],
         window_tokens: int | None,
     ) -> TurnInput:
-        """What a turn begins with: the request as it was read, and its limits."""
         nothing = Request(format=format_name or "anthropic", messages=(), field="")
         request, fixed_tokens = await boundary.run(
             "read",
@@ -946,7 +924,6 @@ class Engine:
         return request, self._fixed_tokens(request)
 
     def _fixed_tokens(self, request: Request) -> int:
-        """System prompt and tool schemas, counted once for as long as they stay the same."""
         known = (request.system, request.tools)
         if known not in self._fixed:
             if len(self._fixed) >= KNOWN_PROMPTS:
@@ -957,7 +934,6 @@ class Engine:
 
 
 def _is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
-    """Whether shaping this takes so little that an event loop may do it in place."""
     if not isinstance(request, bytes) or len(handle.state.edits) > STANDING_EDITS:
         return False
     if len(request) <= NEW_BYTES:
@@ -970,7 +946,6 @@ def _is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
 
 
 def _is_short(reply: Any) -> bool:
-    """The same of a reply."""
     if isinstance(reply, bytes | str):
         return len(reply) <= NEW_BYTES
     return isinstance(reply, list | tuple) and len(reply) <= FEW_EVENTS
@@ -983,7 +958,6 @@ def _fact_book() -> type[FactBook]:
 
 
 def _compaction_line(done: CompactionResult) -> tuple[Outcome, Reason]:
-    """How a compaction ended, for the line of the turn that waited for it."""
     if done.compacted:
         return "done", Reason(
             Cause.COMPACTED,

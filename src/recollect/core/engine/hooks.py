@@ -194,7 +194,6 @@ def supplied_compaction(answers: tuple[Any, ...]) -> SuppliedCompaction | None:
 
 
 def _as_json(details: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the details can be kept: JSON, under texts."""
     kept = {str(key): value for key, value in details.items()}
     try:
         plain = json.loads(json.dumps(kept))

@@ -99,8 +99,6 @@ class StoredItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Put:
-    """What became of items, where they were not simply kept."""
-
     raced: Sequence[ItemPlace]
     """Another process was faster."""
     forgotten: Sequence[ItemPlace] = ()
@@ -263,8 +261,6 @@ class ItemStore:
         closed: set[str],
         now: float,
     ) -> NewSegment:
-        """The item as a segment, at a place that is free; where all are forgotten ones, at one
-        that the store will refuse."""
         engine = self._engine
         session = self._session(item.namespace)
         keys = _entry_keys(item.key)
@@ -322,7 +318,6 @@ class ItemStore:
         return [segment_id(self._session(namespace), each) for each in _entry_keys(key)]
 
     def _items(self, stored: Iterable[StoredSegment]) -> list[StoredItem]:
-        """The items among these segments."""
         return [item for one in stored if (item := self._item(one)) is not None]
 
     def _item(self, stored: StoredSegment) -> StoredItem | None:
@@ -366,7 +361,6 @@ def _newest(items: Iterable[StoredItem]) -> dict[ItemPlace, StoredItem]:
 
 
 def _holds(known: StoredItem | None, version: str | None) -> bool:
-    """Whether a place holds this version; None stands for any, and for none."""
     return version is None or version == (NO_ITEM if known is None else known.version)
 
 
@@ -377,6 +371,5 @@ def _entry_keys(key: str) -> list[EntryKey]:
 
 
 def _written(value: Mapping[str, Any]) -> str:
-    """The value as JSON that every store can hold; TypeError or ValueError for what is none."""
     written = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _HALF_CHARACTER.sub(lambda half: f"\\u{ord(half[0]):04x}", written)

@@ -489,7 +489,6 @@ class SessionKeeper:
         return kept
 
     def _learn_place(self, kept: Kept, path: tuple[EntryKey, ...], keeping: ArchiveState) -> Kept:
-        """What the next write may rest on, after the session's state went there."""
         if kept.where == "nowhere":
             return kept
         written = kept.written
@@ -539,7 +538,6 @@ class SessionKeeper:
         )
 
     async def _resumed(self, names: tuple[str, ...]) -> OutcomeChain:
-        """The outcomes that are recorded of a session; none where they cannot be read."""
         hashes = [PieceHash(name) for name in names]
         if not hashes:
             return OutcomeChain()
@@ -561,7 +559,6 @@ class SessionKeeper:
         source: Source,
         batch: Batch | None = None,
     ) -> Kept:
-        """New messages first, a long history piece by piece; the rest with the last of them."""
         fresh = [entry for entry in entries if entry.key not in keeping.durable]
         if keeping.waiting:
             fresh = [entry for entry in fresh if entry.key not in keeping.waiting]
@@ -592,7 +589,6 @@ class SessionKeeper:
         return kept
 
     async def _with_new(self, batch: Batch, made: IngestResult, session: str) -> Batch:
-        """The batch with new messages, their vectors as far as they are made at once, and jobs."""
         vectors = await embed_now(made.segments, self._embedders, self._late_embedders)
         embedded = {some.embedder for some in vectors}
         waiting = [job for job in made.jobs if job.key not in embedded]
@@ -657,14 +653,12 @@ class SessionKeeper:
         return work() if inline else await asyncio.to_thread(work)
 
     def _extraction(self, session: str, now: float, *, left: bool) -> tuple[NewJob, ...]:
-        """The job that reads a session for facts: now, or once it is idle; none without a model."""
         if not self._reads_facts:
             return ()
         run_at = now if left else now + self._settings.facts.idle_seconds
         return (extract_job(session, run_at=run_at, left=left),)
 
     def _chores(self, now: float) -> tuple[NewJob, ...]:
-        """What has to be looked after once a day: the size of the index, the ledger's age."""
         if now - self._chores_at < DAY_SECONDS:
             return ()
         jobs = [NewJob(kind="evict", key="daily", run_at=now)]
@@ -703,7 +697,6 @@ def newest_session(
 
 
 def _learn_kept(keeping: ArchiveState, session: str, chunk: Sequence[Entry], kept: Kept) -> None:
-    """These messages are durable now."""
     keys = {entry.key for entry in chunk}
     keeping.waiting -= keys
     keeping.durable |= keys
@@ -807,7 +800,6 @@ async def keep_note(
 
 
 def _entry(text: str, secret: bytes, weigher: Weigher, role: Role) -> Entry:
-    """The note as the first message of a history: it has no place in any other."""
     message = Message(role=role, parts=(Text(text=text),), raw=b"")
     identity = identify(message, secret)
     return Entry(

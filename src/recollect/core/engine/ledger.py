@@ -90,7 +90,6 @@ def session_write(
 
 
 def _masked(edit: _E, redaction: RedactionSettings) -> _E:
-    """The edit as it may be stored; in another process its text shows the mask."""
     if isinstance(edit, Shorten | Insert):
         text = _masked_text(edit.text, redaction.pii)
         return edit if text == edit.text else replace(edit, text=text)
@@ -245,8 +244,6 @@ def _piece(
 
 
 def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
-    """Whose content a row quotes: a message's own, or of a row of ours that of the edits whose
-    text is in it."""
     composed = [row for row in report.view.rows if isinstance(row, Composed)]
     sources = {key for row in composed for key in row.sources}
     ids = {entry.key: entry.id for entry in report.entries if entry.key in sources}
@@ -269,7 +266,6 @@ def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
 
 
 def _recalled_by(entry: Entry) -> tuple[MessageId, ...]:
-    """The messages that memory tools quote in it: forgetting one of them takes it along."""
     results = [part for part in entry.parts if isinstance(part, ToolResult)]
     return tuple(dict.fromkeys([id_ for part in results for id_ in part.recalls or ()]))
 

@@ -160,7 +160,6 @@ class Observer:
         wait: bool,
         mark: MarkReply | None,
     ) -> tuple[tuple[Entry, ...], Where | None]:
-        """Archive what the model answered, behind the history it answered to."""
         none: tuple[Entry, ...] = ()
 
         def read() -> tuple[Entry, ...]:
@@ -234,7 +233,6 @@ class Observer:
         return due
 
     def _note_beside(self, session: Session, boundary: Boundary) -> None:
-        """What goes wrong beside the turns and bears on this session."""
         if self._keeper is not None:
             self._keeper.note_trouble(boundary)
         failed, session.compaction_failure = session.compaction_failure, None
@@ -374,5 +372,4 @@ def doubt_limit(
 
 
 def _sent_tokens(state: SessionState) -> int:
-    """What the last request counted, calibrated; 0 where nothing was sent."""
     return state.calibration.apply(state.sent_estimate_tokens) if state.sent_estimate_tokens else 0

@@ -31,8 +31,6 @@ NameChanges: TypeAlias = Callable[[OutcomeChanges], PieceHash]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Link:
-    """One record that the newest one rests on, or the newest itself."""
-
     name: PieceHash
     number: int
     changed: frozenset[int]
@@ -41,8 +39,6 @@ class _Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recorded:
-    """The request of the last record: most of the next one is the same."""
-
     entries: tuple[Entry, ...]
     edits: tuple[Edit, ...]
     view: View
@@ -115,7 +111,6 @@ def read_chain(names: Sequence[PieceHash], bodies: Mapping[PieceHash, bytes]) ->
 
 
 def _linked(chain: OutcomeChain, changed: AbstractSet[int], name: NameChanges) -> tuple[_Link, ...]:
-    """The links with one more, which rests on the last of those that stay."""
     links, fates = chain.links, chain.fates
     number = links[-1].number + 1 if links else 0
     base = number & (number - 1)
@@ -136,7 +131,6 @@ def _linked(chain: OutcomeChain, changed: AbstractSet[int], name: NameChanges) -
 
 
 def _only_grew(before: _Recorded, report: Report) -> bool:
-    """Whether the request is the recorded one and more, behind the same cut."""
     length = len(before.entries)
     if not 0 < length <= len(report.entries):
         return False
@@ -146,8 +140,6 @@ def _only_grew(before: _Recorded, report: Report) -> bool:
 
 
 def _touched(before: _Recorded, report: Report, places: Mapping[EntryKey, int]) -> set[int]:
-    """Places whose outcome may have changed: all that the views show, and all that an edit or a
-    repair is about which is not in both."""
     keys = {*_shown(before.view), *_shown(report.view)}
     edits = (
         *edits_only_in(report.edits, before.edits),
@@ -166,8 +158,6 @@ def _shown(view: View) -> list[EntryKey]:
 def _judged(
     known: Mapping[int, Fate], report: Report, touched: AbstractSet[int] | None
 ) -> tuple[dict[int, Fate], set[int]]:
-    """The outcomes that stand now, and the places that changed; only those `touched` are looked
-    at, or all."""
     entries = report.entries
     fates = dict(known)
     changed: set[int] = set()

@@ -339,7 +339,6 @@ async def _make_room(
 async def _with_standing_block(
     draft: Draft, recaller: Recaller | None, boundary: Boundary
 ) -> Draft:
-    """Make the standing block anew, of what is left out of the view as it is now."""
     given = draft.given
     tokens = given.limits.standing_tokens
     if not tokens:
@@ -437,7 +436,6 @@ async def _recall(
 
 
 def _recall_reasons(recalled: Recalled) -> tuple[Reason, ...]:
-    """What memory found, or why it was not asked further; and what was not as it should be."""
     gate, facts, passages = recalled.gate, len(recalled.facts), len(recalled.passages)
     if gate is None:
         reason = Reason(Cause.FOUND, facts=facts, passages=passages)
@@ -455,7 +453,6 @@ def _has_its_block(draft: Draft) -> bool:
 
 
 def _was_asked(draft: Draft) -> bool:
-    """In the middle of a turn only what the model names itself can be new."""
     last, recall = last_turn(draft.entries), draft.given.settings.recall
     if recall.every_turn or not recall.sticky:  # then a block has to be found every time
         return False
@@ -495,7 +492,6 @@ async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Dra
 
 
 def _check(given: TurnInput, view_tokens: int, boundary: Boundary, *, not_durable: bool) -> None:
-    """Say so when the request is over its limit although everything was done."""
     over = given.calibrated(given.fixed_tokens + view_tokens) - given.limits.available_tokens
     if over > 0:
         cause = Cause.STILL_OVER_NOT_DURABLE if not_durable else Cause.STILL_OVER
@@ -562,7 +558,6 @@ def context_of(
 
 
 def _with_shown(recalled: Recalled, shown: frozenset[str]) -> Recalled:
-    """The hits whose text was read, and which of them stand in a block of the request."""
     hits = []
     for hit in recalled.hits:
         segment, ordinal = hit.passage.segment, hit.passage.ordinal
@@ -573,7 +568,6 @@ def _with_shown(recalled: Recalled, shown: frozenset[str]) -> Recalled:
 
 
 def _next_state(draft: Draft) -> SessionState:
-    """The session after this turn."""
     given = draft.given
     return replace(
         draft.aligned_state(given.state),
@@ -599,8 +593,6 @@ def _pause_seconds(draft: Draft) -> float | None:
 
 
 def _marked_blocks(draft: Draft) -> tuple[str, ...]:
-    """The marks of the blocks in this session, with those of this turn and of what memory tools
-    answered in it."""
     known, before = draft.given.state.blocks, draft.given.state.edits
     new = [e.text for e in edits_only_in(draft.edits, before) if isinstance(e, Insert)]
     parts = [part for reading in draft.read.fresh for part in reading.message.parts]

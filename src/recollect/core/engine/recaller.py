@@ -173,7 +173,6 @@ class QuestionVectors:
             self._known.popitem(last=False)
 
     def _load(self, embedder: Embedder) -> None:
-        """Begin to load, once; the next turns find it ready, or hear why it is not."""
         task = self._loading.get(embedder.name)
         if task is not None and not (task.done() or task.get_loop().is_closed()):
             return
@@ -217,7 +216,6 @@ class QuestionVectors:
 
 
 async def _embedded(embedder: Embedder, text: str) -> bytes:
-    """The vector of a question; EmbedderError where the answer is none."""
     embed = embedder.embed_questions if isinstance(embedder, EmbedsQuestions) else embedder.embed
     with measured("embedder", embedder.name) as heard:
         heard.note(texts=1)
@@ -254,7 +252,6 @@ async def _standing(store: Store, scope: SessionId | None) -> tuple[RecalledFact
 
 
 def _moment(store: Store) -> AbstractAsyncContextManager[Store]:
-    """The store for the reads of one recall; a file costs nothing to ask again."""
     return store.moment() if isinstance(store, ReadsOneMoment) else nullcontext(store)
 
 

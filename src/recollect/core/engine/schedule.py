@@ -32,8 +32,6 @@ KEEP_TRIES = 2
 
 @dataclass(slots=True)
 class _SessionTasks:
-    """What goes on beside the turns of one session."""
-
     queue: list[asyncio.Task[CompactionResult]] = field(default_factory=list)
     """Compactions, the one that runs first."""
     flush: asyncio.Task[CompactionResult] | None = None
@@ -147,7 +145,6 @@ class Compactions:
         await self._compactor.close()
 
     def _queue(self, session: Session) -> list[asyncio.Task[CompactionResult]]:
-        """The session's compactions that are not over, in their order."""
         beside = self._beside.get(session.id)
         return [] if beside is None else [task for task in beside.queue if not task.done()]
 
@@ -187,8 +184,6 @@ class Compactions:
     def _task(
         self, session: Session, work: Callable[[], Awaitable[CompactionResult]], trigger: Trigger
     ) -> asyncio.Task[CompactionResult]:
-        """Something beside the turns, which ends with a result whatever happens."""
-
         async def ended() -> CompactionResult:
             done = await attempted(work())
             if isinstance(done, Failure):
@@ -216,7 +211,6 @@ class Compactions:
         return self._beside.setdefault(session.id, _SessionTasks())
 
     async def _flush_once(self, session: Session, draft: Draft) -> None:
-        """Notes before a compaction; those that are being written already are enough."""
         running = self._beside_of(session).flush
         if running is not None:
             await asyncio.wait({running})
@@ -234,11 +228,6 @@ class Compactions:
 
 
 def _as_it_stands(draft: Draft, state: SessionState) -> Draft:
-    """A turn's history as the session shows it now.
-
-    A turn that was not committed has decided on edits which the session has not yet: those
-    count, as long as the session's own are what it began with.
-    """
     began = draft.given.state
     if draft.committed or state.edits != began.edits:
         return draft if state.edits == draft.edits else draft.under(state.edits)
@@ -248,7 +237,6 @@ def _as_it_stands(draft: Draft, state: SessionState) -> Draft:
 
 
 async def _waited(task: asyncio.Task[CompactionResult]) -> CompactionResult:
-    """The result of a task that goes on when who waits for it does not."""
     await asyncio.wait({task})
     if task.cancelled():
         return CompactionResult(

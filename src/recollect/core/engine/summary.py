@@ -235,7 +235,6 @@ def masked_json(value: Any, mask: Callable[[str], str]) -> Any:
 
 
 def _lines_tokens(draft: Draft, plan: CutPlan) -> int:
-    """What the lines behind the summary of this cut may take, as an estimate."""
     cut = sum([entry.tokens for entry in plan.summarized])
     window = draft.given.estimated(draft.given.limits.window_tokens)
     return min(lines_tokens(window), cut // LINES_PART)

@@ -156,7 +156,6 @@ class WatchedAsync:
         return event
 
     async def _over(self, error: BaseException | None) -> None:
-        """What came is observed; who was cancelled does not wait for that."""
         if error is None or isinstance(error, Exception):
             await self._watching.ended(error)
         else:
@@ -294,7 +293,6 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _text_of(event: Any) -> str | None:
-    """The text that an event of Anthropic's client adds: what its `text_stream` gives."""
     if getattr(event, "type", None) != "content_block_delta":
         return None
     delta = event.delta

@@ -118,7 +118,6 @@ def read(
 
 
 def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
-    """How many messages from the start are those of last time."""
     both = min(len(raws), len(remembered.raws))
     if tuple(raws[:both]) == remembered.raws[:both]:  # at once: mostly all of them are
         return both
@@ -206,7 +205,6 @@ def _reading(entry: Entry) -> Reading:
 
 
 def _without_own_blocks(message: Message, blocks: Collection[str], secret: bytes) -> Message:
-    """The message, with every block of ours that came back marked to be left out."""
     own = [
         Flaw(part=at, reason=Reason(Cause.EARLIER_BLOCK))
         for at, part in enumerate(message.parts)
@@ -224,11 +222,6 @@ def _with_told_results(
     secret: bytes,
     seal: SealSecret | None,
 ) -> Message:
-    """The message, with every result that a memory tool of ours gave marked as such.
-
-    It is told by the mark or the seal of an answer that was given, and not by what it looks like: a
-    page that was fetched may hold the same tags, and is kept as what it is.
-    """
     given: dict[int, ToolResult] = {}
     for at, part in enumerate(message.parts):
         if isinstance(part, ToolResult) and part.text.startswith(TOOL_OPENING):
@@ -368,7 +361,6 @@ def _behind(root: EntryKey, state: SessionState, ids: Sequence[MessageId]) -> Al
 def _rejoin(
     old: Sequence[MessageId], new: Sequence[MessageId], weights: Sequence[int]
 ) -> dict[int, int]:
-    """Which of the new messages are which of the old ones, in order, by longest match."""
     old_counts, new_counts = Counter(old), Counter(new)
     old_at = {identity: at for at, identity in enumerate(old)}
     anchors = [
@@ -387,11 +379,6 @@ def _rejoin(
 
 
 def _is_enough(run: dict[int, int], weights: Sequence[int], length: int) -> bool:
-    """Whether a run is enough to say that these are the same messages.
-
-    A row of short ones ("ok", "done", "ok") occurs in many conversations; the newest message
-    alone may just be said again.
-    """
     if len(run) == 1 and length - 1 in run:
         return False
     heaviest = max(weights[at] for at in run)
@@ -401,7 +388,6 @@ def _is_enough(run: dict[int, int], weights: Sequence[int], length: int) -> bool
 def _run_around(
     old: Sequence[MessageId], new: Sequence[MessageId], new_index: int, old_index: int
 ) -> dict[int, int]:
-    """The contiguous run of equal messages through one match."""
     start = 0
     while (
         min(new_index, old_index) - start > 0
@@ -417,7 +403,6 @@ def _run_around(
 
 
 def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest run of matches that keeps the order on both sides."""
     tails: list[int] = []
     tail_at: list[int] = []
     before: list[int] = []
@@ -440,7 +425,6 @@ def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int
 
 
 def _increasing_only(places: dict[int, int]) -> dict[int, int]:
-    """Runs grown from different matches may cross; the earlier one wins."""
     kept: dict[int, int] = {}
     highest = -1
     for new_index in sorted(places):

@@ -189,9 +189,6 @@ def _placed(
 
 @dataclass(slots=True)
 class _Openings:
-    """Where rows may be put in without parting a call from its result or a thought from its
-    item."""
-
     thinking_leads: bool
     unanswered: set[str] = field(default_factory=set)
     whole_at: int = 0
@@ -229,7 +226,6 @@ def _own_row(block: OwnText) -> Slot:
 
 
 def _with_blocks(row: Arranged, blocks: list[OwnText]) -> Slot:
-    """The user's message with our blocks before its own words, behind any results."""
     pieces = pieces_of(row)
     lead = 0
     while lead < len(pieces) and is_result(pieces[lead]):
@@ -258,8 +254,6 @@ class Applied:
 
 @dataclass(slots=True)
 class _Standing:
-    """Edits by the place they act on."""
-
     cut: Cut | None = None
     out: dict[EntryKey, LeaveOut] = field(default_factory=dict)
     parts_out: dict[EntryKey, set[int]] = field(default_factory=dict)
@@ -312,7 +306,6 @@ _Inside = list[tuple[EntryKey | None, Entry]]
 
 
 def _without_system(entries: Sequence[Entry]) -> tuple[list[Entry], _Inside]:
-    """The turns, and apart from them the system messages between them."""
     turns: list[Entry] = []
     inside: _Inside = []
     for entry in entries:
@@ -326,11 +319,6 @@ def _without_system(entries: Sequence[Entry]) -> tuple[list[Entry], _Inside]:
 def _with_system(
     rows: Sequence[Arranged], inside: _Inside, *, continued: bool
 ) -> tuple[list[Arranged], list[Repair]]:
-    """The rows with the system messages behind the user's message that they stood behind.
-
-    One whose message is not shown leaves with it, but for the first: that describes where the
-    agent works, and stands behind whatever begins the history now.
-    """
     behind: dict[int, list[Entry]] = {}
     shown = {key: at for at, row in enumerate(rows) if row.role == "user" for key in keys_of(row)}
     begins = next((at for at, row in enumerate(rows) if row.role == "user"), None)
@@ -366,7 +354,6 @@ def _all_entries_well_formed(rows: Sequence[Arranged], codec: Codec) -> bool:
 
 
 def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, list[Edit]]:
-    """Edits by place; those whose anchor is not in this history apart."""
     standing = _Standing()
     gone: list[Edit] = []
     out = standing.out
@@ -389,11 +376,6 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
 def _remaining(
     entries: Sequence[Entry], standing: _Standing, hidden: AbstractSet[EntryKey]
 ) -> tuple[list[Arranged], dict[EntryKey | None, int]]:
-    """What is left after cut, leaving out and shortening; and where messages are missing.
-
-    The second value counts missing messages before the entry whose key it names (None: at
-    the end), for the note that stands there.
-    """
     rows: list[Arranged] = []
     missing: dict[EntryKey | None, int] = {}
     gap = 0
@@ -497,7 +479,6 @@ def _only_grew(last: LastView, entries: Sequence[Entry]) -> bool:
 
 
 def _joint(last: LastView, *, thinking_leads: bool) -> tuple[int, int] | None:
-    """The last row that came as it is and begins something new, and its place in the history."""
     rows, entries = last.view.rows, last.entries
     entry_at = len(entries)
     for row_at in range(len(rows) - 1, 0, -1):
@@ -516,7 +497,6 @@ def _joint(last: LastView, *, thinking_leads: bool) -> tuple[int, int] | None:
 
 
 def _repeats_an_item(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
-    """Whether an item's own id stands on both sides of the joint."""
     tail_ids = {entry.message.wire_id for entry in tail if entry.message.wire_id is not None}
     return bool(tail_ids) and any(entry.message.wire_id in tail_ids for entry in before)
 
@@ -528,7 +508,6 @@ def _reuses_an_id(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
 
 
 def _stands_alone(tail: Sequence[Entry], view: View) -> bool:
-    """Whether no call or result in the tail belongs to one before it."""
     called: set[CallId] = set()
     for entry in tail:
         if entry.message.joins:

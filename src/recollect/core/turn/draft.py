@@ -256,7 +256,6 @@ class Draft:
         return min(recall.budget_tokens, given.estimated_within(max(0, room - MESSAGE_TOKENS)))
 
     def _blocks_tokens(self) -> int:
-        """What the recalled blocks of the view take, as an estimate."""
         return sum([_text_tokens(self.given.weigher, block.text) for block in self.blocks()])
 
     def aligned_state(self, state: SessionState) -> SessionState:
@@ -272,7 +271,6 @@ class Draft:
 
 @lru_cache(maxsize=512)
 def _text_tokens(weigher: Weigher, text: str) -> int:
-    """What a text takes: that of a block that stands is asked with every turn."""
     return weigher.text(text)
 
 

@@ -62,8 +62,6 @@ class Opening:
 
 
 class _Worth(NamedTuple):
-    """What a word of a question is worth, and whether memory has ever seen it."""
-
     worth: float
     known: bool
 
@@ -186,7 +184,6 @@ def is_the_users(candidate: Candidate) -> bool:
 
 
 def _opening(newest: str, question: Question, *, among_tools: bool) -> Opening:
-    """What the message has to reach; who only talks does an order by what it knows."""
     if question.asks == "other" and not among_tools and orders_politely(newest):
         return OPENINGS["question"]
     return OPENINGS[question.asks]
@@ -261,7 +258,6 @@ def _held(worths: Mapping[str, _Worth], candidate: Candidate) -> float:
 
 
 def _view_tells(worths: Mapping[str, _Worth], shown: Sequence[Candidate]) -> bool:
-    """Whether a passage in the view holds nearly all that a question is about."""
     least = NEARLY_ALL * sum([worth.worth for worth in worths.values()])
     return bool(worths) and any(_held(worths, candidate) >= least for candidate in shown)
 
@@ -269,7 +265,6 @@ def _view_tells(worths: Mapping[str, _Worth], shown: Sequence[Candidate]) -> boo
 def _worths(
     request: RecallRequest, question: Question, candidates: Candidates
 ) -> Mapping[str, _Worth]:
-    """What the words are worth that a question is about: rare ones more."""
     frequencies = candidates.document_frequencies
     about = subject(question.text, question.words)
     asking = set(tokenize(f"{request.leans_on}\n{asking_part(request.newest)}"))
@@ -286,7 +281,6 @@ def _worths(
 
 
 def _asks_only(request: RecallRequest, question: Question, candidate: Candidate) -> bool:
-    """Whether it is a question itself: it shares words with this one, and answers nothing."""
     return candidate.key in request.asked_before or is_echo(question, candidate)
 
 
@@ -331,7 +325,6 @@ def _lost_identifiers(request: RecallRequest, candidates: Candidates) -> Mapping
 def _lost_rare_words(
     request: RecallRequest, question: Question, candidates: Candidates
 ) -> Mapping[str, str]:
-    """Rare words of the question that left the view, as written, by the word of the index."""
     most = max(RARE_LEAST, RARE_SHARE * candidates.documents)
     rare = {
         word for word in question.words if 0 < candidates.document_frequencies.get(word, 0) <= most
@@ -365,8 +358,6 @@ def _held_together(rare: Mapping[str, str], candidates: Candidates) -> Mapping[s
 
 
 def _words_apart(written: Iterable[str]) -> int:
-    """How many words these are: the index knows a name by its pieces too, and a word of a script
-    without spaces by its characters and pairs, which overlap."""
     taken: set[str] = set()
     count = 0
     for text in dict.fromkeys(written):
@@ -384,8 +375,6 @@ def _words_in(candidates: Candidates, words: Iterable[str]) -> set[str]:
 
 
 class _Shown:
-    """What the view shows; looked through only when it is asked."""
-
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
         self._lowered: str | None = None

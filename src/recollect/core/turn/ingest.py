@@ -104,7 +104,6 @@ def index(segment: Segment) -> tuple[NewPassage, ...]:
 
 
 def _marks(segment: Segment, passages: list[Passage]) -> tuple[str, ...]:
-    """What all passages of a user's message are indexed by: its speaker, and whether it lasts."""
     if segment.role != "user" or segment.tool is not None or not passages:
         return ()
     text = passages[0].text
@@ -240,10 +239,6 @@ def called_tools(entries: Sequence[Entry]) -> dict[CallId, str]:
 def _of_masked_parts(
     message: Message, written: SegmentText, names: Mapping[CallId, str], mask: TextMask
 ) -> SegmentText:
-    """The text as it is made of masked parts.
-
-    What is written around a part, and an escape in its JSON, can hide what gives a secret away.
-    """
     if _is_plain(message.parts):
         return written
     masked = segment_text(
@@ -254,7 +249,6 @@ def _of_masked_parts(
 
 
 def _is_plain(parts: Sequence[Part]) -> bool:
-    """One text, or one result that is a text: nothing is written around it."""
     if len(parts) != 1:
         return False
     (part,) = parts
@@ -264,7 +258,6 @@ def _is_plain(parts: Sequence[Part]) -> bool:
 
 
 def _masked(written: SegmentText, mask: TextMask) -> SegmentText:
-    """The text and the tool's name as they may be stored."""
     text = mask.text(clean_text(written.text))
     tool = None if written.tool is None else mask.text(clean_text(written.tool))[:_MOST_TOOL_CHARS]
     return replace(written, text=text, tool=tool)
@@ -300,7 +293,6 @@ def _segment(
 
 
 def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
-    """Why the message is not indexed; None when it is."""
     if not written.says_something:
         return "no words" if written.text.strip() else "empty"
     if entry.role == "system":

@@ -110,7 +110,6 @@ def day_and_minute(at: float) -> tuple[str, str]:
 
 
 def _speaker(segment: Segment, candidate: Candidate, *, cited: bool) -> str:
-    """Who said it; empty where the text begins with the name itself, or a file is cited."""
     if segment.source == "file":
         return "" if cited else "memory file"
     if segment.tool is not None:
@@ -122,7 +121,6 @@ def _speaker(segment: Segment, candidate: Candidate, *, cited: bool) -> str:
 
 
 def _source(segment: Segment, citations: Citations) -> str:
-    """What is cited: a file's line always, a segment's id where citations are on."""
     if citations == "off":
         return ""
     if segment.source == "file":
@@ -142,7 +140,6 @@ def _none(reason: Reason) -> InjectResult:
 def _placed(
     last: Entry, text: str, placement: PlacementSetting, reason: Reason, turn: int
 ) -> Insert:
-    """Before the newest user message; at the tail in mid-turn; or at the head (OpenClaw)."""
     if placement == "after-system":
         return Insert(
             anchor=last.key, placement="head", text=text, stage="inject", reason=reason, turn=turn
@@ -173,7 +170,6 @@ def _recalled(
 def _packed(
     recalled: Recalled, weigher: Weigher, budget_tokens: int
 ) -> tuple[str, Fill, Sequence[RecalledFact], Sequence[RecalledPassage]]:
-    """The block's text, how full it is, and the facts and passages that stand in it."""
     facts = _within(
         _best_first(recalled.facts),
         weigher,
@@ -227,7 +223,6 @@ def pack_openclaw(
 def _until_full(
     findings: Sequence[_Found], costs: Sequence[int], budget_tokens: int
 ) -> list[_Found]:
-    """Those before the first that is too much; always the first one."""
     kept: list[_Found] = []
     used = 0
     for one, tokens in zip(findings, costs, strict=True):

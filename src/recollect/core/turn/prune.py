@@ -51,8 +51,6 @@ class PruneResult:
 
 @dataclass(slots=True)
 class _Prunable:
-    """A result that may be shortened, as it is shown now."""
-
     key: EntryKey
     message: MessageId
     part: int
@@ -122,8 +120,6 @@ def prune(
 
 
 class _Pruner:
-    """Makes edits and keeps count of what they free."""
-
     def __init__(
         self,
         settings: Pruning,
@@ -185,7 +181,6 @@ class _Pruner:
                 self._clear(oldest, "")
 
     def _clear(self, item: _Prunable, line: str) -> bool:
-        """Whether the line stands behind the placeholder: a short result leaves that alone."""
         bare = self.settings.hard_clear.placeholder
         quoting = (item.message,)
         if line and self._replace(
@@ -198,7 +193,6 @@ class _Pruner:
     def _replace(
         self, item: _Prunable, text: str, cause: Cause, *, hard: bool, quotes: tuple[MessageId, ...]
     ) -> bool:
-        """Whether it frees enough: to change a short result costs the cache more than it saves."""
         tokens = self.weigher.text(text)
         least = 1 if item.hard else LEAST_FREED_TOKENS
         if item.tokens - tokens < least or len(text) > len(item.text):
@@ -222,8 +216,6 @@ _CalledFor: TypeAlias = dict[tuple[EntryKey, int], set[str]]
 
 
 class _KeyLines:
-    """The line of each result that bears most on what it was called for, read when asked for."""
-
     def __init__(
         self, entries: Sequence[Entry], prunables: Sequence[_Prunable], line_chars: int
     ) -> None:
@@ -243,8 +235,6 @@ class _KeyLines:
 
 
 def _called_for(entries: Sequence[Entry]) -> _CalledFor:
-    """The words of what each result was called for: of the user, of the call, and of what the
-    model said with it and after it."""
     found: _CalledFor = {}
     of_calls: dict[CallId, set[str]] = {}
     asked: set[str] = set()
@@ -277,7 +267,6 @@ def _prunable(
     *,
     everything: bool,
 ) -> list[_Prunable]:
-    """Results between the first user message and the last assistants, oldest first."""
     shown = {(e.anchor, e.part): e for e in edits if isinstance(e, Shorten)}
     names = called_tools(entries)
     start = next((at for at, entry in enumerate(entries) if entry.role == "user"), len(entries))
@@ -303,7 +292,6 @@ def _prunable(
 
 
 def _protected_from(entries: Sequence[Entry], keep_last_assistants: int) -> int:
-    """Where the results of the last assistant messages begin."""
     left = keep_last_assistants
     if left == 0:
         return len(entries)

@@ -107,7 +107,6 @@ def last_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
 
 
 def _last_said(entries: Sequence[Entry], before: int) -> int:
-    """Where the user says something for the last time before this place; 0 where nowhere."""
     while before > 0:
         before -= 1
         if entries[before].role == "user" and spoken_text(entries[before]):
@@ -203,8 +202,6 @@ def ask(
 
 
 def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
-    """Whether people talk to each other, and the model listens: among messages of others "Ada: how
-    was your trip?" asks nothing of it, nor does anything that is said while it only takes note."""
     speaker = speaker_of(text)
     if not speaker:
         return False
@@ -218,7 +215,6 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
 
 
 def _takes_note(lately: Sequence[Entry]) -> bool:
-    """Whether the model answers nobody: "Noted.", "OK." is all that it says."""
     replies = [entry for entry in lately if entry.role == "assistant"]
     return len(replies) >= _SPEAKS and all(
         not entry.calls and _NOTE.fullmatch(" ".join(_prose(entry))) is not None
@@ -227,7 +223,6 @@ def _takes_note(lately: Sequence[Entry]) -> bool:
 
 
 def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
-    """What the user said before a message that cannot stand alone, back to what can."""
     before: list[str] = []
     for entry in reversed(visible):
         if entry is newest or not _asks(entry):
@@ -239,14 +234,12 @@ def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
 
 
 def _whole_messages(blocks: Sequence[Insert]) -> list[EntryKey]:
-    """The messages that a standing block says nothing less than."""
     return [EntryKey(key) for block in blocks if block.stage == "stand" for key in block.recalled]
 
 
 def _partial_messages(
     visible: Sequence[Entry], cut: Collection[EntryKey]
 ) -> Mapping[EntryKey, tuple[EntryKey, ...]]:
-    """The messages of exchanges in which something was cut, and all of their exchange."""
     if not cut:
         return {}
     exchanges: list[list[EntryKey]] = [[]]
@@ -293,8 +286,6 @@ class _Texts(Sequence[str]):
 
 
 class _AskedBefore(Container[EntryKey]):
-    """The messages in which the user only asks, told when somebody looks for one."""
-
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
         self._by_key: dict[object, Entry] | None = None
@@ -306,7 +297,6 @@ class _AskedBefore(Container[EntryKey]):
 
 
 def _summary(edits: Sequence[Edit]) -> list[str]:
-    """What stands for the past. A name that is only listed has lost what was said about it."""
     return [without_names(edit.summary) for edit in edits if isinstance(edit, Cut)][-1:]
 
 
@@ -315,7 +305,6 @@ def _asks(entry: Entry) -> bool:
 
 
 def _only_asks(entry: Entry) -> bool:
-    """Whether it is the user's, and nothing but questions."""
     if entry.role != "user" or any(isinstance(part, ToolResult) for part in entry.parts):
         return False
     return only_asks("\n".join(_prose(entry)))
@@ -326,7 +315,6 @@ def _prose(entry: Entry) -> tuple[str, ...]:
 
 
 def _cut(edits: Sequence[Edit]) -> dict[EntryKey, dict[int, str]]:
-    """What is shown instead of parts that were shortened or left out, by message and part."""
     cut: dict[EntryKey, dict[int, str]] = {}
     for edit in edits:
         if isinstance(edit, Shorten):

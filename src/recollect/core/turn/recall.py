@@ -179,8 +179,6 @@ async def recall(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """What was found for a question, and whether it is worth a block."""
-
     found: Candidates
     in_view: tuple[Candidate, ...] = ()
     """Messages on the question that the view shows, in whose exchanges results were cut."""
@@ -193,8 +191,6 @@ class _Judged:
 
 @dataclass(frozen=True, slots=True)
 class _MemorySearch:
-    """One question to the archive, and what was read for it."""
-
     archive: Archive
     request: RecallRequest
     question: Question
@@ -261,8 +257,6 @@ class _MemorySearch:
         return _Judged(found=candidates, in_view=in_view, only_cut=True, verdict=opened)
 
     async def _looked_up(self) -> tuple[Candidates, tuple[Candidate, ...]]:
-        """What was found that the view does not show, and, for the gate to compare, what it
-        does."""
         request, asked = self.request, self.asked
         if not request.gated or not asked.leave_out:
             candidates = await self._candidates(asked)
@@ -286,7 +280,6 @@ class _MemorySearch:
         return replace(candidates, passages=hidden), shown
 
     async def _candidates(self, query: CandidateQuery) -> Candidates:
-        """What the store finds; what it found a moment ago within limits as wide will do."""
         read = self.reads.candidates
         limits = (query.lexical_limit, query.vector_limit)
         for earlier, found in read.items():
@@ -318,10 +311,6 @@ class _MemorySearch:
         return replace(candidates, document_frequencies=frequencies)
 
     async def _answering(self, candidates: Candidates, *, stated: bool) -> Candidates:
-        """What was found without messages that answer nothing, and their say in what memory has
-        heard of: those in which the user only asked, and with `stated` those in which the user only
-        asked for work. In a chat between people it is told by its speaker, and stands beside its
-        answer."""
         mappings, words = candidates.document_frequencies, self.question.words
         rarity = {word: 1.0 / (1 + mappings.get(word, 0)) for word in words}
         near = sorted(
@@ -391,11 +380,6 @@ class _MemorySearch:
         return ranking, printed
 
     async def _by_kind(self, ranking: Ranking) -> Ranking:
-        """Where tools were used: what was laid down first, what tools were asked and printed last.
-
-        In such a session a few short messages settle something among pages of output, most of
-        which share a word with any question. In a chat the user's own words are lifted already.
-        """
         if all(candidate.tool is None for candidate in ranking.passages):
             return ranking
         said = [one.segment for one in ranking.passages if one.tool is None]
@@ -440,7 +424,6 @@ class _MemorySearch:
     async def _around(
         self, ids: Sequence[SegmentId], *, passages_each: int = _PASSAGES_EACH
     ) -> Surroundings:
-        """What stands around them and is not quoted; nothing of other times than asked for."""
         around = await self.archive.around(ids, self.asked, passages_each=passages_each)
         after, before = self.asked.said_after, self.asked.said_before
         passages = tuple(
@@ -454,7 +437,6 @@ class _MemorySearch:
     async def _rest_of(
         self, printed: AbstractSet[SegmentId], reached: Surroundings
     ) -> list[Candidate]:
-        """What is missing of these results: of a neighbour only the first passages come."""
         beside = tuple(
             {neighbour.of: None for neighbour in reached.neighbours if neighbour.segment in printed}
         )
@@ -518,7 +500,6 @@ class _MemorySearch:
     def _replaced_by(
         self, candidate: Candidate, corrections: Sequence[tuple[Candidate, str, str]]
     ) -> str:
-        """Say what holds in place of something that a passage says."""
         by = [
             each.by
             for each in self.replaced.get(candidate.segment, ())
@@ -589,14 +570,12 @@ def left_out(request: RecallRequest) -> frozenset[SegmentId]:
 
 @lru_cache(maxsize=_KNOWN_IDS)
 def _known_id(session: SessionId, key: EntryKey) -> SegmentId:
-    """A view shows nearly the same messages turn after turn."""
     return segment_id(session, key)
 
 
 def _exchanges(
     nearest: Sequence[Candidate], request: RecallRequest
 ) -> dict[SegmentId, tuple[SegmentId, ...]]:
-    """The exchanges of the first of these, which the view shows in part."""
     segment_ids: dict[tuple[EntryKey, ...], SegmentId] = {}
     for candidate in nearest:
         if len(segment_ids) < _EXCHANGES:
@@ -610,7 +589,6 @@ def _exchanges(
 def _beside_cut(
     exchange: Sequence[SegmentId], shown: AbstractSet[SegmentId]
 ) -> tuple[SegmentId, ...]:
-    """The messages of an exchange next to which something was cut: from them it is reached."""
     ends = [
         segment_id
         for before, segment_id, after in zip(
@@ -644,7 +622,6 @@ def _within_exchanges(
 
 
 def _printed_for_it(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
-    """What tools printed beside the messages that are nearest to what is asked."""
     nearest = ranking.near_best(NEAREST_SHARE).passages
     tools, users = tools_and_users(ranking.passages)
     best = {candidate.segment for candidate in nearest if candidate.tool is None}
@@ -656,7 +633,6 @@ def _printed_for_it(ranking: Ranking, around: Surroundings) -> AbstractSet[Segme
 
 
 def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:
-    """Those that no block in the view quotes; others of the same message may be missing there."""
     if not request.quoted:
         return tuple(passages)
     return tuple(
@@ -696,7 +672,6 @@ def _tail_share(question: Question) -> float:
 
 
 def _holding(candidates: Candidates, words: Sequence[str]) -> Candidates:
-    """Only those that hold what was lost: the rest is what the turn did not ask for."""
     kept = tuple(
         candidate for candidate in candidates.passages if any(map(candidate.counts.get, words))
     )
@@ -721,7 +696,6 @@ def _weighing(vectors: Sequence[AskedVector], settings: RecallSettings, now: flo
 
 
 def _vector_share(hybrid: Hybrid) -> float:
-    """What all vectors weigh together; a weight that is not given is what the other leaves."""
     vector, text = hybrid.vector_weight, hybrid.text_weight
     if text is None:
         return vector or 0.0
@@ -731,7 +705,6 @@ def _vector_share(hybrid: Hybrid) -> float:
 
 
 def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_tokens: int) -> int:
-    """How many passages of a message a block may have: of a result that answers a quarter of it."""
     if segment not in printed:
         return MOST_OF_ONE
     return max(MOST_OF_RESULT, budget_tokens // (4 * PASSAGE_TOKENS))

@@ -275,7 +275,6 @@ def _in_time(fact: Fact, request: RecallRequest) -> bool:
 
 
 def _about(question: Question, common: Container[str]) -> tuple[str, ...]:
-    """The words that a message is about, without those that much of memory holds."""
     words = subject(question.text, question.words)
     return tuple(word for word in words if len(word) > 1 and word not in common)
 

@@ -64,7 +64,6 @@ def warm_message(segment: Segment) -> WarmMessage | None:
 
 
 def _spoken_text(segment: Segment) -> str:
-    """The words of user or assistant; of a message that calls a tool, those before the call."""
     if segment.source == "file" or segment.role not in ("user", "assistant"):
         return ""
     if segment.role == "user":
@@ -147,8 +146,6 @@ def _weights(settings: RecallSettings) -> Weights:
 async def _near(
     archive: Archive, request: RecallRequest, vectors: Sequence[AskedVector], limit: int
 ) -> Mapping[SegmentId, float] | None:
-    """Cosines by the store's vectors, of a message its best passage's; None: the index has its
-    own, which OpenClaw's hash embedder makes of whole messages."""
     if not vectors or vectors[0].kind == "hash":
         return None
     candidates = await archive.candidates(
@@ -204,7 +201,6 @@ def _quoted(stored: StoredSegment, hit: WarmHit) -> RecalledPassage:
 
 
 def _explained(stored: StoredSegment, hit: WarmHit, weights: Weights) -> Hit:
-    """The hit with the parts of its formula; together they are its score."""
     segment = stored.segment
     near, words = weights.vector * hit.cosine, weights.text * hit.words
     if hit.distance:

@@ -114,8 +114,6 @@ class StandResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Statement:
-    """A sentence that may stand."""
-
     speaker: str
     text: str = field(repr=False)
     worth: float
@@ -191,7 +189,6 @@ def _fitting(
     weigher: Weigher,
     budget_tokens: int,
 ) -> Iterator[_Statement]:
-    """The statements that fit beside the facts, best first; none that a fact says already."""
     known = {" ".join(fact.text.casefold().split()) for fact in facts}
     tokens = weigher.text(write_standing(facts, ())) + weigher.text("<detail>\n</detail>")
     errors, advice = 0, 0
@@ -244,14 +241,11 @@ def _statements(
 
 
 def _shape(speaker: str, sentence: str, worth: float) -> str:
-    """What makes it news: but in the user's own rules another number or name does not."""
     shape = sentence.casefold()
     return shape if speaker == "user" and worth > _LEAST_WORTH else _VARIES.sub("", shape)
 
 
 def _between_people(left: Sequence[Entry]) -> bool:
-    """Whether these are messages of people who talk to each other, each with its speaker's name:
-    they lay nothing down for the model."""
     texts = [
         part.text
         for entry in left
@@ -263,7 +257,6 @@ def _between_people(left: Sequence[Entry]) -> bool:
 
 
 def _whole_messages(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator[EntryKey]:
-    """The messages that the block says nothing less than: they need not be recalled."""
     lengths: dict[int, int] = {}
     for statement in chosen:
         lengths[statement.place] = lengths.get(statement.place, 0) + len(statement.text)
@@ -343,12 +336,10 @@ def _names_something(sentence: str) -> bool:
 
 
 def _lays_down(sentence: str) -> bool:
-    """Whether a sentence sounds like a rule, a decision or a task."""
     return statement_kind(sentence, by_user=True) is not None or bool(_RULES.search(sentence))
 
 
 def _asks_once(sentence: str) -> bool:
-    """Whether a sentence asked for work to be done at the time, and lays nothing down."""
     orders = is_order(sentence) or _BARE_VERB.match(sentence) is not None
     return orders and not _lays_down(sentence)
 

@@ -99,10 +99,6 @@ def _taken(
     excess_tokens: int,
     hidden: AbstractSet[EntryKey],
 ) -> list[tuple[Group, Reason, int]]:
-    """Groups until enough is freed; neighbours share the note that a gap leaves.
-
-    A lone short message may cost more by its note than it frees, until its neighbours go, too.
-    """
     place = {id(candidate): at for at, candidate in enumerate(groups)}
     note_tokens = weigher.text(gap_note(len(entries))) + MESSAGE_TOKENS
     weigh_group = cache(
@@ -148,7 +144,6 @@ def _without_losing_gaps(
 def _with_answers(
     groups: Sequence[Group], entries: Sequence[Entry], protected: set[int]
 ) -> list[Group]:
-    """Groups with a user's words joined by the plain reply that ends their exchange."""
     joined: list[Group] = []
     question: Group | None = None
     for candidate in groups:
@@ -224,7 +219,6 @@ def _ordered(
     *,
     openclaw: bool,
 ) -> list[tuple[Group, Reason]]:
-    """Groups in the order in which they leave, each with its reason."""
     if len(query) < LEAST_QUERY_CHARS:
         return [(g, Reason(Cause.OLDEST)) for g in sorted(loose, key=_place)]
     texts = [_text(g, entries, shown) for g in loose]
@@ -279,7 +273,6 @@ def _tokens(
     weigher: Weigher,
     hidden: AbstractSet[EntryKey],
 ) -> int:
-    """What leaving the group out frees; whole untouched messages were counted before."""
     counted = {entries[at].key: entries[at].tokens for at in candidate.entries}
     edited = {key for key, _ in shown}
     whole = {key for key, part_at in candidate.members if part_at is None and key not in edited}
