@@ -64,7 +64,7 @@ def test_openclaws_files_come_back_byte_for_byte(
     told = recollect.json("import", given)
     (file,) = told["files"]
     assert (file["messages"]["read"], file["messages"]["stored"]) == (450, 450)
-    assert (file["facts"]["stored"], file["vectors"]) == (6, 300)
+    assert file["facts"]["stored"] == 6
     assert (file["passed_over"], file["altered"]) == ([], 0)
     recollect.text("export", tmp_path / "out")
     assert contents(tmp_path / "out") == contents(given)
@@ -76,7 +76,7 @@ def test_a_second_import_adds_nothing_and_an_export_of_it_neither(
     given = write_openclaw_files(tmp_path / "given")
     recollect.text("import", given)
     again = recollect.json("import", given)["totals"]
-    assert (again["stored"], again["known"], again["facts"], again["vectors"]) == (0, 60, 0, 0)
+    assert (again["stored"], again["known"], again["facts"]) == (0, 60, 0)
     assert again["passed_over"] == 0
     recollect.text("export", tmp_path / "out")
     back = recollect.json("import", tmp_path / "out")["totals"]
@@ -92,17 +92,6 @@ def test_files_that_grew_are_taken_on(recollect: Recollect, tmp_path: Path) -> N
     assert (told["stored"], told["known"]) == (1, 40)
     recollect.text("export", tmp_path / "out")
     assert (tmp_path / "out" / "segments.jsonl").read_bytes() == lines + more
-
-
-def test_vectors_that_come_later_find_their_segments(recollect: Recollect, tmp_path: Path) -> None:
-    given = write_openclaw_files(tmp_path / "given")
-    vectors = (given / "vectors.bin").read_bytes()
-    (given / "vectors.bin").unlink()
-    recollect.text("import", given)
-    (given / "vectors.bin").write_bytes(vectors)
-    told = recollect.json("import", given)["totals"]
-    assert told["stored"] == 0
-    assert told["vectors"] > 30
 
 
 def test_a_secret_in_a_line_is_kept_masked_and_told(recollect: Recollect, tmp_path: Path) -> None:
@@ -130,30 +119,15 @@ def test_a_secret_in_a_line_is_kept_masked_and_told(recollect: Recollect, tmp_pa
         assert SECRET.encode() not in path.read_bytes()
 
 
-def test_bad_lines_and_torn_vectors_are_told(recollect: Recollect, tmp_path: Path) -> None:
+def test_bad_lines_are_told(recollect: Recollect, tmp_path: Path) -> None:
     given = write_openclaw_files(tmp_path / "given", segments=10)
     with (given / "segments.jsonl").open("ab") as file:
         file.write(b'{"id":"cut off\n')
-    vectors = (given / "vectors.bin").read_bytes()
-    (given / "vectors.bin").write_bytes(vectors[:-7])
     done = recollect.run("import", given)
     assert done.returncode == 0
     said = done.stderr.decode()
     assert "line 11: not JSON, or cut off" in said
-    assert "cut off after 6 of 7 vectors" in said
-    assert "2 passed over" in done.stdout.decode()
-
-
-def test_vectors_of_another_kind_are_refused(recollect: Recollect, tmp_path: Path) -> None:
-    given = write_openclaw_files(tmp_path / "given", segments=3)
-    (given / "vectors.bin").write_bytes(b"VMEM\x02\0\0\0" + bytes(8))
-    done = recollect.run("import", given)
-    assert done.returncode == 1
-    assert "VMEM version 2 is not known" in done.stderr.decode()
-    (tmp_path / "vectors.bin").write_bytes(b"VMEM")
-    alone = recollect.run("import", tmp_path / "vectors.bin")
-    assert alone.returncode == 1
-    assert "nothing without the segments.jsonl" in alone.stderr.decode()
+    assert "1 passed over" in done.stdout.decode()
 
 
 def test_an_export_is_for_its_owner_and_overwrites_nothing(

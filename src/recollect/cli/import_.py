@@ -70,8 +70,8 @@ def import_(
     """Take recorded sessions into a memory.
 
     PATH is a session file of pi, OpenClaw, Claude Code, Codex, opencode or aider, a log, a list of
-    messages, a folder or archive of them, or a folder with segments.jsonl, knowledge.jsonl and
-    vectors.bin. With --all no PATH: what these agents keep on this machine is found, shown and
+    messages, a folder or archive of them, or a folder with segments.jsonl and knowledge.jsonl.
+    With --all no PATH: what these agents keep on this machine is found, shown and
     imported. Run it again at any time: what is stored is skipped.
     """
     if everything:

@@ -1,5 +1,5 @@
 """What `recollect import` does with one file: which are looked at (in a folder only what could
-be a recording; a file that is named is always tried; OpenClaw's three files go together), which
+be a recording; a file that is named is always tried; OpenClaw's two files go together), which
 session a recording becomes, and the report on every file, which names lines by number and never
 says what a message holds. Files that are read are never altered.
 """
@@ -7,7 +7,6 @@ says what a message holds. Files that are read are never altered.
 from __future__ import annotations
 
 import errno
-import mmap
 import sqlite3
 import tarfile
 import time
@@ -22,9 +21,9 @@ import click
 
 from recollect.cli.progress import ShownProgress
 from recollect.cli.store_options import OpenStore, Place
-from recollect.core.formats.openclaw_files import KNOWLEDGE, SEGMENTS, VECTORS, read_vmem
+from recollect.core.formats.openclaw_files import KNOWLEDGE, SEGMENTS
 from recollect.core.formats.transcripts import read_transcripts
-from recollect.core.transfer.openclaw import FileCounts, VectorFile, import_facts, import_segments
+from recollect.core.transfer.openclaw import FileCounts, import_facts, import_segments
 from recollect.core.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 from recollect.errors import FormatError, MissingExtra, RecollectError, UnknownFormat
 from recollect.system.plain_text import number_of, plain_line
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 # Which files are imported
 
 
-OPENCLAW_FILES: Final = frozenset({SEGMENTS, KNOWLEDGE, VECTORS})
+OPENCLAW_FILES: Final = frozenset({SEGMENTS, KNOWLEDGE})
 _LOOKED_AT: Final = (".jsonl", ".json", ".gz", ".tgz", ".tar", ".ndjson", ".traj", ".zst")
 _ARCHIVES: Final = (".tgz", ".tar", ".tar.gz")
 _SUFFIXES: Final = (".gz", ".jsonl", ".ndjson", ".json", ".tgz", ".tar", ".traj")
@@ -111,9 +110,7 @@ def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | Ope
             for text in OPENCLAW_FILES
             if (file.parent / text).is_file() and not _leads_out(file.parent / text, given)
         )
-        # one file by itself is taken alone, but segments always with their vectors
-        alone = frozenset({KNOWLEDGE}) if file.name == KNOWLEDGE else beside - {KNOWLEDGE}
-        files = beside if given.is_dir() else alone
+        files = beside if given.is_dir() else frozenset({file.name})
         seen.update((file.parent / other).resolve() for other in files)
         folder = str(Path(name).parent) if given.is_dir() else name
         yield OpenclawFolder(
@@ -172,7 +169,6 @@ class FileOutcome:
     sessions: int = 0
     messages: ImportCounts = field(default_factory=ImportCounts)
     facts: ImportCounts | None = None
-    vectors: int | None = None
     altered: int = 0
     passed_over: tuple[str, ...] = ()
     problem: str | None = None
@@ -224,8 +220,6 @@ def counted(outcome: FileOutcome) -> str:
         )
         if outcome.facts.forgotten:
             parts.append(f"{outcome.facts.forgotten:,} forgotten before")
-    if outcome.vectors is not None:
-        parts.append(f"{number_of(outcome.vectors, 'vector')} stored")
     return ", ".join(parts)
 
 
@@ -237,8 +231,6 @@ def summed(outcomes: list[FileOutcome]) -> FileOutcome:
         whole.passed_over += outcome.passed_over
         if outcome.facts is not None:
             whole.facts = (whole.facts or ImportCounts()).plus(outcome.facts)
-        if outcome.vectors is not None:
-            whole.vectors = (whole.vectors or 0) + outcome.vectors
         whole.altered += outcome.altered
     return whole
 
@@ -251,7 +243,6 @@ def totals(outcomes: list[FileOutcome]) -> dict[str, Any]:
         "not_imported": sum(outcome.problem is not None for outcome in outcomes),
         **asdict(whole.messages),
         "facts": 0 if whole.facts is None else whole.facts.stored,
-        "vectors": whole.vectors or 0,
         "altered": whole.altered,
         "passed_over": len(whole.passed_over),
     }
@@ -339,9 +330,6 @@ async def _import_openclaw(source: OpenclawFolder, run: ImportRun) -> FileOutcom
             done.altered,
             done.passed_over,
         )
-        outcome.vectors = done.vectors if VECTORS in source.files else None
-    elif VECTORS in source.files:
-        raise FormatError(f"{VECTORS} says nothing without the {SEGMENTS} beside it")
     if KNOWLEDGE in source.files:
         with (source.folder / KNOWLEDGE).open("rb") as file:
             facts = await import_facts(
@@ -357,19 +345,7 @@ async def _import_segments(source: OpenclawFolder, run: ImportRun) -> FileCounts
     def show(done: int, _: int) -> None:
         run.progress.show(source.name, done, None)
 
-    async def read(vectors: VectorFile | None) -> FileCounts:
-        with (source.folder / SEGMENTS).open("rb") as file:
-            return await import_segments(
-                await run.store(),
-                file,
-                vectors=vectors,
-                rules=run.rules,
-                session=run.session,
-                progress=show,
-            )
-
-    path = source.folder / VECTORS
-    if VECTORS not in source.files or not path.stat().st_size:
-        return await read(None)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return await read(VectorFile(read_vmem(data), data))
+    with (source.folder / SEGMENTS).open("rb") as file:
+        return await import_segments(
+            await run.store(), file, rules=run.rules, session=run.session, progress=show
+        )

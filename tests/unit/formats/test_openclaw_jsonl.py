@@ -108,9 +108,7 @@ def test_node_spells_any_object_the_same(objects: list[dict[str, object]]) -> No
 def test_our_own_segments_and_facts_are_what_node_would_write() -> None:
     texts = ["plain", '👍 文字 \u2028 \x00\x07 \ud83d "quoted" \\', "", "İ é ﬁ"]
     lines = [
-        write_segment_line(
-            replace(SEGMENT, text=text, session=text, said_at=at), topics=("a", text)
-        )
+        write_segment_line(replace(SEGMENT, text=text, session=text, said_at=at))
         for text in texts
         for at in (0.0, 1771000000.125, 1771000000.12345)
     ]
@@ -124,7 +122,7 @@ def test_our_own_segments_and_facts_are_what_node_would_write() -> None:
 
 
 def test_fields_of_a_segment() -> None:
-    value = json.loads(write_segment_line(SEGMENT, topics=("t",), entities=("e",)))
+    value = json.loads(write_segment_line(SEGMENT))
     assert value == {
         "id": "0" * 32,
         "sessionId": "a session",
@@ -132,7 +130,7 @@ def test_fields_of_a_segment() -> None:
         "role": "user",
         "content": "said",
         "tokens": 3,
-        "metadata": {"topics": ["t"], "entities": ["e"]},
+        "metadata": {"topics": [], "entities": []},
     }
     assert list(value)[:4] == ["id", "sessionId", "timestamp", "role"]
 

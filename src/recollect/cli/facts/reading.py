@@ -74,9 +74,7 @@ class TranscriptLine:
 def find_line(space: str, segment: Segment) -> TranscriptLine:
     """Where a message stands."""
     if segment.origin is not None:
-        from recollect.core.upkeep.chores import VECTOR_ORIGIN
-
-        return TranscriptLine(place=segment.origin.partition(VECTOR_ORIGIN)[0])
+        return TranscriptLine(place=segment.origin)
     if segment.source == "note":
         return TranscriptLine(reason="a note, written by hand into the memory")
     from recollect.adapters.session.files import transcript_file

@@ -1,7 +1,6 @@
-"""OpenClaw's memory files: `segments.jsonl` and `knowledge.jsonl` both ways, `vectors.bin` read.
+"""OpenClaw's memory files: `segments.jsonl` and `knowledge.jsonl` both ways.
 
-VMEM is little-endian: u32 magic, version, dimensions, count; an entry is u16 length, the id in
-UTF-8, and the vector in float32. JSONL times are milliseconds, ours are seconds. Pure: bytes and
+JSONL times are milliseconds, ours are seconds. Pure: bytes and
 lines in, nothing opened. Always holds: a line that was imported goes out byte for byte, unless its
 fact was changed here; a torn end is reported and what stands before it is kept. A fact of ours has
 further keys, each only where it differs from its default; what a file says of trust, maker and pin
@@ -10,91 +9,17 @@ counts only where a person restores an export of their own.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from mmap import mmap
 from typing import Any, Final, get_args
 
 from recollect.core.formats.json_text import number_at, object_lines, stringify, text_at
 from recollect.core.values.fact import Change, EvidenceSpan, Fact, FactType, MadeBy
 from recollect.core.values.message import Role
 from recollect.core.values.segment import Segment, SegmentId, Trust
-from recollect.errors import FormatError
 
 SEGMENTS: Final = "segments.jsonl"
 KNOWLEDGE: Final = "knowledge.jsonl"
-VECTORS: Final = "vectors.bin"
-
-# VMEM v1, OpenClaw's `vectors.bin`: a header, then one id and one vector an entry
-
-
-MAGIC: Final = 0x4D454D56
-"""The bytes `VMEM` in the file."""
-VMEM_VERSION: Final = 1
-HEADER_BYTES: Final = 16
-FLOAT_BYTES: Final = 4
-_HEADER: Final = struct.Struct("<IIII")
-_ID_LENGTH: Final = struct.Struct("<H")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VmemEntry:
-    """One entry: whose vector it is and where its floats stand in the file."""
-
-    id: str
-    """Bytes that are not UTF-8 are kept as surrogates, so that they are written as they were."""
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VmemReading:
-    """What a file holds."""
-
-    dimensions: int
-    entries: tuple[VmemEntry, ...] = field(repr=False)
-    passed_over: tuple[str, ...] = ()
-    """What could not be read, one sentence each."""
-
-
-def read_vmem(data: bytes | mmap) -> VmemReading:
-    """Find the entries of a file; FormatError where it is not VMEM version 1."""
-    if len(data) < HEADER_BYTES:
-        raise FormatError(f"not a VMEM file: {len(data)} bytes are less than its header")
-    magic, version, dimensions, count = _HEADER.unpack_from(data)
-    if magic != MAGIC:
-        raise FormatError("not a VMEM file: it does not begin with VMEM")
-    if version != VMEM_VERSION:
-        raise FormatError(f"VMEM version {version} is not known; this reads version {VMEM_VERSION}")
-    if not dimensions:
-        raise FormatError("a VMEM file of 0 dimensions holds no vectors")
-    entries: list[VmemEntry] = []
-    at, size = HEADER_BYTES, len(data)
-    floats = dimensions * FLOAT_BYTES
-    for _ in range(count):
-        if at + _ID_LENGTH.size > size:
-            break
-        start = at + _ID_LENGTH.size + _ID_LENGTH.unpack_from(data, at)[0]
-        if start + floats > size:
-            break
-        name = bytes(data[at + _ID_LENGTH.size : start]).decode("utf-8", "surrogateescape")
-        at = start + floats
-        entries.append(VmemEntry(id=name, start=start, end=at))
-    return VmemReading(
-        dimensions=dimensions,
-        entries=tuple(entries),
-        passed_over=_complaints(found=len(entries), count=count, left=size - at),
-    )
-
-
-def _complaints(*, found: int, count: int, left: int) -> tuple[str, ...]:
-    if found < count:
-        return (f"cut off after {found:,} of {count:,} vectors; {left:,} bytes passed over",)
-    if left:
-        return (f"{left:,} bytes behind the last vector passed over",)
-    return ()
-
 
 # OpenClaw's `segments.jsonl`: one archived message a line, both ways
 
@@ -155,9 +80,7 @@ def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterat
         )
 
 
-def write_segment_line(
-    segment: Segment, *, topics: Sequence[str] = (), entities: Sequence[str] = ()
-) -> str:
+def write_segment_line(segment: Segment) -> str:
     """A segment as its line; one of our own ends with a newline."""
     if segment.foreign is not None and segment.source != "note":
         return segment.foreign
@@ -168,7 +91,7 @@ def write_segment_line(
         "role": segment.role,
         "content": segment.text,
         "tokens": segment.tokens,
-        "metadata": {"topics": topics, "entities": entities},
+        "metadata": {"topics": [], "entities": []},
     }
     return stringify(own) + "\n"
 

@@ -16,9 +16,6 @@ from recollect.core.formats.openclaw_files import (
     write_segment_line,
 )
 from recollect.core.ports import Store
-from recollect.core.rules.text import without_thinking
-from recollect.core.transfer.topics import entities_of, topics_of
-from recollect.core.values.segment import Segment
 
 PAGE_SEGMENTS: Final = 500
 
@@ -34,7 +31,7 @@ async def export_segments(
         after = 0
         while page := await store.page(after=after, limit=PAGE_SEGMENTS):
             for stored in page:
-                yield _line(stored.segment)
+                yield write_segment_line(stored.segment)
             written += len(page)
             after = page[-1].sequence
             if progress is not None:
@@ -54,13 +51,6 @@ async def export_facts(store: Store, file: BinaryIO) -> int:
 
     await _write_lines(lines(), file)
     return len(facts)
-
-
-def _line(segment: Segment) -> str:
-    if segment.noise is not None:
-        return write_segment_line(segment)
-    text = without_thinking(segment.text) if segment.role == "assistant" else segment.text
-    return write_segment_line(segment, topics=topics_of(text), entities=entities_of(text))
 
 
 async def _write_lines(lines: AsyncIterator[str], file: BinaryIO) -> None:

@@ -24,8 +24,6 @@ from recollect.core.values.batch import EMBED_JOB, Batch, Lease, NewJob
 from recollect.core.values.fact import FactVector, FactVectorSet
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.segment import (
-    NewPassage,
-    Segment,
     Vector,
     VectorSet,
     rounded_vector,
@@ -41,8 +39,6 @@ LOOK_SECONDS: Final = 30.0
 """How often it is looked whether vectors are missing."""
 PASSAGES: Final = 256
 """How many passages one job embeds: a write of some hundred KiB, well within a lease."""
-VECTOR_ORIGIN: Final = " vectors.bin:"
-"""Stands in the origin of a segment before the place of its vector, so that an export finds it."""
 _DAY_SECONDS: Final = 86_400.0
 _PAGE_SEGMENTS: Final = 200
 
@@ -158,14 +154,6 @@ async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
     return [rounded_vector(value) for value in values]
 
 
-def passages_of(segment: Segment) -> tuple[NewPassage, ...]:
-    """How a stored segment is indexed; one with an imported vector always has a passage."""
-    passages = index(segment)
-    if passages or VECTOR_ORIGIN not in (segment.origin or ""):
-        return passages
-    return (NewPassage(start=0, end=len(segment.text), words=(), embedded=False),)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reindexed:
     """How much was indexed."""
@@ -183,7 +171,7 @@ async def reindex(
     segments = passages = after = 0
     while page := await store.page(after=after, limit=_PAGE_SEGMENTS):
         after = page[-1].sequence
-        made = {segment.segment.id: passages_of(segment.segment) for segment in page}
+        made = {segment.segment.id: index(segment.segment) for segment in page}
         await store.replace_passages(made, at=clock.now())
         passages += sum(map(len, made.values()))
         segments += len(page)

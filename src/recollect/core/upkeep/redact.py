@@ -20,6 +20,7 @@ from recollect.core.formats.openclaw_files import split_foreign
 from recollect.core.formats.stored_records import read_batch, read_record, with_texts, write_batch
 from recollect.core.ports import Spool, Store
 from recollect.core.search.tokenize import tokenize
+from recollect.core.turn.ingest import index
 from recollect.core.upkeep.certificates import (
     CANNOT,
     DIGESTS,
@@ -35,7 +36,6 @@ from recollect.core.upkeep.certificates import (
     Progress,
     RedactionResult,
 )
-from recollect.core.upkeep.chores import passages_of
 from recollect.core.upkeep.masks import (
     COPIES_KIND,
     REMAINS_KIND,
@@ -207,9 +207,7 @@ def masked_batch(batch: Batch, masks: Masks) -> Masked[Batch]:
             return new
         moved[new.segment.id] = part.text
         # what was kept without being indexed stays so
-        return NewSegment(
-            segment=tally(part), passages=passages_of(part.value) if new.passages else ()
-        )
+        return NewSegment(segment=tally(part), passages=index(part.value) if new.passages else ())
 
     segments = tuple([segment(new) for new in batch.segments])
     facts = tuple([tally(masked_fact(fact, masks, moved)) for fact in batch.facts])
@@ -411,7 +409,7 @@ class _RedactionWalk:
     async def _indexed(self, segment: Segment) -> NewSegment:
         """A segment as it is found from now on; what is kept without an index stays so."""
         passages = await self._store.passages(segment.id)
-        return NewSegment(segment=segment, passages=passages_of(segment) if passages else ())
+        return NewSegment(segment=segment, passages=index(segment) if passages else ())
 
     async def _segments_rewritten(
         self, new: Sequence[NewSegment], moved: dict[SegmentId, MaskedText], masks: Masks
