@@ -39,6 +39,7 @@ from recollect.adapters.stores.sqlite.rows import (
     stored_fact,
     stored_segment,
     text_of,
+    unpack_long_text,
 )
 from recollect.adapters.stores.sqlite.sessions import session_number, write_session
 from recollect.adapters.stores.sqlite.tombstones import put_gone, tombstoned
@@ -297,7 +298,9 @@ def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText,
 
 def _text(db: Database, sequence: int) -> tuple[SegmentId, str] | None:
     """A segment's id and text; None when they cannot be read."""
-    held = readable(db.rows(_TEXT, (sequence,)), lambda row: (SegmentId(row[0]), text_of(row[1])))
+    held = readable(
+        db.rows(_TEXT, (sequence,)), lambda row: (SegmentId(row[0]), unpack_long_text(row[1]))
+    )
     return held[0] if held else None
 
 

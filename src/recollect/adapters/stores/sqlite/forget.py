@@ -50,6 +50,7 @@ from recollect.adapters.stores.sqlite.passages import (
 )
 from recollect.adapters.stores.sqlite.rows import (
     json_list,
+    pack_long_text,
     pack_text,
     readable,
     text_of,
@@ -451,5 +452,9 @@ def _reindexed(db: Database, given: Sequence[tuple[int, bool, NewSegment]]) -> i
 
 
 def _put_segment(db: Database, segment: Segment, sequence: int) -> None:
-    texts = map(pack_text, (segment.text, segment.tool, segment.foreign))
-    db.run(_PUT_SEGMENT, (*texts, segment.tokens, sequence))
+    text, tool, foreign = (
+        pack_long_text(segment.text),
+        pack_text(segment.tool),
+        pack_text(segment.foreign),
+    )
+    db.run(_PUT_SEGMENT, (text, tool, foreign, segment.tokens, sequence))

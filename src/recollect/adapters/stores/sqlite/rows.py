@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from recollect.adapters.stores.invariants import pack_evidence, unpack_evidence
+from recollect.adapters.stores.sqlite.bodies import pack_body, unpack_body
 from recollect.adapters.stores.sqlite.database import Row
 from recollect.adapters.stores.sqlite.schema import ESCAPE_SIGN
 from recollect.core.values.fact import Change, Fact, FactType, MadeBy
@@ -91,6 +92,18 @@ def text_of(packed: Any) -> str:
     if text is None:
         raise ValueError("a text is missing")
     return text
+
+
+def pack_long_text(text: str) -> str | bytes | None:
+    """Pack a message's text: compressed if that is shorter."""
+    plain = text.encode("utf-8", "surrogatepass")
+    packed = pack_body(plain)
+    return packed if packed is not plain else pack_text(text)
+
+
+def unpack_long_text(packed: bytes) -> str:
+    """Return the text that `pack_long_text` packed."""
+    return text_of(unpack_body(packed))
 
 
 def json_list(items: Iterable[Any]) -> str:
@@ -210,7 +223,7 @@ _SEGMENT: Final = (
     _text("noise", unpack_text),
     _text("tool", unpack_text),
     _text("origin", unpack_text),
-    _text("text"),
+    _Column("text", "text", pack_long_text, unpack_long_text),
     _text("foreign_line", unpack_text, field="foreign"),
 )
 _FACT: Final = (

@@ -217,5 +217,13 @@ _SHARED_IDS: Final = (
     "CREATE TABLE id_chunk (hash BLOB PRIMARY KEY, ids BLOB NOT NULL) WITHOUT ROWID",
 )
 """Each compaction names all messages before it; the lists share what they have in common."""
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_TABLES, _PACKED_BODIES, _NO_TAGS, _SHARED_IDS)
+_PACKED_TEXTS: Final[tuple[str, ...]] = ()
+"""Texts of messages may be compressed, which earlier versions could not read."""
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    _TABLES,
+    _PACKED_BODIES,
+    _NO_TAGS,
+    _SHARED_IDS,
+    _PACKED_TEXTS,
+)
 """What leads from version n to n + 1, in order; version 0 is an empty file."""
