@@ -317,7 +317,7 @@ def test_a_session_that_ends_in_trouble_is_no_compaction_that_works(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("recollect.compaction.trigger.FAILURES", 1)
+    monkeypatch.setattr("recollect.core.compaction.trigger.FAILURES", 1)
 
     async def model(prompt: Prompt) -> str:
         raise ModelUnavailable("the model is away")
@@ -343,7 +343,7 @@ def test_a_failed_compaction_is_told_once_and_its_pause_in_every_report(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("recollect.compaction.trigger.FAILURES", 1)
+    monkeypatch.setattr("recollect.core.compaction.trigger.FAILURES", 1)
     calls = 0
 
     async def model(prompt: Prompt) -> str:
@@ -382,7 +382,7 @@ def test_memory_files_that_cannot_be_looked_at_are_heard(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("recollect.transfer.memory_files.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("recollect.core.transfer.memory_files.LEAST_SECONDS", 0.0)
     looks = 0
 
     async def look() -> MemoryFilesResult:

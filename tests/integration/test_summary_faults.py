@@ -27,7 +27,7 @@ from tests.unit.compaction.worked import (
 )
 
 from recollect.adapters.providers.anthropic import AnthropicModel
-from recollect.core.compaction.summarize import summarize
+from recollect.core.compaction.summarize import Summarizer
 from recollect.core.engine import Engine, Session
 from recollect.core.values.compaction import CompactionResult, NoSummary, Summarized
 from recollect.core.values.model import Answer, Overflow, Prompt
@@ -244,16 +244,8 @@ def test_any_sequence_of_faults_ends_within_the_stated_bound(
 
     model = ScriptedModel(answer)
     plan = plan_of(long_history(turns), long_history(prefix))
-    done = asyncio.run(
-        summarize(
-            plan,
-            ask=model.ask,
-            window_tokens=WINDOW,
-            settings=compaction(mode=mode, audit=audit),
-            rules=RULES,
-            previous_summary=good_summary("OLD") if previous else "",
-        )
-    )
+    made = Summarizer(model.ask, compaction(mode=mode, audit=audit), RULES, window_tokens=WINDOW)
+    done = asyncio.run(made.summarize(plan, good_summary("OLD") if previous else ""))
     assert len(asked) == done.spent.calls <= done.spent.max_calls
     if isinstance(done, Summarized):
         assert "GOOD" in done.text

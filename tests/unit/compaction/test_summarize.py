@@ -23,7 +23,7 @@ from tests.unit.compaction.worked import (
 )
 
 from recollect.core.compaction.carry import SUMMARY_CHARS, strip_carried
-from recollect.core.compaction.summarize import MOST_CALLS, NO_HISTORY, TURN_JOINT, summarize
+from recollect.core.compaction.summarize import MOST_CALLS, NO_HISTORY, TURN_JOINT, Summarizer
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.compaction import Carried, CutPlan, NoSummary, Summarized
 from recollect.core.values.model import Prompt
@@ -42,9 +42,9 @@ def tried(
     plan: CutPlan, model: ScriptedModel, window: int = WINDOW, **more: Any
 ) -> Summarized | NoSummary:
     settings = more.pop("settings", compaction())
-    done = asyncio.run(
-        summarize(plan, ask=model.ask, window_tokens=window, settings=settings, rules=RULES, **more)
-    )
+    before = more.pop("previous_summary", ""), more.pop("previous_carried", None)
+    made = Summarizer(model.ask, settings, RULES, window_tokens=window, **more)
+    done = asyncio.run(made.summarize(plan, *before))
     assert done.spent.calls == len(model.prompts) <= done.spent.max_calls
     return done
 

@@ -58,7 +58,6 @@ def full_state() -> SessionState:
         "dormant": ((CUT, 2), (short, 1)),
         "calibration": grown,
         "blocks": ("mark", "other"),
-        "outcomes": ("one", "two"),
     }
     rest: dict[str, Any] = {}
     for field in fields(SessionState):  # also those that come later

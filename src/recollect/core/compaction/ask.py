@@ -9,19 +9,16 @@ because a small model does what it read last. Reasons never quote an answer.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from recollect.core.compaction.render import defuse
 from recollect.core.rules.text import quote_labels
-from recollect.core.values.compaction import Spent
-from recollect.core.values.model import Answer, Overflow, Prompt
+from recollect.core.values.model import Answer, Prompt
 from recollect.core.values.reason import Cause, Reason
-from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
 
 IDENTIFIERS_HEADING: Final = "## Exact identifiers"
 REQUIRED_HEADINGS: Final = (
@@ -295,68 +292,3 @@ def _without_focus(text: str, focus: str, material: str) -> str:
         return text
     kept = [line for line in text.splitlines() if asked not in " ".join(line.split()).casefold()]
     return "\n".join(kept).strip()
-
-
-class SummaryAsker:
-    """The calls of one compaction; a model that is away is asked once more in all."""
-
-    def __init__(
-        self,
-        ask: Ask,
-        *,
-        count_tokens: CountTokens,
-        max_calls: int,
-        now: Callable[[], float],
-        deadline: float,
-        focus: str = "",
-    ) -> None:
-        self._ask = ask
-        self._count = count_tokens
-        self._now = now
-        self._deadline = deadline
-        self._focus = focus
-        self._spare = 1
-        self.spent = Spent(max_calls=max_calls)
-
-    async def put(self, prompt: Prompt, material: str, previous: str = "") -> Accepted | Rejected:
-        """Ask, and hold the answer against its material."""
-        while True:
-            if self.spent.calls >= self.spent.max_calls:
-                return Rejected(reason=Reason(Cause.CALLS_USED_UP), terminal=True)
-            if self._now() >= self._deadline:
-                return Rejected(reason=Reason(Cause.SUMMARY_LATE), terminal=True)
-            self.spent = replace(self.spent, calls=self.spent.calls + 1)
-            try:
-                async with asyncio.timeout(self._deadline - self._now()):
-                    answer = await self._ask(prompt)
-            except TimeoutError:
-                return Rejected(reason=Reason(Cause.SUMMARY_LATE), terminal=True)
-            except ModelUnavailable as error:
-                if self._spare:
-                    self._spare -= 1
-                    continue
-                return Rejected(reason=Reason(Cause.MODEL_AWAY, error=str(error)), terminal=True)
-            except ModelRefused as error:
-                return Rejected(reason=Reason(Cause.MODEL_REFUSED, error=str(error)), terminal=True)
-            except ModelOverflow as error:
-                found = error.overflow
-                limit = found.limit_tokens if isinstance(found, Overflow) else None
-                return Rejected(reason=Reason(Cause.MODEL_OVERFLOW), limit_tokens=limit)
-            except ModelError as error:
-                return Rejected(reason=Reason(Cause.MODEL_WRONG, error=str(error)))
-            self._account(prompt, answer)
-            return accept(
-                answer, material, count_tokens=self._count, previous=previous, focus=self._focus
-            )
-
-    def _account(self, prompt: Prompt, answer: Answer) -> None:
-        if answer.usage is not None:
-            read, written = answer.usage.input_tokens, answer.usage.output_tokens
-        else:
-            read = self._count(prompt.system) + self._count(prompt.text)
-            written = self._count(answer.text)
-        self.spent = replace(
-            self.spent,
-            input_tokens=self.spent.input_tokens + read,
-            output_tokens=self.spent.output_tokens + written,
-        )

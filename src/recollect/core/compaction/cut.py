@@ -142,22 +142,6 @@ def cut(
     return _planned(cuttable, _chosen(cuttable, worth, place, keep_tokens), keep_tokens)
 
 
-def cut_before(
-    entries: Sequence[Entry],
-    edits: Sequence[Edit],
-    rules: WireRules,
-    anchor: EntryKey,
-    *,
-    weigher: Weigher | None = None,
-) -> CutPlan | None:
-    """The plan of a cut whose first kept message is this one; None where none may lie there."""
-    cuttable = _cuttable_range(entries, edits, weigher or Weigher())
-    for at in _points(cuttable, rules):
-        if cuttable.entries[at].key == anchor:
-            return _planned(cuttable, at, cuttable.kept[at])
-    return None
-
-
 def _cuttable_range(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> _Range:
     hidden = behind_cut(entries, edits)
     entries = [entry for entry in entries if entry.key not in hidden]

@@ -1,11 +1,8 @@
-"""Summarises what a cut takes out of the view.
+"""Summarises what a cut takes out of the view: each piece, the pieces together, the split turn.
 
-Owns the order: piece by piece, the pieces together, the turn that the cut splits, what code
-carries, then the audit with one more try. Every failure costs one call: pieces of half the size,
-twice at most, then the simpler prompt; the fourth failure ends it. Must never put a stock text in
-the place of a summary: where the model fails, the result is NoSummary and the history stays.
-Always holds: `Spent.max_calls` is known before the first call and never exceeded; the same values
-give the same prompts.
+A failed call is repeated with pieces of half the size, then with a simpler prompt; the fourth
+failure ends it. No stock text ever replaces a summary: if the model fails, the history stays.
+`Spent.max_calls` is known before the first call and never exceeded.
 """
 
 from __future__ import annotations
@@ -16,11 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.core.compaction.ask import (
+    Accepted,
     Ask,
     CountTokens,
     Kind,
     Rejected,
-    SummaryAsker,
+    accept,
     audit_prompt,
     initial_prompt,
     merge_prompt,
@@ -40,10 +38,11 @@ from recollect.core.compaction.chunks import (
 from recollect.core.compaction.receipt import AuditResult, audit
 from recollect.core.formats.summaries import part_pinned
 from recollect.core.rules.tokens import count_text
-from recollect.core.values.compaction import Carried, CutPlan, NoSummary, Summarized
+from recollect.core.values.compaction import Carried, CutPlan, NoSummary, Spent, Summarized
 from recollect.core.values.history import Entry
-from recollect.core.values.model import Prompt, WireRules
+from recollect.core.values.model import Answer, Overflow, Prompt, WireRules
 from recollect.core.values.reason import Cause, Number, Reason
+from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.system.config.settings import Compaction
 
 SIMPLE_AFTER = 3
@@ -52,7 +51,6 @@ MOST_FAILURES = 4
 MERGED_AT_ONCE = 4
 """A summary is at most a tenth of the window, so four of them and the answer always fit."""
 MERGED_AFTER_FAILURE = 2
-
 NO_HISTORY = "No prior history."
 TURN_JOINT = "\n\n---\n\n**Turn Context (split turn):**\n\n"
 """Both pi's, where a cut splits a turn."""
@@ -61,13 +59,13 @@ VERBATIM_TURN_TOKENS = 120
 """A turn's beginning of so little is shorter than a summary of it: it stays as it is."""
 MOST_LARGE_NOTES = 8
 MOST_CALLS = 64
-"""Ours: twice what the largest history takes where nothing fails."""
+"""Twice what the largest history takes where nothing fails."""
 LARGE_HEADING = "## Too large to be read whole"
 _Stretch = tuple[tuple[Entry, ...], Kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StretchSummary:
+class _Summary:
     """The summary of a stretch, and the last question that led to it."""
 
     text: str = field(repr=False)
@@ -75,53 +73,158 @@ class StretchSummary:
     """None where nothing had to be asked."""
     material: str = field(default="", repr=False)
     previous: str = field(default="", repr=False)
-    pieces: int = 0
-    oversized: tuple[Entry, ...] = field(default=(), repr=False)
 
 
-@dataclass(slots=True)
-class Stages:
-    """The stretches of one compaction, and what their failures taught so far."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    history: _Summary
+    turn: _Summary | None = None
 
-    sizes: Sizes
-    asker: SummaryAsker
-    failures: int = 0
-    merged_at_once: int = MERGED_AT_ONCE
-    notes: list[Reason] = field(default_factory=list)
 
-    @property
-    def simple(self) -> bool:
-        """Only the simplest prompt is left to try."""
-        return self.failures >= SIMPLE_AFTER
+class Summarizer:
+    """Makes the summary of one compaction."""
 
-    async def summary_of(
-        self, entries: Sequence[Entry], previous: str, kind: Kind = "history"
-    ) -> StretchSummary | Rejected:
+    def __init__(
+        self,
+        ask: Ask,
+        settings: Compaction,
+        rules: WireRules,
+        *,
+        window_tokens: int,
+        count_tokens: CountTokens = count_text,
+        most_summary_tokens: int | None = None,
+        lines_tokens: int = 0,
+        instructions: str = "",
+        rules_text: str = "",
+        mask: Callable[[str], str] = str,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`window_tokens` is the window of the model that summarises, `most_summary_tokens` the
+        limit that the session's own window sets, `lines_tokens` the limit of the lines behind.
+
+        `instructions` are those of `/compact`: they set a focus and never become a task.
+        `rules_text` is appended as it is and never shown to the model. Answers are masked.
+        """
+        self._ask, self._settings, self._count = ask, settings, count_tokens
+        self._lines_tokens, self._focus, self._rules_text = lines_tokens, instructions, rules_text
+        self._mask, self._now = mask, now
+        self._deadline = now() + settings.deadline_seconds
+        self._sizes = Sizes(
+            scribe=PieceWriter(rules, count_tokens),
+            count_tokens=count_tokens,
+            window_tokens=window_tokens,
+            most_summary_tokens=min(SUMMARY_TOKENS, most_summary_tokens or window_tokens),
+            one_pass=settings.mode == "default",
+            focus=instructions,
+        )
+        self.spent = Spent(max_calls=MOST_CALLS)
+        """A call counts before it is made, also if the caller stops waiting for it."""
+        self._spare = 1
+        self._failures = 0
+        self._merged_at_once = MERGED_AT_ONCE
+        self._notes: list[Reason] = []
+        self._pieces = 0
+        self._oversized: list[Entry] = []
+
+    async def summarize(
+        self, plan: CutPlan, previous_summary: str = "", previous_carried: Carried | None = None
+    ) -> Summarized | NoSummary:
+        """Summarise what `plan` cuts, going on from the summary before."""
+        thinned = self._sizes.scribe.thin(plan.summarized, self._sizes.readable_tokens)
+        stretches = self._stretches(plan)
+        self.spent = Spent(max_calls=self._max_calls(stretches))
+        if thinned:
+            self._note(Cause.HISTORY_THINNED, messages=thinned)
+        draft = await self._drafted(stretches, plan, strip_carried(previous_summary))
+        if isinstance(draft, Rejected):
+            return NoSummary(reason=draft.reason, spent=self.spent)
+        carried = await asyncio.to_thread(carry, plan.summarized, previous_carried, kept=plan.kept)
+        text = self._text(draft, carried)
+        if self._settings.audit:
+            text = await self._improved(text, draft, plan, carried, previous_summary)
+        return Summarized(
+            text=text,
+            carried=carried,
+            spent=self.spent,
+            chunks=self._pieces,
+            notes=tuple(map(str, self._notes)),
+            oversized=len(self._oversized),
+        )
+
+    def _stretches(self, plan: CutPlan) -> tuple[_Stretch, ...]:
+        """What is summarised by itself: oldest chunks over the share, the rest, the split turn."""
+        sizes = self._sizes
+        apart, main = share(
+            [piece.entries for piece in sizes.pieces(plan.history, "history")],
+            window_tokens=sizes.window_tokens,
+            max_history_share=self._settings.max_history_share,
+            weigh=sizes.scribe.tokens,
+        )
+        stretches: list[_Stretch] = [
+            (tuple(entry for entries in chunks for entry in entries), "history")
+            for chunks in (apart, main)
+            if chunks
+        ]
+        read = self._count(sizes.scribe.text(plan.turn_prefix))
+        if read > min(VERBATIM_TURN_TOKENS, sizes.summary_tokens // 4):
+            stretches.append((plan.turn_prefix, "turn"))
+        return tuple(stretches)
+
+    def _max_calls(self, stretches: Sequence[_Stretch]) -> int:
+        """A stretch of n pieces takes n calls and at most n − 1 to merge them; all failures
+        together one call less than are allowed, because the last one ends it; one more for a
+        model that was unavailable, and one for the audit."""
+        counts = [self._sizes.most_pieces(entries, kind) for entries, kind in stretches]
+        work = sum(2 * count - 1 for count in counts if count)
+        spare = MOST_FAILURES - 1 + 1 + (1 if self._settings.audit else 0)
+        return min(MOST_CALLS, work + spare) if work else 0
+
+    async def _drafted(
+        self, stretches: Sequence[_Stretch], plan: CutPlan, before: str
+    ) -> _Draft | Rejected:
+        """All stretches, oldest first; each history enters the next as what came before."""
+        previous, turn_before = _parted(before, plan)
+        history = _Summary(text=previous)
+        turn: _Summary | None = None
+        for entries, kind in stretches:
+            done = await self._summary_of(
+                entries, history.text if kind == "history" else turn_before, kind
+            )
+            if isinstance(done, Rejected):
+                return done
+            if kind == "history":
+                history = done
+            else:
+                turn = done
+        if turn is None and plan.turn_prefix:
+            text = self._sizes.scribe.text(plan.turn_prefix)
+            turn = _Summary(text="\n\n".join(other for other in (turn_before, text) if other))
+        if not history.text and (turn is None or not turn.text):
+            return Rejected(reason=Reason(Cause.NOTHING_TO_SUMMARISE), terminal=True)
+        return _Draft(history=history, turn=turn)
+
+    async def _summary_of(
+        self, entries: Sequence[Entry], previous: str, kind: Kind
+    ) -> _Summary | Rejected:
         """One summary of `entries` and of the summary before them."""
-        previous = fit_tokens(previous, self.sizes.previous_tokens, self.sizes.count_tokens)
-        waiting = list(self.sizes.pieces(entries, kind))
-        partials: list[StretchSummary] = []
-        oversized: list[Entry] = []
+        previous = fit_tokens(previous, self._sizes.previous_tokens, self._count)
+        waiting = list(self._sizes.pieces(entries, kind))
+        partials: list[_Summary] = []
         while waiting:
-            before = "" if partials else previous
-            done = await self._read(waiting[0], before, kind)
+            done = await self._read(waiting[0], "" if partials else previous, kind)
             if isinstance(done, Rejected):
                 if self._gives_up(done):
                     return done
                 waiting = self._smaller(waiting, kind, done)
                 continue
             partials.append(done)
-            oversized += waiting.pop(0).oversized
-        if not partials:
-            return StretchSummary(text=previous)
-        merged = await self._merged(partials, kind)
-        if isinstance(merged, Rejected):
-            return merged
-        return replace(merged, pieces=len(partials), oversized=tuple(oversized))
+            self._oversized += waiting.pop(0).oversized
+        self._pieces += len(partials)
+        return await self._merged(partials, kind) if partials else _Summary(text=previous)
 
-    async def _read(self, piece: ReadPiece, previous: str, kind: Kind) -> StretchSummary | Rejected:
-        wanted = self.sizes.wanted(kind)
-        if self.simple:
+    async def _read(self, piece: ReadPiece, previous: str, kind: Kind) -> _Summary | Rejected:
+        wanted = self._sizes.wanted(kind)
+        if self._is_simple:
             prompt = simple_prompt(piece.text, previous, wanted)
         elif kind == "turn":
             prompt = turn_prompt(piece.text, wanted, previous)
@@ -131,202 +234,165 @@ class Stages:
             prompt = initial_prompt(piece.text, wanted)
         return await self._asked(prompt, piece.text, previous)
 
-    async def _merged(
-        self, partials: Sequence[StretchSummary], kind: Kind
-    ) -> StretchSummary | Rejected:
+    async def _merged(self, partials: Sequence[_Summary], kind: Kind) -> _Summary | Rejected:
+        """One summary from those of the pieces, neighbours first."""
         waiting = list(partials)
         while len(waiting) > 1:
-            level: list[StretchSummary] = []
+            level: list[_Summary] = []
             while waiting:
-                some = waiting[: self.merged_at_once]
+                some = waiting[: self._merged_at_once]
                 done = some[0] if len(some) == 1 else await self._merge(some, kind)
-                if isinstance(done, StretchSummary):
+                if isinstance(done, _Summary):
                     level.append(done)
                     del waiting[: len(some)]
                 elif self._gives_up(done):
                     return done
                 else:
-                    self.merged_at_once = MERGED_AFTER_FAILURE
+                    self._merged_at_once = MERGED_AFTER_FAILURE
             waiting = level
         return waiting[0]
 
-    async def _merge(self, some: Sequence[StretchSummary], kind: Kind) -> StretchSummary | Rejected:
-        wanted, count = self.sizes.wanted(kind), self.sizes.count_tokens
-        fitted = [fit_tokens(summary.text, wanted.summary_tokens, count) for summary in some]
+    async def _merge(self, some: Sequence[_Summary], kind: Kind) -> _Summary | Rejected:
+        wanted = self._sizes.wanted(kind)
+        fitted = [fit_tokens(one.text, wanted.summary_tokens, self._count) for one in some]
         material = "\n\n".join(fitted)
-        prompt = (
-            simple_prompt(material, "", wanted)
-            if self.simple
-            else merge_prompt(fitted, wanted, kind)
-        )
-        return await self._asked(prompt, material, "")
+        if self._is_simple:
+            return await self._asked(simple_prompt(material, "", wanted), material, "")
+        return await self._asked(merge_prompt(fitted, wanted, kind), material, "")
 
-    async def _asked(
-        self, prompt: Prompt, material: str, previous: str
-    ) -> StretchSummary | Rejected:
-        done = await self.asker.put(prompt, material, previous)
+    async def _asked(self, prompt: Prompt, material: str, previous: str) -> _Summary | Rejected:
+        done = await self._answer(prompt, material, previous)
         if isinstance(done, Rejected):
             return done
         if done.cut_off:
-            self.note(Cause.SUMMARY_CUT_OFF)
-        return StretchSummary(text=done.text, prompt=prompt, material=material, previous=previous)
+            self._note(Cause.SUMMARY_CUT_OFF)
+        return _Summary(text=done.text, prompt=prompt, material=material, previous=previous)
+
+    async def _answer(self, prompt: Prompt, material: str, previous: str) -> Accepted | Rejected:
+        """Ask the model, and hold the answer against its material; a model that is unavailable is
+        asked once more in all."""
+        while True:
+            if self.spent.calls >= self.spent.max_calls:
+                return Rejected(reason=Reason(Cause.CALLS_USED_UP), terminal=True)
+            if self._now() >= self._deadline:
+                return Rejected(reason=Reason(Cause.SUMMARY_LATE), terminal=True)
+            self.spent = replace(self.spent, calls=self.spent.calls + 1)
+            try:
+                async with asyncio.timeout(self._deadline - self._now()):
+                    answer = await self._ask(prompt)
+            except TimeoutError:
+                return Rejected(reason=Reason(Cause.SUMMARY_LATE), terminal=True)
+            except ModelUnavailable as error:
+                if self._spare:
+                    self._spare -= 1
+                    continue
+                return Rejected(reason=Reason(Cause.MODEL_AWAY, error=str(error)), terminal=True)
+            except ModelRefused as error:
+                return Rejected(reason=Reason(Cause.MODEL_REFUSED, error=str(error)), terminal=True)
+            except ModelOverflow as error:
+                found = error.overflow
+                limit = found.limit_tokens if isinstance(found, Overflow) else None
+                return Rejected(reason=Reason(Cause.MODEL_OVERFLOW), limit_tokens=limit)
+            except ModelError as error:
+                return Rejected(reason=Reason(Cause.MODEL_WRONG, error=str(error)))
+            self._account(prompt, answer)
+            return accept(
+                replace(answer, text=self._mask(answer.text)),
+                material,
+                count_tokens=self._count,
+                previous=previous,
+                focus=self._focus,
+            )
+
+    def _account(self, prompt: Prompt, answer: Answer) -> None:
+        if answer.usage is not None:
+            read, written = answer.usage.input_tokens, answer.usage.output_tokens
+        else:
+            read = self._count(prompt.system) + self._count(prompt.text)
+            written = self._count(answer.text)
+        self.spent = replace(
+            self.spent,
+            input_tokens=self.spent.input_tokens + read,
+            output_tokens=self.spent.output_tokens + written,
+        )
+
+    @property
+    def _is_simple(self) -> bool:
+        return self._failures >= SIMPLE_AFTER
 
     def _gives_up(self, failed: Rejected) -> bool:
-        self.failures += 1
-        if failed.terminal or self.failures >= MOST_FAILURES:
+        """Count a failure and learn from it; whether it was the last that is allowed."""
+        self._failures += 1
+        if failed.terminal or self._failures >= MOST_FAILURES:
             return True
-        before = self.sizes
-        self.sizes = before.after_failure(failed.limit_tokens)
-        if self.sizes.window_tokens < before.window_tokens:
-            self.note(Cause.SUMMARY_WINDOW, tokens=self.sizes.window_tokens)
-        if self.simple:
-            self.note(Cause.SIMPLER_PROMPT, why=failed.reason)
+        before = self._sizes
+        self._sizes = before.after_failure(failed.limit_tokens)
+        if self._sizes.window_tokens < before.window_tokens:
+            self._note(Cause.SUMMARY_WINDOW, tokens=self._sizes.window_tokens)
+        if self._is_simple:
+            self._note(Cause.SIMPLER_PROMPT, why=failed.reason)
         return False
 
     def _smaller(
         self, waiting: Sequence[ReadPiece], kind: Kind, failed: Rejected
     ) -> list[ReadPiece]:
+        """The rest in smaller pieces; the simple prompt at once where none can be smaller."""
         rest = [entry for piece in waiting for entry in piece.entries]
-        pieces = list(self.sizes.pieces(rest, kind))
+        pieces = list(self._sizes.pieces(rest, kind))
         if pieces[0].text != waiting[0].text:
-            self.note(Cause.SMALLER_CHUNKS, why=failed.reason)
-        elif not self.simple:
-            self.failures = SIMPLE_AFTER
-            self.note(Cause.SIMPLER_PROMPT, why=failed.reason)
+            self._note(Cause.SMALLER_CHUNKS, why=failed.reason)
+        elif not self._is_simple:
+            self._failures = SIMPLE_AFTER
+            self._note(Cause.SIMPLER_PROMPT, why=failed.reason)
         return pieces
 
-    def note(self, cause: Cause, **numbers: Number) -> None:
-        """Say once what had to be done differently."""
+    def _note(self, cause: Cause, **numbers: Number) -> None:
         reason = Reason(cause, **numbers)
-        if reason not in self.notes:
-            self.notes.append(reason)
+        if reason not in self._notes:
+            self._notes.append(reason)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
-    history: StretchSummary
-    turn: StretchSummary | None = None
-    oversized: tuple[Entry, ...] = field(default=(), repr=False)
-    pieces: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Frame:
-    plan: CutPlan
-    carried: Carried
-    rules_text: str = field(repr=False)
-    sizes: Sizes
-    lines_tokens: int
-
-    def text(self, draft: _Draft) -> str:
-        """The whole summary, with the lines behind it that it does not tell."""
+    def _text(self, draft: _Draft, carried: Carried) -> str:
+        """The whole summary, with the lines behind it that it does not say."""
         body = draft.history.text
-        if notes := _large_notes(draft.oversized, self.sizes.scribe):
+        if notes := _large_notes(self._oversized, self._sizes.scribe):
             body = f"{body}\n\n{notes}" if body else notes
         if draft.turn is not None:
             body = f"{body or NO_HISTORY}{TURN_JOINT}{draft.turn.text}"
         return append_carried(
             body,
-            self.carried,
-            self.rules_text,
-            most_tokens=self.sizes.summary_tokens,
-            lines_tokens=self.lines_tokens,
-            count_tokens=self.sizes.count_tokens,
+            carried,
+            self._rules_text,
+            most_tokens=self._sizes.summary_tokens,
+            lines_tokens=self._lines_tokens,
+            count_tokens=self._count,
         )
 
-    def audited(self, text: str, draft: _Draft) -> AuditResult:
-        """What the summary lacks; its sections only where they were asked for."""
-        audit_result = audit(text, self.plan.summarized)
-        return (
-            audit_result if draft.history.prompt is not None else replace(audit_result, sections=())
-        )
-
-
-async def summarize(
-    plan: CutPlan,
-    *,
-    ask: Ask,
-    window_tokens: int,
-    settings: Compaction,
-    rules: WireRules,
-    previous_summary: str = "",
-    previous_carried: Carried | None = None,
-    count_tokens: CountTokens = count_text,
-    instructions: str = "",
-    rules_text: str = "",
-    most_summary_tokens: int | None = None,
-    lines_tokens: int = 0,
-    now: Callable[[], float] = time.monotonic,
-) -> Summarized | NoSummary:
-    """The summary of what `plan` cuts, going on from the summary before.
-
-    `window_tokens` is the window of the model that summarises; `most_summary_tokens` what the
-    session has room for, where its own window is smaller; `lines_tokens` what the lines behind it
-    may take on top. `instructions` are what the user gave
-    to `/compact`: they say what matters and never become a task. `rules_text` are the
-    workspace's rules: appended as they are, never shown to the model.
-    """
-    sizes = Sizes(
-        scribe=PieceWriter(rules, count_tokens),
-        count_tokens=count_tokens,
-        window_tokens=window_tokens,
-        most_summary_tokens=min(SUMMARY_TOKENS, most_summary_tokens or window_tokens),
-        one_pass=settings.mode == "default",
-        focus=instructions,
-    )
-    thinned = sizes.scribe.thin(plan.summarized, sizes.readable_tokens)
-    stretches = _stretches(plan, sizes, settings)
-    asker = SummaryAsker(
-        ask,
-        count_tokens=count_tokens,
-        max_calls=_max_calls(stretches, sizes, settings),
-        now=now,
-        deadline=now() + settings.deadline_seconds,
-        focus=instructions,
-    )
-    stages = Stages(sizes=sizes, asker=asker)
-    if thinned:
-        stages.note(Cause.HISTORY_THINNED, messages=thinned)
-    history, turn = _parted(strip_carried(previous_summary), plan)
-    draft = await _drafted(stages, stretches, plan, history, turn)
-    if isinstance(draft, Rejected):
-        return NoSummary(reason=draft.reason, spent=asker.spent)
-    carried = await asyncio.to_thread(carry, plan.summarized, previous_carried, kept=plan.kept)
-    frame = _Frame(
-        plan=plan,
-        carried=carried,
-        rules_text=rules_text,
-        sizes=stages.sizes,
-        lines_tokens=lines_tokens,
-    )
-    text = frame.text(draft)
-    if settings.audit:
-        text = await _improved(text, draft, frame, stages, previous_summary)
-    return Summarized(
-        text=text,
-        carried=carried,
-        spent=asker.spent,
-        chunks=draft.pieces,
-        notes=tuple(map(str, stages.notes)),
-        oversized=len(draft.oversized),
-    )
-
-
-def _stretches(plan: CutPlan, sizes: Sizes, settings: Compaction) -> tuple[_Stretch, ...]:
-    apart, main = share(
-        [piece.entries for piece in sizes.pieces(plan.history, "history")],
-        window_tokens=sizes.window_tokens,
-        max_history_share=settings.max_history_share,
-        weigh=sizes.scribe.tokens,
-    )
-    stretches: list[_Stretch] = [
-        (tuple(entry for entries in chunks for entry in entries), "history")
-        for chunks in (apart, main)
-        if chunks
-    ]
-    if plan.turn_prefix and not _stays_verbatim(plan.turn_prefix, sizes):
-        stretches.append((plan.turn_prefix, "turn"))
-    return tuple(stretches)
+    async def _improved(
+        self, text: str, draft: _Draft, plan: CutPlan, carried: Carried, previous_summary: str
+    ) -> str:
+        """The summary, or a second version of it where that lacks less."""
+        lacks = _audited(text, draft, plan)
+        if lacks.passed:
+            return text
+        again = _second(draft, lacks)
+        if _asked_in_vain(lacks, previous_summary):
+            self._note(Cause.SECOND_SPARED)
+        elif again.prompt is not None and not self._is_simple:
+            prompt = audit_prompt(again.prompt, lacks.missing())
+            done = await self._answer(prompt, again.material, again.previous)
+            if isinstance(done, Rejected):
+                self._note(Cause.SECOND_FAILED, why=done.reason)
+            else:
+                second = replace(again, text=done.text)
+                of_turn = again is draft.turn
+                better = replace(draft, turn=second) if of_turn else replace(draft, history=second)
+                other = self._text(better, carried)
+                left = _audited(other, better, plan)
+                if left.faults < lacks.faults:
+                    text, lacks = other, left
+        if not lacks.passed:
+            self._note(Cause.SUMMARY_LACKS, missing=lacks.said)
+        return text
 
 
 def _parted(previous: str, plan: CutPlan) -> tuple[str, str]:
@@ -345,91 +411,24 @@ def _parted(previous: str, plan: CutPlan) -> tuple[str, str]:
     return "\n\n".join(text for text in (history, pinned) if text), turn
 
 
-def _stays_verbatim(entries: Sequence[Entry], sizes: Sizes) -> bool:
-    read = sizes.count_tokens(sizes.scribe.text(entries))
-    return read <= min(VERBATIM_TURN_TOKENS, sizes.summary_tokens // 4)
+def _audited(text: str, draft: _Draft, plan: CutPlan) -> AuditResult:
+    """What the summary lacks; its sections only where they were asked for."""
+    result = audit(text, plan.summarized)
+    return result if draft.history.prompt is not None else replace(result, sections=())
 
 
-def _max_calls(stretches: Sequence[_Stretch], sizes: Sizes, settings: Compaction) -> int:
-    """The most that this can cost (docs/compaction.md, "What it costs").
-
-    A stretch of n pieces takes n calls and at most n − 1 to merge them; all failures together one
-    call less than are allowed, because the last one ends it; one more for a model that was away,
-    and one for the audit. Never over MOST_CALLS.
-    """
-    counts = [sizes.most_pieces(entries, kind) for entries, kind in stretches]
-    work = sum(2 * count - 1 for count in counts if count)
-    spare = MOST_FAILURES - 1 + 1 + (1 if settings.audit else 0)
-    return min(MOST_CALLS, work + spare) if work else 0
-
-
-async def _drafted(
-    stages: Stages, stretches: Sequence[_Stretch], plan: CutPlan, previous: str, turn_before: str
-) -> _Draft | Rejected:
-    history = StretchSummary(text=previous)
-    turn: StretchSummary | None = None
-    oversized: list[Entry] = []
-    pieces = 0
-    for entries, kind in stretches:
-        before = history.text if kind == "history" else turn_before
-        done = await stages.summary_of(entries, before, kind)
-        if isinstance(done, Rejected):
-            return done
-        oversized += done.oversized
-        pieces += done.pieces
-        if kind == "history":
-            history = done
-        else:
-            turn = done
-    if turn is None and plan.turn_prefix:
-        text = stages.sizes.scribe.text(plan.turn_prefix)
-        turn = StretchSummary(text="\n\n".join(other for other in (turn_before, text) if other))
-    if not history.text and (turn is None or not turn.text):
-        return Rejected(reason=Reason(Cause.NOTHING_TO_SUMMARISE), terminal=True)
-    return _Draft(history=history, turn=turn, oversized=tuple(oversized), pieces=pieces)
-
-
-async def _improved(
-    text: str, draft: _Draft, frame: _Frame, stages: Stages, previous_summary: str
-) -> str:
-    audit_result = frame.audited(text, draft)
-    if audit_result.passed:
-        return text
-    again = _second(draft, audit_result)
-    if _asked_in_vain(audit_result, previous_summary):
-        stages.note(Cause.SECOND_SPARED)
-    elif again.prompt is not None and not stages.simple:
-        prompt = audit_prompt(again.prompt, audit_result.missing())
-        done = await stages.asker.put(prompt, again.material, again.previous)
-        if isinstance(done, Rejected):
-            stages.note(Cause.SECOND_FAILED, why=done.reason)
-        else:
-            second = replace(again, text=done.text)
-            of_turn = again is draft.turn
-            better = replace(draft, turn=second) if of_turn else replace(draft, history=second)
-            other = frame.text(better)
-            left = frame.audited(other, better)
-            if left.faults < audit_result.faults:
-                text, audit_result = other, left
-    if not audit_result.passed:
-        stages.note(Cause.SUMMARY_LACKS, missing=audit_result.said)
-    return text
-
-
-def _asked_in_vain(audit_result: AuditResult, previous_summary: str) -> bool:
-    """Whether nothing is missing but headings that the summary before lacks, too.
-
-    That one was asked for twice because of them: a model that does not write them would be paid
-    twice at every compaction.
-    """
-    if not previous_summary or audit_result.identifiers or audit_result.ask:
+def _asked_in_vain(lacks: AuditResult, previous_summary: str) -> bool:
+    """Whether nothing is missing but headings that the summary before lacks, too: a model that
+    does not write them would be paid twice at every compaction."""
+    if not previous_summary or lacks.identifiers or lacks.ask:
         return False
-    return set(audit_result.sections) <= set(audit(previous_summary, ()).sections)
+    return set(lacks.sections) <= set(audit(previous_summary, ()).sections)
 
 
-def _second(draft: _Draft, audit_result: AuditResult) -> StretchSummary:
-    if draft.turn is not None and draft.turn.prompt is not None and audit_result.ask:
-        return draft.history if audit_result.sections else draft.turn
+def _second(draft: _Draft, lacks: AuditResult) -> _Summary:
+    """The part to ask for again: the split turn's where only its ask is missing."""
+    if draft.turn is not None and draft.turn.prompt is not None and lacks.ask:
+        return draft.history if lacks.sections else draft.turn
     return draft.history
 
 

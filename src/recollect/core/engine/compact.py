@@ -1,33 +1,48 @@
-"""The path of a compaction: plan, durable, hooks, summary, receipt, commit.
+"""Compactions of a session: one at a time, in parallel with turns, undone on request.
 
-Works on a turn as it was prepared and holds no lock while a model is asked; only committing
-does, for as long as a write takes: the cut, the session's state and the record of it in one
-durable write. Always holds: it ends as reduced, irreducible or failed; where it is not reduced,
-the session's edits are what they were; what is cut is durable; a session that went on another
-way meanwhile is left as it is. What was begun to be committed is not cut off.
+The path of one: plan, make durable, hooks, summary, receipt, commit. No lock is held while a hook
+or a model is asked. Committing holds the session's lock for one durable write: the cut, the
+session's state and the record. It ends as reduced, irreducible or failed; unless it is reduced,
+the session's edits do not change. A commit that has begun is not cut off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from recollect.core.boundary import Failure, Part, attempted
-from recollect.core.compaction.cut import cut, cut_before, replace_past
-from recollect.core.compaction.lines import lines_tokens
-from recollect.core.compaction.trigger import breaker_after, breaker_is_open
-from recollect.core.engine.hooks import Hooks
+from recollect.core.boundary import Boundary, Failure, Part, attempted
+from recollect.core.compaction.carry import append_carried, carry
+from recollect.core.compaction.cut import UndoResult, replace_past, undo
+from recollect.core.compaction.summarize import Summarizer
+from recollect.core.compaction.trigger import TriggerResult, breaker_after, breaker_is_open
+from recollect.core.engine.hooks import (
+    Hooks,
+    SuppliedSummary,
+    preparation,
+    supplied_summary,
+)
 from recollect.core.engine.keeper import SessionKeeper
-from recollect.core.engine.ledger import masked_carried
-from recollect.core.engine.session import Session
-from recollect.core.engine.summary import Bill, Proved, Summarizer, masked_json, prove
+from recollect.core.engine.session import Session, load
+from recollect.core.engine.summary import (
+    SummaryInput,
+    base_edits,
+    lines_room,
+    masked_input,
+    masked_json,
+    masked_result,
+    new_cut,
+    plan_cut,
+    prove,
+    summary_tokens,
+    without_forgotten,
+)
 from recollect.core.formats.stored_records import write_record
 from recollect.core.ports import Clock, Model, Recaller
-from recollect.core.rules.message_redaction import TextMask, redact_entries
+from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.noise import channel_of
-from recollect.core.rules.redaction import redact
 from recollect.core.turn.draft import Draft
 from recollect.core.turn.query import newest_exchange
 from recollect.core.values.compaction import (
@@ -36,41 +51,36 @@ from recollect.core.values.compaction import (
     CutPlan,
     NoCut,
     NoSummary,
-    ProbeFinding,
+    Receipt,
+    Spent,
     Summarized,
     Trigger,
 )
-from recollect.core.values.edit import Cut, Edit
+from recollect.core.values.edit import Cut
 from recollect.core.values.history import SessionState, newest_cut, requests_of
-from recollect.core.values.message import EntryKey, MessageId, Text
+from recollect.core.values.message import Text
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
 from recollect.system.config import Settings
-from recollect.system.config.settings import Redaction as RedactionSettings
 from recollect.system.telemetry import count
 
 WORTHWHILE_RATIO = 0.98
 """Of what it was, what the view has to come down to, or the compaction was for nothing."""
-
-
 LOST_RACES = frozenset({Cause.ANOTHER_WAY, Cause.ANOTHER_PROCESS, Cause.FORGOTTEN_MEANWHILE})
 """Nothing failed: it was too late, and can be tried again."""
-
-
-KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
-"""How much of what is usually kept is tried, one after the other, until the view would fit."""
 GRACE_SECONDS = 15.0
 """Summarising ends by itself when its time is over, and says what it spent; this ends the rest."""
-UNFIT_FIRST_KEPT = (
-    "a session_before_compact hook named a firstKeptEntryId that nothing can be kept from; the "
-    "planned one was used"
+KEEP_TRIES = 2
+"""A state that came too late is put on top of what another process left, once."""
+HOOK_SHARE = 0.5
+"""Of the time that a compaction has, what a hook may take that could supply the summary."""
+COVERS_TOO_LITTLE = (
+    "a session_before_compact hook named a firstKeptEntryId before the cut: its summary is not used"
 )
-FITS_RATIO = 0.9
-"""Of the limit, what a plan may come to: a view that is full again at once gains nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOrder:
-    """Who wants it, and what a person asked to be looked after."""
+    """Why a compaction is wanted, and what a person asked to look after."""
 
     trigger: Trigger
     instructions: str = field(default="", repr=False)
@@ -78,11 +88,14 @@ class CompactionOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
+    """A summary that is ready to replace the past."""
+
     plan: CutPlan
     summary: Summarized
-    proved: Proved
+    text: str = field(repr=False)
+    receipt: Receipt
     nothing: CompactionResult
-    """What is said where it cannot."""
+    """The result where it cannot."""
 
 
 class Compactor:
@@ -92,59 +105,189 @@ class Compactor:
         self,
         settings: Settings,
         *,
-        space: str,
         model: Model | None,
         hooks: Hooks,
         keeper: SessionKeeper | None,
+        reader: SessionKeeper | None,
         recaller: Recaller | None,
         clock: Clock,
         critical_rules: Callable[[], str] = lambda: "",
         workspace: str | None = None,
     ) -> None:
-        """`critical_rules` are the workspace's, read anew for every summary."""
-        self._settings = settings
-        self._space = space
-        self._hooks = hooks
-        self._keeper = keeper
-        self._recaller = recaller
-        self._clock = clock
-        self._workspace = workspace
-        self._summarizer = Summarizer(
-            settings.compaction, model=model, hooks=hooks, critical_rules=critical_rules
-        )
+        """`critical_rules` are read again for every summary; `reader` reads what is stored, whether
+        or not `keeper` may write."""
+        self._settings, self._model, self._hooks = settings, model, hooks
+        self._keeper, self._reader, self._recaller = keeper, reader, recaller
+        self._clock, self._critical_rules, self._workspace = clock, critical_rules, workspace
+        self._running: set[asyncio.Task[CompactionResult]] = set()
         self._commits: set[asyncio.Task[CompactionResult]] = set()
         self.part = Part("compaction")
         """Works for a session, or fails for it: then its view is trimmed instead."""
 
     @property
-    def nobody(self) -> Reason | None:
+    def why_never(self) -> Reason | None:
         """Why no summary can ever be had; None where one can."""
-        return self._summarizer.why_not
+        if self._model is None and not self._hooks.listens("session_before_compact"):
+            return Reason(Cause.NO_MODEL)
+        return None
 
-    def why_not(
-        self, state: SessionState, *, asked_for: bool = False, overflowed: bool = False
-    ) -> Reason | None:
-        """Say why there can be no compaction now; None if there can.
+    def why_not(self, state: SessionState, trigger: Trigger = "threshold") -> Reason | None:
+        """Why there can be no compaction now; None if there can.
 
-        A pause because the window fills too soon does not hold back one after the provider
-        `overflowed`: nothing could be sent without it.
+        A pause because the window fills too soon does not hold back one after the provider refused
+        a request for its size: nothing could be sent without it.
         """
-        nobody = self._summarizer.why_not
-        if nobody is not None or asked_for:
-            return nobody
+        if self.why_never is not None or trigger == "manual":
+            return self.why_never
         if not self._settings.compaction.enabled:
             return Reason(Cause.COMPACTION_OFF)
         if state.compaction_paused:
             return Reason(Cause.COMPACTION_UNDONE)
         is_open = breaker_is_open(state.breaker, now=self._clock.now())
-        if is_open and not (overflowed and state.breaker.failures == 0):
+        if is_open and not (trigger == "overflow" and state.breaker.failures == 0):
             return Reason(Cause.BREAKER_OPEN)
         return None
 
-    async def compact(
+    async def run(self, session: Session, draft: Draft, order: CompactionOrder) -> CompactionResult:
+        """Compact, and wait for it. One that runs already is waited for instead, unless a person
+        asked for this one, or it came too late."""
+        while order.trigger != "manual" and (ahead := _waiting(session)):
+            done = await _waited(ahead[0])
+            if done.reason.cause is not Cause.ANOTHER_WAY:
+                return done
+        return await _waited(self._started(session, draft, order, flush_first=False))
+
+    def ahead_of_need(self, session: Session, draft: Draft, due: TriggerResult) -> None:
+        """Do in the background what a window that fills asks for."""
+        if _waiting(session):
+            return
+        if due.due == "flush":
+            self._start_flush(session, draft)
+        elif due.due == "compaction" and not self.why_not(session.state):
+            order = CompactionOrder(trigger="threshold")
+            task = self._started(session, draft, order, flush_first=due.flush_first)
+
+            def keep(done: asyncio.Task[CompactionResult]) -> None:
+                if not done.cancelled():
+                    session.compacted_meanwhile = done.result()
+
+            task.add_done_callback(keep)
+
+    async def undo(self, session: Session, state: SessionState) -> UndoResult:
+        """Take back the newest cut, durably; the caller holds the session's lock."""
+        done = undo(state.edits, known=frozenset(state.path))
+        if done.undone is None:
+            return done
+        new = replace(state, edits=done.edits, turn=state.turn + 1, compaction_paused=True)
+        why = await self._why_not_kept(session, new)
+        if why is not None:
+            return UndoResult(edits=state.edits, undone=None, reason=why)
+        session.state = new
+        return done
+
+    async def flushed(self, session: Session, *, cycle: int | None = None) -> None:
+        """Record durably that notes were written; the caller holds the session's lock.
+
+        `cycle` is the count of compactions when writing began, None for now. If it cannot be
+        kept, it is written with the next turn.
+        """
+        for _ in range(KEEP_TRIES):
+            trouble = tuple(session.keeping.trouble)
+            state = await load(session, self._reader, Boundary(turn_seconds=0.0, stage_seconds=0.0))
+            session.keeping.trouble[:0] = trouble  # a turn's report shows it, not this
+            written_in = state.compactions if cycle is None else min(cycle, state.compactions)
+            if state.flushed_in is not None and state.flushed_in >= written_in:
+                return
+            new = replace(state, flushed_in=written_in)
+            if self._keeper is None or not state.path:  # an empty session is not kept
+                session.state = new
+                return
+            session.state = new = replace(new, turn=state.turn + 1)
+            why = await self._why_not_kept(session, new)
+            if why is None or why.cause is Cause.COULD_NOT_BE_KEPT:
+                return
+
+    def cancel(self, session: Session) -> None:
+        """Stop what runs for a session; a commit goes on."""
+        for task in (*session.compactions, *([] if session.flush is None else [session.flush])):
+            task.cancel()
+
+    async def close(self) -> None:
+        """Stop what runs, and wait for commits: half of one would be neither done nor undone."""
+        loop = asyncio.get_running_loop()
+        running = [task for task in self._running if task.get_loop() is loop]
+        for task in running:
+            task.cancel()
+        commits = [task for task in self._commits if task.get_loop() is loop]
+        if running or commits:
+            await asyncio.wait([*running, *commits])
+
+    def _started(
+        self, session: Session, draft: Draft, order: CompactionOrder, *, flush_first: bool
+    ) -> asyncio.Task[CompactionResult]:
+        before = _waiting(session)
+        newest = draft is session.last_draft and draft.committed
+
+        async def work() -> CompactionResult:
+            if before:
+                await asyncio.wait(before)
+            if flush_first:
+                if session.flush is not None:  # one that runs already is enough
+                    await asyncio.wait({session.flush})
+                else:
+                    await self._flush(session, draft)
+            latest = session.last_draft if newest and session.last_draft is not None else draft
+            async with session.lock:  # turns may have gone on since the draft was made
+                standing = _as_it_stands(latest, session.state)
+            return await self._compact(session, standing, order)
+
+        task = self._task(session, work, order.trigger)
+        session.compactions = [*before, task]
+        return task
+
+    def _start_flush(self, session: Session, draft: Draft) -> None:
+        if session.flush is not None or not self._hooks.listens("flush_due"):
+            return
+
+        async def work() -> CompactionResult:
+            await self._flush(session, draft)
+            return CompactionResult(
+                convergence="irreducible", reason=Reason(Cause.ONLY_NOTES), trigger="threshold"
+            )
+
+        def over(_: object) -> None:
+            session.flush = None
+
+        session.flush = self._task(session, work, "threshold")
+        session.flush.add_done_callback(over)
+
+    def _task(
+        self, session: Session, work: Callable[[], Awaitable[CompactionResult]], trigger: Trigger
+    ) -> asyncio.Task[CompactionResult]:
+        async def ended() -> CompactionResult:
+            done = await attempted(work())
+            if isinstance(done, Failure):
+                why = Reason(Cause.ERROR, error=done.said)
+                return CompactionResult(convergence="failed", reason=why, trigger=trigger)
+            return done
+
+        task = session.compacting = asyncio.create_task(ended())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def _flush(self, session: Session, draft: Draft) -> None:
+        if not self._hooks.listens("flush_due"):
+            return
+        cycle = session.state.compactions
+        event = {"tokenCount": draft.used_tokens(), "compactionCount": cycle}
+        await self._hooks.fire("flush_due", event, self._whose(session, draft))
+        async with session.lock:
+            await self.flushed(session, cycle=cycle)
+
+    async def _compact(
         self, session: Session, draft: Draft, order: CompactionOrder
     ) -> CompactionResult:
-        """Compact a session as `draft` shows it. Never raises for what goes wrong."""
         begun = time.monotonic()
         used = draft.used_tokens()
         nothing = CompactionResult(
@@ -154,45 +297,38 @@ class Compactor:
             tokens_before=used,
             tokens_after=used,
         )
-        why_not = self.why_not(
-            session.state,
-            asked_for=order.trigger == "manual",
-            overflowed=order.trigger == "overflow",
-        )
+        why_not = self.why_not(session.state, order.trigger)
         if why_not is not None:
             return replace(nothing, reason=why_not)
         if draft.given.request.continues:
             holds = Reason(Cause.PROVIDER_HOLDS)
             return replace(nothing, convergence="irreducible", reason=holds)
-        bill = Bill()
+        summarizers: list[Summarizer] = []
         seconds = self._settings.compaction.deadline_seconds + GRACE_SECONDS
-        work = self._made_ready(session, draft, order, nothing, begun, bill)
+        work = self._made_ready(session, draft, order, nothing, begun, summarizers)
         ready = await attempted(asyncio.wait_for(work, seconds))
         if isinstance(ready, _Ready):
             ready = await attempted(self._committed(session, draft, ready, begun))
         if isinstance(ready, Failure):
             late = issubclass(ready.error, TimeoutError)
             error = Reason(Cause.ERROR, error=ready.said)
-            why = Reason(Cause.COMPACTION_LATE) if late else error
-            ready = replace(nothing, reason=why, spent=bill.spent)
+            spent = summarizers[0].spent if summarizers else Spent()
+            ready = replace(
+                nothing, reason=Reason(Cause.COMPACTION_LATE) if late else error, spent=spent
+            )
         done = replace(ready, seconds=time.monotonic() - begun)
         count("compaction", trigger=order.trigger, outcome=done.convergence)
         if done.reason.cause not in LOST_RACES:
             await self._count(session, draft, done)
-            if done.convergence == "failed":
-                session.compaction_failure = done.reason
-                self.part.away(str(done.reason), whose=session.id)
-            elif done.compacted:
-                session.compaction_failure = None
-                self.part.back(whose=session.id)
-        return await self._fire_after(session, draft, done)
-
-    async def close(self) -> None:
-        """Wait for what is being committed: half of it would be neither done nor undone."""
-        loop = asyncio.get_running_loop()
-        running = [task for task in self._commits if task.get_loop() is loop]
-        if running:
-            await asyncio.wait(running)
+        if not done.compacted:
+            return done
+        event = {
+            "messageCount": len(draft.entries) - done.compacted_messages,
+            "tokenCount": done.tokens_after,
+            "compactedCount": done.compacted_messages,
+        }
+        answered = await self._hooks.fire("after_compaction", event, self._whose(session, draft))
+        return replace(done, notes=(*done.notes, *answered.notes))
 
     async def _made_ready(
         self,
@@ -201,77 +337,112 @@ class Compactor:
         order: CompactionOrder,
         nothing: CompactionResult,
         begun: float,
-        bill: Bill,
+        summarizers: list[Summarizer],
     ) -> _Ready | CompactionResult:
-        plan = self._plan(draft)
+        plan = plan_cut(draft, self._settings)
         if isinstance(plan, CutPlan):
             if missing := await self._not_durable(session, draft, plan):
                 why = Reason(Cause.SOME_NOT_DURABLE, messages=missing)
                 return replace(nothing, reason=why)
-            plan = _without(plan, session.keeping.forgotten)
+            plan = without_forgotten(plan, session.keeping.forgotten)
         if isinstance(plan, NoCut):
             return replace(nothing, convergence="irreducible", reason=plan.reason)
         event = {"messageCount": len(draft.entries), "tokenCount": draft.used_tokens()}
-        whose = self.context(session, draft)
+        whose = self._whose(session, draft)
         answered = await self._hooks.fire("before_compaction", event, whose)
         mask = TextMask(self._settings.redaction, session.keeping.secrets)
-        masked, before = await asyncio.to_thread(_masked, plan, newest_cut(draft.edits), mask)
-        supplied, told = await self._summarizer.supplied(
-            draft, masked, before, mask, instructions=order.instructions, whose=whose
-        )
+        read = await asyncio.to_thread(masked_input, plan, newest_cut(draft.edits), mask)
+        read = replace(read, instructions=mask.text(order.instructions))
+        supplied, told = await self._supplied(draft, read, whose)
         notes = (*answered.notes, *told)
         if isinstance(supplied, NoSummary):
-            why = supplied.reason.masked(mask.text)
-            return replace(nothing, spent=supplied.spent, notes=notes, reason=why)
-        if supplied is not None and supplied.first_kept not in (None, plan.anchor):
-            other = await self._kept_from(session, draft, supplied.first_kept)
-            if other is None:
-                notes = (*notes, UNFIT_FIRST_KEPT)
-            else:
-                plan = other
-                masked, before = await asyncio.to_thread(
-                    _masked, plan, newest_cut(draft.edits), mask
-                )
-        summary = await self._summarizer.summarize(
-            draft,
-            masked,
-            before,
-            mask,
-            instructions=order.instructions,
-            supplied=supplied,
-            begun=begun,
-            bill=bill,
-        )
+            return replace(nothing, notes=notes, reason=supplied.reason)
+        rules_text = mask.text(await asyncio.to_thread(self._critical_rules))
+        summary: Summarized | NoSummary
+        if supplied is not None:
+            summary = await self._completed(draft, read, mask, supplied, rules_text)
+        elif self._model is None:
+            summary = NoSummary(reason=Reason(Cause.NO_SUPPLIER), spent=Spent())
+        else:
+            given, settings = draft.given, self._settings.compaction
+            left = settings.deadline_seconds - (time.monotonic() - begun)
+            summarizer = Summarizer(
+                self._model.ask,
+                replace(settings, deadline_seconds=max(1.0, left)),
+                given.codec.rules,
+                window_tokens=self._model.window_tokens or given.limits.window_tokens,
+                count_tokens=given.weigher.text,
+                most_summary_tokens=given.estimated(summary_tokens(draft)),
+                lines_tokens=lines_room(draft, plan),
+                instructions=read.instructions,
+                rules_text=rules_text,
+                mask=mask.text,
+            )
+            summarizers.append(summarizer)
+            summary = await summarizer.summarize(read.plan, read.previous, read.carried)
         notes = (*notes, *summary.notes)
         nothing = replace(nothing, spent=summary.spent, notes=notes)
         if isinstance(summary, NoSummary):
             return replace(nothing, reason=summary.reason.masked(mask.text))
-        proved = await prove(
+        text, receipt = await prove(
             draft,
-            masked,
-            before,
+            read,
             summary,
             mask,
             recaller=self._recaller,
-            space=self._space,
-            session=session.id,
             pin_ratio=self._settings.compaction.pin_ratio,
-            now=self._clock.now(),
         )
-        return _Ready(plan=plan, summary=summary, proved=proved, nothing=nothing)
+        return _Ready(plan=plan, summary=summary, text=text, receipt=receipt, nothing=nothing)
 
-    async def _kept_from(
-        self, session: Session, draft: Draft, anchor: EntryKey | None
-    ) -> CutPlan | None:
-        assert anchor is not None
-        given = draft.given
-        plan = cut_before(
-            draft.entries, draft.edits, given.codec.rules, anchor, weigher=given.weigher
+    async def _supplied(
+        self, draft: Draft, read: SummaryInput, whose: dict[str, str | None]
+    ) -> tuple[SuppliedSummary | NoSummary | None, tuple[str, ...]]:
+        """The summary that a hook supplies, or that one wants none; and notes."""
+        if not self._hooks.listens("session_before_compact"):
+            return None, ()
+        record = preparation(
+            read.plan,
+            await asyncio.to_thread(carry, read.plan.summarized, read.carried),
+            tokens_before=draft.used_tokens(),
+            previous_summary=read.previous,
+            reserve_tokens=draft.given.limits.reserve_tokens,
         )
-        if plan is None or await self._not_durable(session, draft, plan):
-            return None
-        left = _without(plan, session.keeping.forgotten)
-        return left if isinstance(left, CutPlan) else None
+        answered = await self._hooks.fire(
+            "session_before_compact",
+            {"preparation": record, "customInstructions": read.instructions or None},
+            whose,
+            seconds=self._settings.compaction.deadline_seconds * HOOK_SHARE,
+        )
+        if answered.cancelled:
+            why = Reason(Cause.HOOK_SAID_NO)
+            return NoSummary(reason=why, spent=Spent()), answered.notes
+        supplied = supplied_summary(answered)
+        kept = [None, *(entry.key for entry in read.plan.kept)]
+        if supplied is not None and supplied.first_kept not in kept:
+            return None, (*answered.notes, COVERS_TOO_LITTLE)
+        return supplied, answered.notes
+
+    async def _completed(
+        self,
+        draft: Draft,
+        read: SummaryInput,
+        mask: TextMask,
+        supplied: SuppliedSummary,
+        rules_text: str,
+    ) -> Summarized:
+        """A supplied summary with the sections of code."""
+        plan = read.plan
+        carried = await asyncio.to_thread(carry, plan.summarized, read.carried, kept=plan.kept)
+        text = append_carried(
+            mask.text(supplied.text),
+            carried,
+            rules_text,
+            most_tokens=draft.given.estimated(summary_tokens(draft)),
+            lines_tokens=lines_room(draft, plan),
+            count_tokens=draft.given.weigher.text,
+        )
+        details = masked_json(dict(supplied.details), mask.text)
+        return Summarized(text=text, carried=carried, spent=Spent(), details=details)
 
     async def _committed(
         self, session: Session, draft: Draft, ready: _Ready, begun: float
@@ -290,10 +461,10 @@ class Compactor:
             state, began = session.state, draft.given.state
             if (state.path, state.edits) == (began.path, began.edits):
                 state = draft.aligned_state(state)
-            base = _base(state, draft)
+            base = base_edits(state, draft)
             if base is None or plan.anchor not in state.path:
                 return replace(nothing, reason=Reason(Cause.ANOTHER_WAY))
-            cut = _new_cut(state, base, ready)
+            cut = new_cut(state, base, plan, ready.text, ready.summary.carried)
             blocks = newest_exchange(draft.entries)  # what was recalled for it stays
             edits = replace_past(base, cut, draft.entries, keep_blocks=blocks).edits
             tokens_after = draft.under(edits).used_tokens()
@@ -305,13 +476,13 @@ class Compactor:
                 convergence="reduced",
                 reason=Reason(Cause.SUMMARISED, messages=len(plan.summarized)),
                 number=cut.number,
-                summary=ready.proved.text,
+                summary=ready.text,
                 first_kept=plan.anchor,
                 compacted_messages=len(plan.summarized),
                 tokens_after=tokens_after,
                 splits_a_turn=plan.splits_a_turn,
                 details={**ready.summary.details, **ready.summary.carried.details()},
-                receipt=ready.proved.receipt,
+                receipt=ready.receipt,
                 seconds=time.monotonic() - begun,
             )
             new = replace(
@@ -321,37 +492,32 @@ class Compactor:
                 compactions=cut.number,
                 compaction_paused=False,
             )
-            why_not = await self._keep(session, new, result, cut, turn=requests_of(state) + 1)
+            record = self._record(session, result, cut, turn=requests_of(state) + 1)
+            why_not = await self._why_not_kept(session, new, record)
             if why_not is not None:
                 return replace(nothing, reason=why_not)
             session.state = new
             return result
 
-    async def _keep(
-        self,
-        session: Session,
-        state: SessionState,
-        result: CompactionResult,
-        cut: Cut,
-        *,
-        turn: int,
+    def _record(
+        self, session: Session, result: CompactionResult, cut: Cut, *, turn: int
+    ) -> CompactionRecord:
+        now = self._clock.now()
+        if self._settings.redaction.enabled:
+            result = masked_result(result, self._settings.redaction)
+        body = write_record(result, turn=turn, at=now)
+        return CompactionRecord(
+            session=session.id, number=result.number, at=now, body=body, about=cut.covers
+        )
+
+    async def _why_not_kept(
+        self, session: Session, state: SessionState, *records: CompactionRecord
     ) -> Reason | None:
-        """Write the cut, the state and the record of it; why that failed, None where it did not."""
+        """Write a session's state and records; why that failed, None where it did not."""
         if self._keeper is None:
             return None
-        now, redaction = self._clock.now(), self._settings.redaction
-        kept_result = result
-        if redaction.enabled:
-            kept_result = _masked_result(result, redaction)
-        record = CompactionRecord(
-            session=session.id,
-            number=result.number,
-            at=now,
-            body=write_record(kept_result, turn=turn, at=now),
-            about=cut.covers,
-        )
         kept = await self._keeper.keep_state(
-            session.id, state, session.keeping, now=now, compactions=(record,)
+            session.id, state, session.keeping, now=self._clock.now(), compactions=records
         )
         if kept.where == "nowhere":
             return Reason(Cause.COULD_NOT_BE_KEPT, error=kept.said)
@@ -371,50 +537,14 @@ class Compactor:
                 window_tokens=draft.given.limits.window_tokens,
             )
             session.state = replace(session.state, breaker=breaker)
-
-    async def _fire_after(
-        self, session: Session, draft: Draft, done: CompactionResult
-    ) -> CompactionResult:
-        if not done.compacted:
-            return done
-        event = {
-            "messageCount": len(draft.entries) - done.compacted_messages,
-            "tokenCount": done.tokens_after,
-            "compactedCount": done.compacted_messages,
-        }
-        answered = await self._hooks.fire("after_compaction", event, self.context(session, draft))
-        return replace(done, notes=(*done.notes, *answered.notes))
-
-    def _plan(self, draft: Draft) -> CutPlan | NoCut:
-        """The first plan whose view would fit; else the one that keeps least."""
-        given, limits = draft.given, draft.given.limits
-        allowed = FITS_RATIO * min(limits.compact_tokens, limits.limit_tokens)
-        added = self._added_tokens(draft)
-        best: CutPlan | NoCut = NoCut(reason=Reason(Cause.NOTHING_BEFORE))
-        for share in KEEP_SHARES:
-            plan = cut(
-                draft.entries,
-                draft.edits,
-                given.codec.rules,
-                keep_tokens=given.estimated(int(limits.keep_recent_tokens * share)),
-                weigher=given.weigher,
-            )
-            if isinstance(plan, NoCut):
-                best = plan if isinstance(best, NoCut) else best
-                continue
-            best = plan
-            if given.calibrated(given.fixed_tokens + plan.kept_tokens) + added <= allowed:
-                break
-        return best
-
-    def _added_tokens(self, draft: Draft) -> int:
-        window = draft.given.limits.window_tokens
-        lines = lines_tokens(window)
-        pins = int(window * self._settings.compaction.pin_ratio)
-        return self._summarizer.summary_tokens(draft) + lines + pins
+        if done.convergence == "failed":
+            session.compaction_failure = done.reason
+            self.part.away(str(done.reason), whose=session.id)
+        elif done.compacted:
+            session.compaction_failure = None
+            self.part.back(whose=session.id)
 
     async def _not_durable(self, session: Session, draft: Draft, plan: CutPlan) -> int:
-        """How many messages are not durable yet, so that the past may not be cut."""
         if self._keeper is None:
             return 0
         await self._keeper.make_durable(
@@ -422,9 +552,9 @@ class Compactor:
         )
         return len(self._keeper.not_durable(plan.summarized, session.keeping))
 
-    def context(self, session: Session, draft: Draft) -> dict[str, str | None]:
-        """Whose compaction it is, as hooks are told; where its host does not say by which channel
-        messages come, the newest one that names its channel does."""
+    def _whose(self, session: Session, draft: Draft) -> dict[str, str | None]:
+        """The context of hooks. If the host names no channel, the newest message that names its
+        channel does."""
         said = (
             channel_of(part.text)
             for entry in reversed(draft.entries)
@@ -432,73 +562,38 @@ class Compactor:
             for part in entry.parts
             if isinstance(part, Text)
         )
-        heard = session.message_provider or next((name for name in said if name), None)
         return {
-            "agentId": self._space,
+            "agentId": draft.given.space,
             "sessionKey": session.id,
             "workspaceDir": self._workspace,
-            "messageProvider": heard,
+            "messageProvider": session.message_provider or next(filter(None, said), None),
         }
 
 
-def _masked(plan: CutPlan, before: Cut | None, mask: TextMask) -> tuple[CutPlan, Cut | None]:
-    summarized = redact_entries(plan.summarized, mask)
-    split = len(plan.history)
-    plan = replace(plan, history=summarized[:split], turn_prefix=summarized[split:])
-    if before is None:
-        return plan, None
-    carried = before.carried and masked_carried(before.carried, mask.text)
-    return plan, replace(before, summary=mask.text(before.summary), carried=carried)
+def _waiting(session: Session) -> list[asyncio.Task[CompactionResult]]:
+    """The session's compactions that are not over, in their order."""
+    return [task for task in session.compactions if not task.done()]
 
 
-def _without(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoCut:
-    history = tuple(entry for entry in plan.history if entry.id not in forgotten)
-    prefix = tuple(entry for entry in plan.turn_prefix if entry.id not in forgotten)
-    if not history and not prefix:
-        return NoCut(reason=Reason(Cause.ALL_FORGOTTEN))
-    return replace(plan, history=history, turn_prefix=prefix)
+def _as_it_stands(draft: Draft, state: SessionState) -> Draft:
+    """A turn's history as the session shows it now.
+
+    A turn that was not committed has decided on edits which the session has not yet: those
+    count, as long as the session's own are what it began with.
+    """
+    began = draft.given.state
+    if draft.committed or state.edits != began.edits:
+        return draft if state.edits == draft.edits else draft.under(state.edits)
+    if state.path == began.path:
+        return replace(draft, given=replace(draft.given, state=state))
+    return draft
 
 
-def _base(state: SessionState, draft: Draft) -> tuple[Edit, ...] | None:
-    if state.edits == draft.given.state.edits:
-        return draft.edits
-    return state.edits if newest_cut(state.edits) == newest_cut(draft.edits) else None
-
-
-def _new_cut(state: SessionState, base: tuple[Edit, ...], ready: _Ready) -> Cut:
-    number, before = state.compactions + 1, newest_cut(base)
-    earlier = () if before is None else before.covers
-    return Cut(
-        anchor=ready.plan.anchor,
-        summary=ready.proved.text,
-        stage="compact",
-        reason=Reason(Cause.CUT, number=number, cut=ready.plan.reason),
-        turn=state.turn + 1,
-        number=number,
-        before=0 if before is None else before.number,
-        covers=tuple(dict.fromkeys((*earlier, *(entry.id for entry in ready.plan.summarized)))),
-        carried=ready.summary.carried,
-    )
-
-
-def _masked_result(result: CompactionResult, redaction: RedactionSettings) -> CompactionResult:
-    def masked(text: str) -> str:
-        return redact(text, pii=redaction.pii).text
-
-    def told(finding: ProbeFinding) -> ProbeFinding:
-        probe = replace(
-            finding.probe, text=masked(finding.probe.text), sentence=masked(finding.probe.sentence)
+async def _waited(task: asyncio.Task[CompactionResult]) -> CompactionResult:
+    """The result of a task that goes on when its caller does not."""
+    await asyncio.wait({task})
+    if task.cancelled():
+        return CompactionResult(
+            convergence="failed", reason=Reason(Cause.ENGINE_CLOSED), trigger="threshold"
         )
-        return replace(finding, probe=probe)
-
-    receipt = result.receipt
-    if receipt is not None:
-        receipt = replace(receipt, findings=tuple(told(finding) for finding in receipt.findings))
-    return replace(
-        result,
-        reason=result.reason.masked(masked),
-        notes=tuple(masked(note) for note in result.notes),
-        summary=masked(result.summary),
-        receipt=receipt,
-        details=masked_json(dict(result.details), masked),
-    )
+    return task.result()

@@ -1,8 +1,7 @@
-"""The engine: one request in, one request out, and a report of what was done.
+"""The engine: one request in, one request out, and a report.
 
-Sessions are values; the engine commits them by compare-and-set and serialises the turns of
-one session. It never raises for what a message holds: a request that cannot be shaped goes
-out as it came, and the report says so.
+It serialises the turns of one session. It never raises for the content of a message: a request
+that cannot be shaped is sent unchanged, and the report says so.
 """
 
 from __future__ import annotations
@@ -13,96 +12,80 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 
-from recollect.core.boundary import Boundary, Failure, Part, SystemClock, attempted
+from recollect.core.boundary import Boundary, Part, SystemClock, attempted
 from recollect.core.compaction.cut import UndoResult
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import BackgroundNotes, MeteredModel, use_reason
 from recollect.core.engine.batch_moment import Durability
 from recollect.core.engine.compact import CompactionOrder, Compactor
-from recollect.core.engine.heard_replies import MarkReply
+from recollect.core.engine.context import TurnResult, context_of
 from recollect.core.engine.hooks import Hook, HookName, Hooks
-from recollect.core.engine.keeper import HandedOver, IngestCounts, SessionKeeper
+from recollect.core.engine.keeper import HandedOver, SessionKeeper
+from recollect.core.engine.marks import MarkReply, ToldAnswers
+from recollect.core.engine.memory import StoredMemory
 from recollect.core.engine.observe import Observer, overtaken
-from recollect.core.engine.prepare import TurnResult, begin, context_of, prepare_turn
+from recollect.core.engine.prepare import (
+    begin,
+    is_quick,
+    limits_for,
+    prepare_turn,
+    read_request,
+)
 from recollect.core.engine.recaller import MemoryRecaller
-from recollect.core.engine.schedule import Compactions
 from recollect.core.engine.session import (
     Context,
     Observation,
     Session,
     check_format,
-    check_order,
     check_reply,
     check_session_name,
     check_space_name,
     check_state,
-    checked_messages,
     checked_request,
-    listed_message,
     load,
 )
-from recollect.core.engine.told_answers import ToldAnswers
 from recollect.core.engine.watch import Watching, watched
-from recollect.core.formats.codec import CODECS, format_of
-from recollect.core.formats.json_text import encode
 from recollect.core.formats.replies import StreamedReply
-from recollect.core.formats.request import split_request
 from recollect.core.ports import (
     Clock,
     Embedder,
     Model,
     Recaller,
     RecogniseOverflow,
-    Store,
     TokenCounter,
 )
-from recollect.core.rules.budget import limits_beside, limits_of, window_of
-from recollect.core.rules.identity import ROOT, SealSecret, batch_root, chain, sealed, space_secret
+from recollect.core.rules.identity import SealSecret, space_secret
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.tokens import Weigher
 from recollect.core.transfer.memory_files import Following
-from recollect.core.turn.align import LastRequest, enter, read, remember
+from recollect.core.turn.align import LastRequest, remember
 from recollect.core.turn.apply import LastView
 from recollect.core.turn.draft import Draft, TurnInput
 from recollect.core.turn.query import last_turn
 from recollect.core.upkeep.jobs import BackgroundJobs
 from recollect.core.values.compaction import CompactionResult, Trigger
-from recollect.core.values.history import Entry, SessionId, SessionState, SpaceId, requests_of
+from recollect.core.values.history import SessionId, SessionState, SpaceId, requests_of
 from recollect.core.values.message import MessageId
 from recollect.core.values.model import FormatName, ModelUse, Request
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.recall import Recalled, RecallRequest
 from recollect.core.values.report import Outcome
-from recollect.core.values.segment import SegmentId, StoredMessage
-from recollect.core.values.upkeep import Certificate, ForgetOrder, SessionSummary, Stats
-from recollect.errors import StaleSession, StoreError, StoreUnavailable
+from recollect.core.values.upkeep import Certificate
+from recollect.errors import StaleSession
 from recollect.system.config import Settings
 
 if TYPE_CHECKING:
-    from recollect.core.engine.facts.book import FactBook
     from recollect.core.upkeep.forget import Cascade
 
 StreamT = TypeVar("StreamT")
-StoredT = TypeVar("StoredT")
 
-KNOWN_PROMPTS = 64
-"""How many pairs of system prompt and tools are counted only once."""
-NEW_BYTES = 65_536
-WHOLE_BYTES = 1_500_000
-STANDING_EDITS = 32
-"""A request that adds no more than this to the session's last one, is no larger, and stands under
-so few edits is shaped in a few milliseconds: a server does that in place, too, since the way into
-a thread and back takes longer on a busy machine."""
-FEW_EVENTS = 100
-_SAME_RATIO = 0.9
-"""So much of the last request, from its beginning, has to be there again: clients move their cache
-marks near its end."""
+SHORT_BYTES = 65_536
+SHORT_EVENTS = 100
+"""A reply of no more is read in place: the way into a thread takes longer."""
 
 
-class Engine:
+class Engine(StoredMemory):
     """Shapes the requests of one space's sessions."""
 
     def __init__(
@@ -152,24 +135,20 @@ class Engine:
         self._off_the_loop = off_the_loop
         self._reads_facts = reads_facts
         self._stored = None if archive is None else self._reader(archive, embedders)
-        """Reads what is stored, whether or not anything new may be kept."""
         self._keeper = self._stored if self.settings.ingest.enabled else None
         count = counter.count_text if counter else None
         self._weigher = Weigher(self.settings.tokens.counter, count=count)
         """Counts tokens as reports do, before calibration."""
         self._compactor = Compactor(
             self.settings,
-            space=space,
             model=None if model is None else self._metered(model, archive),
             hooks=self._hooks,
             keeper=self._keeper,
+            reader=self._stored,
             recaller=recaller if self.settings.recall.enabled else None,
             clock=self._clock,
             critical_rules=critical_rules,
             workspace=workspace,
-        )
-        self._compactions = Compactions(
-            self._compactor, self._hooks, self._keeper, self._clock, reader=self._stored
         )
         self._observer = Observer(
             self.settings,
@@ -179,7 +158,6 @@ class Engine:
             reader=self._stored,
             keeper=self._keeper,
             compactor=self._compactor,
-            compactions=self._compactions,
             in_background=compact_in_background and self.settings.compaction.background,
             jobs=jobs,
             recognise_overflow=recognise_overflow,
@@ -191,7 +169,6 @@ class Engine:
         self._told = ToldAnswers(self._secret, self._seal)
         self._summary_model = "" if self._model is None else self._model.name
         """The name of the model that summarises; empty where none does."""
-        self._fixed: dict[tuple[bytes | None, bytes | None], int] = {}
 
     def _reader(self, archive: DurableArchive, embedders: Sequence[Embedder]) -> SessionKeeper:
         archive.jobs_due = self._wake_jobs
@@ -227,24 +204,23 @@ class Engine:
         self._compactor.part.forget(whose=name)
 
     def _abandon(self, session: SessionId) -> None:
-        """Let go of a session whose request was not answered, and cut off what is written of it and
-        the compaction that it waited for:
-        another process may go on with it, and what is here would be older than what is stored."""
+        """Release a session whose request was not answered, its writes and its compactions: another
+        process may go on with it, and the state here would be older than the stored one."""
         handle = self._sessions.get(session)
         if handle is not None:
             self.end(handle)
-            self._compactions.cancel(handle)
+            self._compactor.cancel(handle)
             if self._keeper is not None:
                 self._keeper.abandon(handle.keeping)
 
     async def _hand_over(
         self, session: Session | SessionId, seconds: float | None = None
     ) -> HandedOver | None:
-        """Let go of a session when all of it is kept, so that any process may go on with it.
+        """Release a session when all of it is kept, so that any process may go on with it.
 
-        Waits `seconds`, else `turn.deadline_seconds`. Where it is, at worst: in the store, the
-        spool or nowhere yet; "stale" where another process went on with the session meanwhile, so
-        that its last turn was left out; None where no memory is kept.
+        Waits `seconds`, else `turn.deadline_seconds`. Returns the worst place of its messages;
+        "stale" if another process went on with it, so that its last turn was left out; None if
+        nothing is kept.
         """
         handle = self._handle(session)
         async with handle.lock:
@@ -262,60 +238,9 @@ class Engine:
                 self.end(handle)
             return where
 
-    async def ingest(
-        self,
-        session: SessionId,
-        messages: Sequence[bytes | Mapping[str, Any]],
-        *,
-        format: FormatName | None = None,  # noqa: A002
-        batch: str | None = None,
-        said_at: float | None = None,
-    ) -> IngestCounts:
-        """Keep messages that come outside of a turn, each a mapping of a provider's wire format or
-        its JSON as bytes.
-
-        Without `batch` they are the session's history from its beginning, as a request would hold
-        it: sent again, or longer, only what is new is stored. With one they are a piece of their
-        own, and the same piece again changes nothing. StoreUnavailable where the store did not
-        take them.
-        """
-        self._check_open()
-        if self._keeper is None:
-            raise StoreError("nothing is kept here: set ingest.enabled = true")
-        check_session_name(session)
-        given = checked_messages(messages)
-        check_format(format)
-        if said_at is not None and not isfinite(said_at):
-            raise ValueError("said_at is a time in seconds since the epoch")
-
-        def entered() -> list[Entry]:
-            raws = [one if isinstance(one, bytes) else encode(one) for one in given]
-            codec = CODECS[format or format_of(raws)]
-            key = ROOT if batch is None else batch_root(batch, self._secret)
-            entries = []
-            for reading in read(
-                raws, codec, self._secret, self._weigher, LastRequest(), seal=self._seal
-            ).fresh:
-                key = chain(key, reading.id)
-                entries.append(enter(reading, key))
-            return entries
-
-        now = self._clock.now()
-        entries = await asyncio.to_thread(entered)
-        return await self._keeper.ingest(
-            session, entries, said_at=now if said_at is None else min(said_at, now), now=now
-        )
-
     def _handle(self, session: Session | SessionId) -> Session:
         self._check_open()
         return session if isinstance(session, Session) else self.session(session)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError(
-                "this memory is closed: call `open_memory` again, and close it only when the last "
-                "session is done"
-            )
 
     async def prepare(
         self,
@@ -328,9 +253,8 @@ class Engine:
     ) -> Context:
         """Shape one request: valid for its provider, within its window, explained.
 
-        `betas` are the provider's beta features that the request is sent with, where they stand in
-        its headers: what they allow is not repaired. `window_tokens` is the window of this request,
-        from a host that knows it, in place of the setting.
+        `betas` are the provider's beta features in the headers of the request: what they allow is
+        not repaired. `window_tokens` replaces the setting for this request.
         """
         handle = self._handle(session)
         request = checked_request(request)
@@ -346,7 +270,7 @@ class Engine:
             # Tools were just run where the newest message holds results: nobody has spoken since.
             mid_turn = bool(draft.entries) and bool(last_turn(draft.entries).results)
             order = CompactionOrder(trigger="mid-turn" if mid_turn else "threshold")
-            done = await self._compactions.run(handle, draft, order)
+            done = await self._compactor.run(handle, draft, order)
             context = await turn(may_compact=False, compacted=done)
             assert context is not None
         return context
@@ -361,15 +285,14 @@ class Engine:
         recall: bool = True,
         window_tokens: int | None = None,
     ) -> Context:
-        """What `prepare` would send, leaving no trace: nothing is kept, compacted or committed.
+        """Shape a request as `prepare` would, without a trace: nothing is kept or compacted.
 
-        For requests beside the conversation that carry its history: a count of tokens, a summary
-        that the client writes itself (`recall=False`). `window_tokens` as for `prepare`.
+        For a count of tokens, or a summary that the client writes itself (`recall=False`).
         """
         handle = self._handle(session)
         request = checked_request(request)
         async with handle.lock:
-            boundary = self._boundary(is_quick=_is_quick(handle, request))
+            boundary = self._boundary(is_quick=is_quick(handle, request))
             state = await load(handle, self._stored, boundary)
             given = await self._given(
                 handle, state, request, format, boundary, betas, window_tokens
@@ -396,7 +319,7 @@ class Engine:
         window_tokens: int | None = None,
     ) -> Context | None:
         async with handle.lock:
-            boundary = self._boundary(is_quick=_is_quick(handle, request))
+            boundary = self._boundary(is_quick=is_quick(handle, request))
             self._follow_files(boundary)
             facts, uses = self._beside.take()
             for line in facts:
@@ -478,19 +401,11 @@ class Engine:
             if trouble := self._files.trouble():
                 boundary.note("ingest", "skipped", trouble)
 
-    async def _read_files(self) -> None:
-        if self._files is not None:
-            await self._files.first_look()
-
-    def _wake_jobs(self, due_at: float | None = None) -> None:
-        if self._jobs is not None:
-            self._jobs.wake(0.0 if due_at is None else max(0.0, due_at - self._clock.now()))
-
     async def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
-        """Wait until all that was said is in the store, but no longer than this.
+        """Wait until all messages are in the store, but no longer than this.
 
-        Returns how many batches still wait, in the spool or, where it takes none, in memory. With
-        `jobs` also until what runs beside the turns has done what is due: vectors, facts.
+        Returns how many batches still wait, in the spool or in memory. With `jobs` it also waits
+        for background jobs that are due: vectors, facts.
         """
         self._check_open()
         for handle in tuple(self._watched):
@@ -506,16 +421,16 @@ class Engine:
         return waits
 
     async def close(self) -> None:
-        """Wait for what is being written, stop the jobs, and close the store.
+        """Wait for pending writes, stop the jobs, and close the store.
 
-        What the store could not take stays in the spool and is written next time.
+        Batches that the store could not take stay in the spool and are written next time.
         """
         for handle in tuple(self._watched):
             await self._end_watched(handle)
         self._closed = True
         if self._files is not None:
             await self._files.close()
-        await self._compactions.close()
+        await self._compactor.close()
         if self._jobs is not None:
             await self._jobs.close()
         if isinstance(self._recaller, MemoryRecaller):
@@ -550,10 +465,9 @@ class Engine:
     ) -> CompactionResult:
         """Replace the past of a session by a summary, now.
 
-        Starts from the last request that was prepared in this process, or from `request`, of which
-        `window_tokens` is the window.
-        `instructions` say what to look after; they are used for this summary only. Never raises
-        for what goes wrong: the result says how it ended, and the history stays where it failed.
+        Starts from the last request that was prepared in this process, or from `request`.
+        `instructions` set the focus of this summary only. Never raises if it fails: the result
+        says why, and the history stays.
         """
         handle = self._handle(session)
         draft = handle.last_draft
@@ -570,205 +484,27 @@ class Engine:
             why = Reason(Cause.NOTHING_TO_START_FROM)
             return CompactionResult(convergence="irreducible", reason=why, trigger=trigger)
         order = CompactionOrder(trigger=trigger, instructions=instructions)
-        return await self._compactions.run(handle, draft, order)
+        return await self._compactor.run(handle, draft, order)
 
     async def undo(self, session: Session | SessionId) -> UndoResult:
-        """Show the session as before its last compaction; nothing is compacted by itself then
-        until `compact` is called. Works on what the store knows, from any process."""
+        """Show the session as before its last compaction. Automatic compactions pause until
+        `compact` is called. Works from any process."""
         handle = self._handle(session)
         async with handle.lock:
             state = await load(handle, self._stored, self._boundary())
-            return await self._compactions.undo(handle, state)
+            return await self._compactor.undo(handle, state)
 
     async def flushed(self, session: Session | SessionId) -> None:
-        """The host has written its notes: no flush is due until after the next compaction, in
-        any process."""
+        """Say that the host has written its notes: no flush is due until the next compaction."""
         handle = self._handle(session)
         async with handle.lock:
-            await self._compactions.flushed(handle)
-
-    async def facts(self, session: SessionId | None = None) -> FactBook:
-        """The facts of this space: to list, add, correct and pin, and to ask where they came from.
-
-        With a `session`, what it may see: its own and those of no session, unless `recall.scope`
-        makes all sessions one memory.
-        Under `ingest.enabled = false` they can be read. StoreError where nothing is stored, or
-        the store cannot be opened.
-        """
-        self._check_open()
-        if self._stored is None:
-            raise StoreError("nothing is kept here, facts neither: set ingest.enabled = true")
-        archive = self._stored.archive
-        book = await asyncio.to_thread(_fact_book)  # its imports take their time
-        spool = await archive.spool()
-        return book(
-            await archive.store(),
-            self.settings,
-            self._clock,
-            embedders=self._embedders,
-            spools=() if spool is None else (spool,),
-            cascades=self._cascades,
-            forgotten=self._load_again,
-            read_only=self._keeper is None,
-            session=session,
-        )
-
-    async def sessions(self) -> tuple[SessionSummary, ...]:
-        """List the sessions that are stored, oldest first; memory files are listed as `file:…`."""
-        await self._let_arrive()
-        return await self._look_up(lambda store: store.sessions())
-
-    async def messages(
-        self,
-        session: Session | SessionId,
-        *,
-        after: int = 0,
-        limit: int = 100,
-        newest_first: bool = False,
-    ) -> tuple[StoredMessage, ...]:
-        """List a session's stored messages in order, `limit` of them.
-
-        `after` is the `place` of the last message you have: the list continues behind it. With
-        `newest_first` it goes back in time, and `after` is the place to stay before. Messages that
-        were forgotten, or left out as a copy of a recalled block, are not listed.
-        """
-        name = session.id if isinstance(session, Session) else check_session_name(session)
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1, not {limit}")
-        await self._let_arrive()
-        page = await self._look_up(
-            lambda store: store.page(
-                after=after, limit=limit, session=name, descending=newest_first
-            )
-        )
-        return tuple(listed_message(one) for one in page)
-
-    async def stats(self) -> Stats:
-        """Count what the space holds: messages, passages, vectors, facts, sessions, bytes."""
-        await self._let_arrive()
-        return await self._look_up(lambda store: store.stats())
-
-    async def forget(
-        self,
-        *,
-        messages: Sequence[str] = (),
-        sessions: Sequence[SessionId] = (),
-        facts: Sequence[str] = (),
-        matching: str | None = None,
-        pattern: str | None = None,
-        said_after: float | None = None,
-        said_before: float | None = None,
-    ) -> Certificate:
-        """Forget permanently, in the store, the spool and the caches of this machine.
-
-        `messages` and `facts` are ids; `matching` means every message and fact that contains this
-        text, `pattern` every one that a regular expression matches. `sessions`, `said_after` and
-        `said_before` mean the messages of these sessions and times; given together, those that
-        all of them name. A message that was forgotten stays out if a client sends it again. The
-        certificate counts what was removed, and names what it cannot reach.
-        """
-        for name, given in (("messages", messages), ("sessions", sessions), ("facts", facts)):
-            if isinstance(given, str):  # each of its characters would name something
-                raise TypeError(f"{name} must be a list, not a string: pass {name}=[{given!r}]")
-        order = ForgetOrder(
-            at=self._clock.now(),
-            segments=tuple(SegmentId(one) for one in messages),
-            sessions=tuple(sessions),
-            matching=matching,
-            pattern=pattern,
-            said_after=said_after,
-            said_before=said_before,
-        )
-        check_order(order, facts)
-        book = await self.facts()
-        if facts:
-            named = await book.order_to_forget(facts)
-            order = replace(order, facts=named.facts)
-        if await self._let_arrive():
-            raise StoreUnavailable("messages are waiting for the store: try again when it is back")
-        return await book.forget(order)
-
-    async def delete_space(self) -> Certificate:
-        """Delete the whole space, as when a user leaves: all that its store holds, what waits in
-        the spool of this machine, and cached vectors. Closes this memory.
-
-        Other processes must have closed the space. On PostgreSQL, space names of tenants are the
-        service's to delete.
-        """
-        self._check_open()
-        if self._delete_stored is None:
-            raise StoreError(
-                "this memory does not own its store: delete the space where the store was opened"
-            )
-        await self.close()
-        return await self._delete_stored()
-
-    async def _let_arrive(self) -> int:
-        return await self.settle(self.settings.turn.deadline_seconds)
-
-    async def _look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
-        self._check_open()
-        if self._stored is None:
-            raise StoreError("nothing is kept here: set ingest.enabled = true")
-        answer = await self._stored.archive.ask(question)
-        if isinstance(answer, Failure):
-            raise StoreError(f"memory could not be asked: {answer.said}")
-        return answer
-
-    async def search(
-        self,
-        query: str,
-        *,
-        session: SessionId | None = None,
-        budget_tokens: int = 2_000,
-        said_after: float | None = None,
-        said_before: float | None = None,
-    ) -> Recalled:
-        """What is found for these words, packed into the budget, best first; there is no gate.
-
-        With a `session`, what it may see, unless `recall.scope` makes all sessions one memory.
-        """
-        self._check_open()
-        if self._recaller is None:
-            raise StoreError("nothing is kept here, so nothing can be searched")
-        await self._read_files()
-        only = None if self.settings.recall.scope == "space" else session
-        request = RecallRequest(
-            space=self.space,
-            session=only or "",
-            query=query,
-            newest=query,
-            scope="space" if only is None else "session",
-            now=self._clock.now(),
-            budget_tokens=budget_tokens,
-            count_tokens=self._weigher.text,
-            asks="past",
-            on_purpose=True,
-            said_after=said_after,
-            said_before=said_before,
-        )
-        return await self._recaller.recall(request)
-
-    def _tell(self, text: str, quotes: Sequence[MessageId]) -> str:
-        """A memory tool answers this: where it comes back as a result, it is known as that."""
-        text = sealed(text, self._seal())
-        self._told.tell(text, quotes)
-        return text
-
-    async def _keep_told(self) -> None:
-        if self._keeper is not None:
-            await attempted(self._told.keep(self._keeper.archive, now=self._clock.now()))
-
-    def _load_again(self) -> None:
-        for handle in self._sessions.values():
-            handle.keeping.load_again()
+            await self._compactor.flushed(handle)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
-        """Call `hook(event, context)` around compactions; what is returned stops it.
+        """Call `hook(event, context)` around compactions; the returned function stops it.
 
-        `before_compaction` and `after_compaction` are told, `session_before_compact` may supply
-        the summary, `flush_due` says that it is time to write notes. They run in parallel, may
-        be async, and a hook that fails is noted and stops nothing.
+        `session_before_compact` may supply the summary, `flush_due` means that it is time to write
+        notes. Hooks run in parallel and may be async; one that fails is noted and stops nothing.
         """
         return self._hooks.on(name, hook)
 
@@ -781,22 +517,17 @@ class Engine:
         wait: bool = True,
         mark: MarkReply | None = None,
     ) -> Observation:
-        """Learn from a reply: its usage calibrates the counter, an overflow the window.
+        """Store a reply and learn from it: usage calibrates the counter, an overflow the window.
 
         `reply` is the provider's reply or its error: a mapping, a client's object, bytes, the
-        exception that the client raised, or the text of one that names the window. Of a reply that
-        was streamed, the list of its events, or one of them that tells its usage; `watch` does
-        that by itself. TypeError for what can be none of these; what a proxy answers in a
-        provider's place is told as a failure.
+        exception that the client raised, its text, or the list of a stream's events. `watch`
+        observes a stream by itself. TypeError for anything else.
 
-        `turn` names the request that it answers (`context.report.turn`), where several of a session
-        may be under way: a reply to another than the last one is not kept, since the client sends
-        it again, and teaches nothing of the last one's size. One that was never prepared is a
-        failure of the observation.
-        It returns when what was said is kept, within `turn.deadline_seconds`; without `wait` when
-        the reply was read: keeping goes on, and the next turn's report tells what went wrong.
-        `mark` makes, of the messages of a whole reply, the marks under which `find_sessions`
-        finds this session again.
+        `turn` names the request that it answers (`context.report.turn`), if several of a session
+        run at once: a reply to another than the last one is not kept, since the client sends it
+        again. Returns when the reply is kept, within `turn.deadline_seconds`; without `wait` when
+        it was read. `mark` makes, of the messages of a whole reply, the marks under which
+        `find_sessions` finds this session again.
         """
         handle = self._handle(session)
         check_reply(reply)
@@ -816,12 +547,11 @@ class Engine:
             return handle.observation
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
-        """A stream to read in place of `stream`: what it gives is observed when it ends.
+        """Return a stream to read in place of `stream`; the reply is observed when it ends.
 
-        `stream` is what a client gives that streams: an asynchronous or a plain iterator, or the
-        manager of one. Every event goes on at once and as it is, and all else that the client's
-        stream offers is there. A reply that ends early (by an error, by leaving the loop, by
-        closing) is kept as far as it came. What was learned is in `session(...).observation`.
+        `stream` is an asynchronous or a plain iterator of a client, or the manager of one. Every
+        event is passed on at once and unchanged, and so are the stream's other methods. A reply
+        that ends early is kept as far as it came. `session(...).observation` has the result.
         """
         return self._watch(session, stream, plain=False)
 
@@ -858,40 +588,25 @@ class Engine:
         self,
         handle: Session,
         state: SessionState,
-        given: bytes | Mapping[str, Any],
+        body: bytes | Mapping[str, Any],
         format_name: FormatName | None,
         boundary: Boundary,
         betas: Sequence[str],
         window_tokens: int | None,
     ) -> TurnInput:
-        nothing = Request(format=format_name or "anthropic", messages=(), field="")
-        request, fixed_tokens = await boundary.run(
-            "read",
-            lambda: self._split(given, format_name, betas),
-            unchanged=(nothing, 0),
-            reason=lambda split: Reason(
-                Cause.REQUEST_READ, messages=len(split[0].messages), format=split[0].format
-            ),
+        read, fixed_tokens = await read_request(
+            body, format_name, boundary, betas=betas, weigher=self._weigher
         )
-        learned = state.learned_window_tokens
-        if request.model != state.learned_for_model:
-            learned = None
-        if learned is None and self._model is not None and request.model == self._model.name:
-            learned = self._model.window_tokens
-        settings = self.settings
-        if window_tokens is not None:
-            settings = replace(settings, window_tokens=window_tokens)
-        window = window_of(request.model, settings, learned_tokens=learned)
-        limits = limits_of(window.tokens, self.settings, output_tokens=request.output_tokens)
-        fixed = fixed_tokens
-        if self.settings.tokens.calibrate:
-            fixed = state.calibration.apply(fixed_tokens)
-        if fixed >= limits.available_tokens and window.source != "provider":
-            limits, room = limits_beside(
-                fixed, window.tokens, self.settings, output_tokens=request.output_tokens
-            )
-            told = Reason(Cause.PROMPT_FILLS, tokens=fixed, window=window.tokens, room=room)
-            boundary.note("read", "done", told)
+        request = read or Request(format=format_name or "anthropic", messages=(), field="")
+        limits, window_source = limits_for(
+            request,
+            fixed_tokens,
+            state,
+            self.settings,
+            self._model,
+            boundary,
+            window_tokens=window_tokens,
+        )
         if handle.remembered.format != request.format or request.continues:
             handle.remembered = LastRequest()
         if self._stored is not None:
@@ -902,11 +617,11 @@ class Engine:
             space=self.space,
             session=handle.id,
             state=state,
-            readable=request is not nothing,
+            readable=read is not None,
             request=request,
             fixed_tokens=fixed_tokens,
             limits=limits,
-            window_source=window.source,
+            window_source=window_source,
             weigher=self._weigher,
             secret=self._secret,
             now=self._clock.now(),
@@ -917,44 +632,11 @@ class Engine:
             remembered=handle.remembered,
         )
 
-    def _split(
-        self, given: bytes | Mapping[str, Any], format_name: FormatName | None, betas: Sequence[str]
-    ) -> tuple[Request, int]:
-        request = split_request(given, format_name, betas=betas)
-        return request, self._fixed_tokens(request)
-
-    def _fixed_tokens(self, request: Request) -> int:
-        known = (request.system, request.tools)
-        if known not in self._fixed:
-            if len(self._fixed) >= KNOWN_PROMPTS:
-                self._fixed.clear()
-            texts = [raw.decode("utf-8", "replace") for raw in known if raw]
-            self._fixed[known] = sum(self._weigher.text(text) for text in texts)
-        return self._fixed[known]
-
-
-def _is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
-    if not isinstance(request, bytes) or len(handle.state.edits) > STANDING_EDITS:
-        return False
-    if len(request) <= NEW_BYTES:
-        return True
-    draft = handle.last_draft
-    last = None if draft is None else draft.given.request.body
-    if last is None or len(request) > WHOLE_BYTES or len(request) - len(last) > NEW_BYTES:
-        return False
-    return request.startswith(last[: int(len(last) * _SAME_RATIO)])
-
 
 def _is_short(reply: Any) -> bool:
     if isinstance(reply, bytes | str):
-        return len(reply) <= NEW_BYTES
-    return isinstance(reply, list | tuple) and len(reply) <= FEW_EVENTS
-
-
-def _fact_book() -> type[FactBook]:
-    from recollect.core.engine.facts.book import FactBook
-
-    return FactBook
+        return len(reply) <= SHORT_BYTES
+    return isinstance(reply, list | tuple) and len(reply) <= SHORT_EVENTS
 
 
 def _compaction_line(done: CompactionResult) -> tuple[Outcome, Reason]:

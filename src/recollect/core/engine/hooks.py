@@ -1,7 +1,7 @@
-"""Hooks around a compaction: other people's functions, run in parallel and on their own.
+"""Hooks around a compaction: functions of the host, run in parallel.
 
-Owns who listens to what, and the events' shapes (OpenClaw's own names, which plugins know). A
-hook that raises, hangs or answers nonsense costs a line in the notes and nothing else.
+The events have OpenClaw's names and shapes. A hook that raises, hangs or answers nonsense costs a
+line in the notes and nothing else.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import Any, Literal, TypeAlias, get_args
 from recollect.core.boundary import Failure, attempted
 from recollect.core.formats.json_text import decode
 from recollect.core.values.compaction import Carried, CutPlan
-from recollect.core.values.history import Entry
-from recollect.core.values.message import EntryKey
 
 HookName: TypeAlias = Literal[
     "before_compaction", "after_compaction", "session_before_compact", "flush_due"
@@ -29,35 +27,17 @@ HOOK_SECONDS = 10.0
 """How long a hook that only listens may take."""
 
 
-class AbortSignal:
-    """Tells a hook that nobody waits for it any more; plain functions read `aborted`."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-        self.reason = ""
-
-    @property
-    def aborted(self) -> bool:
-        """The compaction was ended, or the hook's time is over."""
-        return self._event.is_set()
-
-    async def wait(self) -> None:
-        """Until it is aborted."""
-        await self._event.wait()
-
-    def abort(self, reason: str) -> None:
-        """Tell everybody who has it; the first reason counts."""
-        if not self.aborted:
-            self.reason = reason
-            self._event.set()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookAnswers:
-    """What hooks answered, and what went wrong with them."""
+    """The answers of hooks, and a note on each that failed."""
 
     answers: tuple[Any, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a hook wants no compaction now."""
+        return any(isinstance(one, Mapping) and one.get("cancel") is True for one in self.answers)
 
 
 class Hooks:
@@ -67,7 +47,7 @@ class Hooks:
         self._listening: dict[HookName, list[Hook]] = {}
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
-        """Listen; what is returned stops it."""
+        """Listen; the function that is returned stops it."""
         if name not in get_args(HookName):
             raise ValueError(f"{name!r} is no hook; there are {', '.join(get_args(HookName))}")
         if not callable(hook):
@@ -82,7 +62,7 @@ class Hooks:
         return stop
 
     def listens(self, name: HookName) -> bool:
-        """Whether anybody does."""
+        """Whether any hook listens to this event."""
         return bool(self._listening.get(name))
 
     async def fire(
@@ -93,23 +73,14 @@ class Hooks:
         *,
         seconds: float = HOOK_SECONDS,
     ) -> HookAnswers:
-        """Tell everybody at once, and wait no longer than this for any of them."""
-        listening = tuple(self._listening.get(name, ()))
-        if not listening:
-            return HookAnswers()
-        signal = event.get("signal")
-        try:
-            answers = await asyncio.gather(
-                *[attempted(_called(hook, event, context, seconds)) for hook in listening],
-                return_exceptions=True,  # a hook that was cancelled cancels nobody else
-            )
-        except asyncio.CancelledError:
-            if isinstance(signal, AbortSignal):
-                signal.abort("the compaction was ended")
-            raise
-        late = any(isinstance(one, Failure) and one.error is TimeoutError for one in answers)
-        if late and isinstance(signal, AbortSignal):
-            signal.abort("its time is over")
+        """Call all listeners at once, and wait no longer than this for any of them."""
+        answers = await asyncio.gather(
+            *[
+                attempted(_called(hook, event, context, seconds))
+                for hook in self._listening.get(name, ())
+            ],
+            return_exceptions=True,  # a hook that was cancelled cancels no other
+        )
         failed = [
             answer.error if isinstance(answer, Failure) else type(answer)
             for answer in answers
@@ -141,10 +112,10 @@ def preparation(
     previous_summary: str,
     reserve_tokens: int,
 ) -> dict[str, Any]:
-    """What `session_before_compact` is told, in the shape OpenClaw gives it."""
+    """The record that `session_before_compact` gets, in the shape of OpenClaw."""
     record: dict[str, Any] = {
-        "messagesToSummarize": _messages(plan.history),
-        "turnPrefixMessages": _messages(plan.turn_prefix),
+        "messagesToSummarize": [decode(entry.raw) for entry in plan.history],
+        "turnPrefixMessages": [decode(entry.raw) for entry in plan.turn_prefix],
         "firstKeptEntryId": plan.anchor,
         "cutEntryIds": [entry.key for entry in plan.summarized],
         "keptEntryIds": [entry.key for entry in plan.kept],
@@ -159,53 +130,33 @@ def preparation(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuppliedCompaction:
-    """What a hook supplies in place of a summary of the model's."""
+class SuppliedSummary:
+    """A summary that a hook supplies in place of the model's."""
 
-    summary: str = field(repr=False)
-    first_kept: EntryKey | None = None
-    """The first message to keep, by its id in `preparation`; None: as planned."""
+    text: str = field(repr=False)
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What goes into the result's `details`; `readFiles` and `modifiedFiles` are carried on."""
-
-    def files(self, name: str) -> tuple[str, ...] | None:
-        """A list of paths in the details; None where there is none."""
-        listed = self.details.get(name)
-        if not isinstance(listed, list | tuple):
-            return None
-        return tuple(dict.fromkeys(path for path in listed if isinstance(path, str) and path))
+    """Go into the result's `details`."""
+    first_kept: str | None = None
+    """The first message that it does not cover; None: as planned."""
 
 
-def supplied_compaction(answers: tuple[Any, ...]) -> SuppliedCompaction | None:
-    """What a hook supplied; the first one counts, one with an empty summary is none."""
-    for answer in answers:
+def supplied_summary(answers: HookAnswers) -> SuppliedSummary | None:
+    """The first summary that a hook supplied; an empty one is none."""
+    for answer in answers.answers:
         compaction = answer.get("compaction") if isinstance(answer, Mapping) else None
-        if not isinstance(compaction, Mapping):
-            continue
-        summary, kept = compaction.get("summary"), compaction.get("firstKeptEntryId")
-        details = compaction.get("details")
-        if isinstance(summary, str) and summary.strip():
-            return SuppliedCompaction(
-                summary=summary,
-                first_kept=EntryKey(kept) if isinstance(kept, str) and kept else None,
+        summary = compaction.get("summary") if isinstance(compaction, Mapping) else None
+        if isinstance(compaction, Mapping) and isinstance(summary, str) and summary.strip():
+            details, kept = compaction.get("details"), compaction.get("firstKeptEntryId")
+            return SuppliedSummary(
+                text=summary,
                 details=_as_json(details) if isinstance(details, Mapping) else {},
+                first_kept=kept if isinstance(kept, str) and kept else None,
             )
     return None
 
 
 def _as_json(details: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {str(key): value for key, value in details.items()}
     try:
-        plain = json.loads(json.dumps(kept))
+        return dict(json.loads(json.dumps({str(key): value for key, value in details.items()})))
     except (TypeError, ValueError, RecursionError):
-        plain = {key: value for key, value in kept.items() if isinstance(value, str | int | float)}
-    return dict(plain)
-
-
-def cancelled(answers: tuple[Any, ...]) -> bool:
-    """Whether a hook said that there shall be no compaction now."""
-    return any(isinstance(answer, Mapping) and answer.get("cancel") is True for answer in answers)
-
-
-def _messages(entries: tuple[Entry, ...]) -> list[Any]:
-    return [decode(entry.raw) for entry in entries]
+        return {}

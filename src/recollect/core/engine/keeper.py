@@ -25,7 +25,6 @@ from recollect.core.engine.ledger import (
     record_turn,
     session_write,
 )
-from recollect.core.engine.outcomes import OutcomeChain, read_chain
 from recollect.core.formats.stored_records import StateWriter, join_state
 from recollect.core.ports import Embedder, Store
 from recollect.core.rules.identity import ROOT, chain, identify, segment_id
@@ -37,7 +36,6 @@ from recollect.core.values.batch import (
     Batch,
     LedgerPiece,
     NewJob,
-    PieceHash,
     SessionWrite,
     StoredSession,
     WriteResult,
@@ -72,8 +70,6 @@ INLINE_BYTES = 8_000
 CHUNK_MESSAGES = 200
 """A long history is written in pieces, so that what is durable already may leave the view."""
 DAY_SECONDS = 86_400.0
-FEW_EDITS: Final = 64
-"""The outcomes of a session with so few edits are recorded again sooner than looked up."""
 INLINE_KINDS: Final = ("hash", "static")
 """Embedders that take less than a millisecond for a passage, and no other process."""
 INLINE_PASSAGES: Final = 64
@@ -109,8 +105,6 @@ class ArchiveState:
     replaced: int = 0
     """`DurableArchive.replaced` when this was learned."""
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
-    outcomes: tuple[str, ...] = ()
-    """The names of the last record's outcomes, also of one that another process made."""
     recorded_at: float = 0.0
     """When the last record was made; after a day one that rests on nothing is made, since what
     it would rest on may have expired."""
@@ -130,7 +124,7 @@ class ArchiveState:
         """The store is another one now: what this session says is written to it from the start."""
         self.replaced = replaced
         self.durable.clear()
-        self.path, self.last_record, self.outcomes = (), LastRecord(), ()
+        self.path, self.last_record = (), LastRecord()
 
     def load_again(self) -> None:
         """What the store has counts from now on, not what is in memory."""
@@ -223,7 +217,7 @@ class SessionKeeper:
         requests = requests_of(stored)
         loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=requests)
         boundary.note("load", "done", loaded)
-        keeping.path, keeping.outcomes = found.path, stored.outcomes
+        keeping.path = found.path
         # A session that went on while the store was away keeps its own edits, if it has any.
         ours = (state.edits or state.turn > found.turn) and not keeping.stale
         keeping.stale = False
@@ -335,7 +329,7 @@ class SessionKeeper:
                 at=now,
                 session=session_write(
                     session,
-                    replace(state, outcomes=keeping.outcomes),
+                    state,
                     keeping.path,
                     self._settings.redaction,
                     keeping.writer,
@@ -459,14 +453,13 @@ class SessionKeeper:
                 async with asyncio.timeout(REQUEST_FIRST_SECONDS):
                     await keeping.awaited.wait()
         recorded = await self._recorded(request, report, keeping, now, as_it_came=as_it_came)
-        outcomes = keeping.outcomes if recorded is None else recorded.record.outcomes
         chores = self._chores(now)
         left = any(edit.stage == "trim" for edit in report.new_edits)
         batch = Batch(
             at=now,
             session=session_write(
                 report.session,
-                replace(state, outcomes=outcomes),
+                state,
                 keeping.path,
                 self._settings.redaction,
                 keeping.writer,
@@ -482,7 +475,6 @@ class SessionKeeper:
             return kept
         if chores:
             self._chores_at = now
-        keeping.outcomes = outcomes
         self._learn_place(kept, state.path, keeping)
         if keeping.path:
             keeping.last_record = LastRecord() if recorded is None else recorded.last
@@ -521,8 +513,6 @@ class SessionKeeper:
             keeping.refusals, keeping.last_record = self.archive.set_aside, LastRecord()
             keeping.recorded_at = now
         last = keeping.last_record
-        if not last.outcomes.links and len(report.edits) > FEW_EDITS:
-            last = replace(last, outcomes=await self._resumed(keeping.outcomes))
         new = rows[kept_rows(rows, last) :]
         return await self._off_loop(
             sum(len(row.raw) for row in new),
@@ -536,18 +526,6 @@ class SessionKeeper:
                 forgotten=frozenset(keeping.forgotten),
             ),
         )
-
-    async def _resumed(self, names: tuple[str, ...]) -> OutcomeChain:
-        hashes = [PieceHash(name) for name in names]
-        if not hashes:
-            return OutcomeChain()
-        found = await self.archive.ask(lambda store: store.pieces(hashes))
-        if isinstance(found, Failure):
-            return OutcomeChain()
-        try:
-            return read_chain(hashes, {name: piece.body for name, piece in found.items()})
-        except FormatError:
-            return OutcomeChain()
 
     async def _write(
         self,

@@ -19,7 +19,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TypeVar, cast
 
-from recollect.core.engine.outcomes import OutcomeChain
+from recollect.core.engine.outcomes import RecordedOutcomes
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import encode
 from recollect.core.formats.request import fill_frame, frame_of
@@ -136,7 +136,7 @@ class LastRecord:
     hashes: tuple[PieceHash, ...] = field(default=(), repr=False)
     known: frozenset[PieceHash] = field(default=frozenset(), repr=False)
     """Pieces other than rows that were written already."""
-    outcomes: OutcomeChain = field(default_factory=OutcomeChain, repr=False)
+    outcomes: RecordedOutcomes = field(default_factory=RecordedOutcomes, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

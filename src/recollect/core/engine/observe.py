@@ -15,9 +15,8 @@ from recollect.core.boundary import Boundary
 from recollect.core.compaction.trigger import TriggerResult, breaker_is_open, trigger
 from recollect.core.engine.archive import Where
 from recollect.core.engine.compact import Compactor
-from recollect.core.engine.heard_replies import HeardReply, MarkReply, heard_pieces
 from recollect.core.engine.keeper import SessionKeeper
-from recollect.core.engine.schedule import Compactions
+from recollect.core.engine.marks import HeardReply, MarkReply, heard_pieces
 from recollect.core.engine.session import Observation, Session, holds_reply, load
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.replies import (
@@ -62,7 +61,6 @@ class Observer:
         reader: SessionKeeper | None,
         keeper: SessionKeeper | None,
         compactor: Compactor,
-        compactions: Compactions,
         in_background: bool,
         jobs: BackgroundJobs | None,
         recognise_overflow: RecogniseOverflow | None,
@@ -75,7 +73,6 @@ class Observer:
         self._reader = reader
         self._keeper = keeper
         self._compactor = compactor
-        self._compactions = compactions
         self._in_background = in_background
         self._jobs = jobs
         self._recognise_overflow = recognise_overflow
@@ -208,9 +205,9 @@ class Observer:
         draft, state = session.last_draft, session.state
         if draft is None:
             return TriggerResult(due="nothing", reason=Reason(Cause.NOTHING_PREPARED))
-        nobody = self._compactor.nobody
-        if nobody is not None:
-            return TriggerResult(due="nothing", reason=nobody)
+        never = self._compactor.why_never
+        if never is not None:
+            return TriggerResult(due="nothing", reason=never)
         used = None
         if newest_cut(state.edits) != newest_cut(draft.edits):
             pass  # the counts are those of a request from before the cut
@@ -229,7 +226,7 @@ class Observer:
             breaker_open=breaker_is_open(state.breaker, now=self._clock.now()),
         )
         if self._in_background and due.due != "nothing":
-            self._compactions.ahead_of_need(session, draft, due)
+            self._compactor.ahead_of_need(session, draft, due)
         return due
 
     def _note_beside(self, session: Session, boundary: Boundary) -> None:

@@ -8,22 +8,35 @@ fails changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from recollect.core.boundary import Boundary
 from recollect.core.engine.batch_moment import Durability, Freed, change, free
-from recollect.core.engine.session import Context
-from recollect.core.formats.request import is_kept_an_hour, join_request
-from recollect.core.ports import Recaller, StandingRecaller
-from recollect.core.rules.budget import batch_moment
-from recollect.core.rules.identity import ROOT, block_mark, continued_root
-from recollect.core.rules.tokens import MESSAGE_TOKENS
+from recollect.core.engine.context import TurnResult, check_size
+from recollect.core.engine.session import Session
+from recollect.core.formats.request import is_kept_an_hour, join_request, split_request
+from recollect.core.ports import Model, Recaller, StandingRecaller
+from recollect.core.rules.budget import (
+    WindowLimits,
+    batch_moment,
+    limits_beside,
+    limits_of,
+    window_of,
+)
+from recollect.core.rules.identity import ROOT, continued_root
+from recollect.core.rules.tokens import MESSAGE_TOKENS, Weigher
 from recollect.core.search.identifiers import identifiers_in
 from recollect.core.turn.align import Alignment, ReadResult, align, enter, read
 from recollect.core.turn.apply import Applied, extend
-from recollect.core.turn.draft import Draft, RecallResult, TurnInput, without_blocks
+from recollect.core.turn.draft import (
+    Draft,
+    RecallResult,
+    TurnInput,
+    text_tokens,
+    without_blocks,
+)
 from recollect.core.turn.inject import InjectResult, inject
 from recollect.core.turn.query import (
     LEAST_QUERY_CHARS,
@@ -36,39 +49,17 @@ from recollect.core.turn.query import (
     uses_tools,
 )
 from recollect.core.turn.standing_block import StandResult, stand
-from recollect.core.values.compaction import CompactionResult
-from recollect.core.values.edit import Edit, Insert, edits_only_in
-from recollect.core.values.history import SessionState, View, newest_cut
-from recollect.core.values.message import Text, ToolResult
+from recollect.core.values.edit import Edit, Insert
+from recollect.core.values.history import SessionState, newest_cut
+from recollect.core.values.message import Text
+from recollect.core.values.model import FormatName, Request
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
-from recollect.core.values.recall import Recalled, RecalledFact, RecallReads, passage_name
-from recollect.core.values.report import BatchMoment, Report
+from recollect.core.values.recall import Recalled, RecalledFact, RecallReads
+from recollect.core.values.report import BatchMoment, WindowSource
+from recollect.system.config import Settings
 
 DORMANT_TURNS: Final = 50
 """How long edits of a branch not taken wait for the client to come back to it."""
-CHARS_A_TOKEN: Final = 4
-"""A rough size for what could not be read."""
-MOST_BLOCKS: Final = 512
-"""So many recalled blocks of a session are recognised when they come back."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnResult:
-    """What the stages of a turn did."""
-
-    draft: Draft | None = None
-    """As it goes out; None where the request goes out as it came."""
-    outgoing: Any = field(default=None, repr=False)
-    """The request of the draft; None where there is none."""
-    moment: BatchMoment | None = None
-    query: str = field(default="", repr=False)
-    recalled: Recalled | None = field(default=None, repr=False)
-    """What memory found, whether or not it was put back; None where it was not asked."""
-    not_durable: bool = False
-    """Messages had to stay in the view because nothing could keep them."""
-    compact_first: bool = False
-    """The turn waits for a compaction, and begins anew."""
-    told_why_not_compact: bool = False
 
 
 async def prepare_turn(
@@ -115,7 +106,7 @@ async def prepare_turn(
         if final.trims() != trimmed:
             final = await _with_standing_block(final, recaller, boundary)
         freed = replace(freed, draft=await _inject(final, recall, boundary))
-    _check(given, freed.draft.view.tokens, boundary, not_durable=bool(freed.not_durable))
+    check_size(given, freed.draft.view.tokens, boundary, not_durable=bool(freed.not_durable))
     outgoing = await _send(freed.draft, boundary)
     return TurnResult(
         draft=None if outgoing is None else freed.draft,
@@ -488,115 +479,82 @@ async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Dra
     return await change(draft, (*kept, made.edit), boundary)
 
 
-# What the turn came to.
+# The input of a turn.
+
+NEW_BYTES: Final = 65_536
+WHOLE_BYTES: Final = 1_500_000
+STANDING_EDITS: Final = 32
+"""A request that adds no more than this to the session's last one, is no larger, and stands under
+so few edits is shaped in a few milliseconds: a server does that in place, since the way into a
+thread and back takes longer on a busy machine."""
+_SAME_RATIO: Final = 0.9
+"""So much of the last request, from its start, has to be there again: clients move their cache
+marks near its end."""
 
 
-def _check(given: TurnInput, view_tokens: int, boundary: Boundary, *, not_durable: bool) -> None:
-    over = given.calibrated(given.fixed_tokens + view_tokens) - given.limits.available_tokens
-    if over > 0:
-        cause = Cause.STILL_OVER_NOT_DURABLE if not_durable else Cause.STILL_OVER
-        boundary.note("check", "failed", Reason(cause, tokens=over))
+def is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
+    """Whether shaping takes so little time that an event loop may do it in place."""
+    if not isinstance(request, bytes) or len(handle.state.edits) > STANDING_EDITS:
+        return False
+    if len(request) <= NEW_BYTES:
+        return True
+    draft = handle.last_draft
+    last = None if draft is None else draft.given.request.body
+    if last is None or len(request) > WHOLE_BYTES or len(request) - len(last) > NEW_BYTES:
+        return False
+    return request.startswith(last[: int(len(last) * _SAME_RATIO)])
 
 
-def context_of(
-    given: TurnInput,
-    done: TurnResult,
+async def read_request(
+    body: bytes | Mapping[str, Any],
+    format_name: FormatName | None,
     boundary: Boundary,
     *,
-    as_it_came: Any,
-    compaction: CompactionResult | None,
-) -> Context:
-    """What the stages did, as what the caller gets; `as_it_came` is sent where nothing could
-    be shaped."""
-    draft = done.draft
-    if draft is None:
-        size_chars = len(as_it_came) if isinstance(as_it_came, bytes) else None
-        if size_chars is None:
-            size_chars = sum(len(raw) for raw in given.request.messages)
-        view = View(rows=(), tokens=size_chars // CHARS_A_TOKEN)
-        _check(given, view.tokens, boundary, not_durable=done.not_durable)
-        state = replace(given.state, turn=given.version, requests=given.number)
-        edits, incoming = given.state.edits, given.fixed_tokens + view.tokens
-    else:
-        view, state = draft.view, _next_state(draft)
-        edits, incoming = draft.edits, draft.incoming_tokens
-    shown = frozenset(name for edit in edits if isinstance(edit, Insert) for name in edit.recalled)
-    report = Report(
-        session=given.session,
-        turn=given.number,
-        format=given.request.format,
-        model=given.request.model,
-        window_tokens=given.limits.window_tokens,
-        window_source=given.window_source,
-        reserve_tokens=given.limits.reserve_tokens,
-        limit_tokens=given.limits.available_tokens,
-        fixed_tokens=given.fixed_tokens,
-        tokens_before=given.calibrated(incoming),
-        tokens_after=given.calibrated(given.fixed_tokens + view.tokens),
-        calibration_ratio=given.state.calibration.ratio,
-        moment=None if draft is None else done.moment,
-        query=done.query,
-        lines=tuple(boundary.lines),
-        new_edits=edits_only_in(edits, given.state.edits),
-        ended_edits=edits_only_in(given.state.edits, edits),
-        entries=() if draft is None else draft.entries,
-        view=view,
-        edits=edits,
-        recalled=tuple(
-            (passage.segment, passage.score)
-            for passage in (() if done.recalled is None else done.recalled.passages)
-            if passage.segment and passage.name in shown
+    betas: Sequence[str],
+    weigher: Weigher,
+) -> tuple[Request | None, int]:
+    """The request, and the tokens of its system prompt and tools; None if it cannot be read."""
+
+    def split() -> tuple[Request, int]:
+        request = split_request(body, format_name, betas=betas)
+        texts = [raw.decode("utf-8", "replace") for raw in (request.system, request.tools) if raw]
+        return request, sum(text_tokens(weigher, text) for text in texts)
+
+    return await boundary.run(
+        "read",
+        split,
+        unchanged=(None, 0),
+        reason=lambda split: Reason(
+            Cause.REQUEST_READ, messages=len(split[0].messages), format=split[0].format
         ),
     )
-    return Context(
-        request=as_it_came if draft is None else done.outgoing,
-        report=report,
-        state=state,
-        recalled=done.recalled and _with_shown(done.recalled, shown),
-        compaction=compaction,
-    )
 
 
-def _with_shown(recalled: Recalled, shown: frozenset[str]) -> Recalled:
-    hits = []
-    for hit in recalled.hits:
-        segment, ordinal = hit.passage.segment, hit.passage.ordinal
-        names = {passage_name(segment, ordinal), passage_name(segment, None)}
-        if hit.text:
-            hits.append(replace(hit, shown=not shown.isdisjoint(names)))
-    return replace(recalled, hits=tuple(hits)) if recalled.hits else recalled
-
-
-def _next_state(draft: Draft) -> SessionState:
-    given = draft.given
-    return replace(
-        draft.aligned_state(given.state),
-        turn=given.version,
-        requests=given.number,
-        edits=draft.edits,
-        sent_at=given.now,
-        pause_seconds=_pause_seconds(draft),
-        sent_estimate_tokens=given.fixed_tokens + draft.view.tokens,
-        sent_model=given.request.model,
-        sent_format=given.request.format,
-        blocks=_marked_blocks(draft),
-    )
-
-
-def _pause_seconds(draft: Draft) -> float | None:
-    """Since the last request; None where nothing of it can be in the provider's cache."""
-    given = draft.given
-    before, edits = given.state.sent_at, draft.edits
-    same = all(isinstance(e, Insert) for e in edits_only_in(edits, given.state.edits))
-    gone = edits_only_in(given.state.edits, edits)
-    return given.now - before if before is not None and same and not gone else None
-
-
-def _marked_blocks(draft: Draft) -> tuple[str, ...]:
-    known, before = draft.given.state.blocks, draft.given.state.edits
-    new = [e.text for e in edits_only_in(draft.edits, before) if isinstance(e, Insert)]
-    parts = [part for reading in draft.read.fresh for part in reading.message.parts]
-    results = [part for part in parts if isinstance(part, ToolResult)]
-    new += [part.text for part in results if part.recalls is not None]
-    marks = (block_mark(text, draft.given.secret) for text in new)
-    return (*known, *(mark for mark in marks if mark not in known))[-MOST_BLOCKS:]
+def limits_for(
+    request: Request,
+    fixed_tokens: int,
+    state: SessionState,
+    settings: Settings,
+    model: Model | None,
+    boundary: Boundary,
+    *,
+    window_tokens: int | None,
+) -> tuple[WindowLimits, WindowSource]:
+    """The limits of a request, and how its window is known."""
+    learned = state.learned_window_tokens
+    if request.model != state.learned_for_model:
+        learned = None
+    if learned is None and model is not None and request.model == model.name:
+        learned = model.window_tokens
+    if window_tokens is not None:
+        settings = replace(settings, window_tokens=window_tokens)
+    window = window_of(request.model, settings, learned_tokens=learned)
+    limits = limits_of(window.tokens, settings, output_tokens=request.output_tokens)
+    fixed = state.calibration.apply(fixed_tokens) if settings.tokens.calibrate else fixed_tokens
+    if fixed >= limits.available_tokens and window.source != "provider":
+        limits, room = limits_beside(
+            fixed, window.tokens, settings, output_tokens=request.output_tokens
+        )
+        fills = Reason(Cause.PROMPT_FILLS, tokens=fixed, window=window.tokens, room=room)
+        boundary.note("read", "done", fills)
+    return limits, window.source

@@ -39,8 +39,12 @@ class Session:
         """How much of the path the last request showed; replies follow it."""
         self.last_draft: Draft | None = None
         """The last turn as it was prepared: what a compaction between turns starts from."""
+        self.compactions: list[asyncio.Task[CompactionResult]] = []
+        """Compactions that run or wait, in their order."""
+        self.flush: asyncio.Task[CompactionResult] | None = None
+        """Notes are being written."""
         self.compacting: asyncio.Task[CompactionResult] | None = None
-        """What was last begun beside the turns: a compaction, or notes."""
+        """What began last: a compaction, or writing notes."""
         self.compacted_meanwhile: CompactionResult | None = None
         """One that ended while nobody waited; told in the next report."""
         self.compaction_failure: Reason | None = None

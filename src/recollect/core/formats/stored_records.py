@@ -150,6 +150,7 @@ def read_state(
     record = _state_record(raw)
     try:
         written, resting = record.pop("edits"), record.pop("dormant")
+        record.pop("outcomes", None)  # earlier versions wrote it
         covered = _covered((*written, *(edit for edit, _ in resting)), apart)
         known = path or record.get("path", ())
         edits: list[Edit] = []

@@ -256,7 +256,7 @@ class Draft:
         return min(recall.budget_tokens, given.estimated_within(max(0, room - MESSAGE_TOKENS)))
 
     def _blocks_tokens(self) -> int:
-        return sum([_text_tokens(self.given.weigher, block.text) for block in self.blocks()])
+        return sum([text_tokens(self.given.weigher, block.text) for block in self.blocks()])
 
     def aligned_state(self, state: SessionState) -> SessionState:
         """The session with this turn's history, before anything is decided about it."""
@@ -270,7 +270,8 @@ class Draft:
 
 
 @lru_cache(maxsize=512)
-def _text_tokens(weigher: Weigher, text: str) -> int:
+def text_tokens(weigher: Weigher, text: str) -> int:
+    """Tokens of a text that is counted with every turn: a block, or the system prompt."""
     return weigher.text(text)
 
 

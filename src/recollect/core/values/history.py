@@ -258,9 +258,6 @@ class SessionState:
     blocks: tuple[str, ...] = field(default=(), repr=False)
     """The marks of the newest recalled blocks that were put into it (`rules.identity.block_mark`):
     a client that keeps our view sends them back, and no other text is one of ours."""
-    outcomes: tuple[str, ...] = field(default=(), repr=False)
-    """The records of the ledger that the outcomes of its last request are read from: another
-    process records only what it changes, too."""
 
 
 def requests_of(state: SessionState) -> int:

@@ -18,7 +18,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from recollect.core.boundary import Failure, Part, attempted
 from recollect.core.engine import Context, Observation
-from recollect.core.engine.heard_replies import find_sessions
+from recollect.core.engine.marks import find_sessions
 from recollect.core.ports import Store
 from recollect.core.transfer.transcripts import stored_name
 from recollect.core.values.history import requests_of

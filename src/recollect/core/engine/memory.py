@@ -1,0 +1,320 @@
+"""What a program asks of a memory outside of a turn: list, search, facts, import, forget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from recollect.core.boundary import Failure, attempted
+from recollect.core.engine.keeper import IngestCounts, SessionKeeper
+from recollect.core.engine.marks import ToldAnswers
+from recollect.core.engine.session import (
+    Session,
+    check_format,
+    check_order,
+    check_session_name,
+    checked_messages,
+    listed_message,
+)
+from recollect.core.formats.codec import CODECS, format_of
+from recollect.core.formats.json_text import encode
+from recollect.core.ports import Clock, Recaller, Store
+from recollect.core.rules.identity import ROOT, SealSecret, batch_root, chain, sealed
+from recollect.core.rules.tokens import Weigher
+from recollect.core.transfer.memory_files import Following
+from recollect.core.turn.align import LastRequest, enter, read
+from recollect.core.upkeep.jobs import BackgroundJobs
+from recollect.core.values.history import Entry, SessionId, SpaceId
+from recollect.core.values.message import MessageId
+from recollect.core.values.model import FormatName
+from recollect.core.values.recall import Recalled, RecallRequest
+from recollect.core.values.segment import SegmentId, StoredMessage
+from recollect.core.values.upkeep import Certificate, ForgetOrder, SessionSummary, Stats
+from recollect.errors import StoreError, StoreUnavailable
+from recollect.system.config import Settings
+
+if TYPE_CHECKING:
+    from recollect.core.engine.facts.book import FactBook
+    from recollect.core.upkeep.forget import Cascade
+
+StoredT = TypeVar("StoredT")
+NOTHING_KEPT = "nothing is kept here: set ingest.enabled = true"
+
+
+class StoredMemory:
+    """The stored memory of one space; `Engine` adds the turns of its sessions."""
+
+    settings: Settings
+    space: SpaceId
+    _secret: bytes
+    _seal: SealSecret
+    _clock: Clock
+    _weigher: Weigher
+    _embedders: tuple[str, ...]
+    _cascades: tuple[Cascade, ...]
+    _recaller: Recaller | None
+    _stored: SessionKeeper | None
+    """Reads what is stored, whether or not anything new may be kept."""
+    _keeper: SessionKeeper | None
+    """The same where new messages may be kept, else None."""
+    _jobs: BackgroundJobs | None
+    _files: Following | None
+    _told: ToldAnswers
+    _sessions: dict[SessionId, Session]
+    _delete_stored: Callable[[], Awaitable[Certificate]] | None
+    _closed: bool
+
+    async def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
+        """Wait until all messages are in the store, but no longer than this."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Close the store."""
+        raise NotImplementedError
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(
+                "this memory is closed: call `open_memory` again, and close it only when the last "
+                "session is done"
+            )
+
+    async def ingest(
+        self,
+        session: SessionId,
+        messages: Sequence[bytes | Mapping[str, Any]],
+        *,
+        format: FormatName | None = None,  # noqa: A002
+        batch: str | None = None,
+        said_at: float | None = None,
+    ) -> IngestCounts:
+        """Store messages outside of a turn, each a mapping of a provider's wire format or its JSON
+        as bytes.
+
+        Without `batch` they are the session's history from its start, as a request would hold it:
+        only new ones are stored. With one they are a piece of their own; the same piece again
+        changes nothing. Raises StoreUnavailable if the store does not take them.
+        """
+        self._check_open()
+        if self._keeper is None:
+            raise StoreError(NOTHING_KEPT)
+        check_session_name(session)
+        given = checked_messages(messages)
+        check_format(format)
+        if said_at is not None and not isfinite(said_at):
+            raise ValueError("said_at is a time in seconds since the epoch")
+
+        def entered() -> list[Entry]:
+            raws = [one if isinstance(one, bytes) else encode(one) for one in given]
+            codec = CODECS[format or format_of(raws)]
+            key = ROOT if batch is None else batch_root(batch, self._secret)
+            entries = []
+            for reading in read(
+                raws, codec, self._secret, self._weigher, LastRequest(), seal=self._seal
+            ).fresh:
+                key = chain(key, reading.id)
+                entries.append(enter(reading, key))
+            return entries
+
+        now = self._clock.now()
+        entries = await asyncio.to_thread(entered)
+        return await self._keeper.ingest(
+            session, entries, said_at=now if said_at is None else min(said_at, now), now=now
+        )
+
+    async def facts(self, session: SessionId | None = None) -> FactBook:
+        """The facts of this space: to list, add, correct, pin and trace.
+
+        With a `session`, those that it may see: its own and those of no session, unless
+        `recall.scope` makes all sessions one memory. Read-only under `ingest.enabled = false`.
+        """
+        self._check_open()
+        if self._stored is None:
+            raise StoreError("nothing is kept here, facts neither: set ingest.enabled = true")
+        archive = self._stored.archive
+        book = await asyncio.to_thread(_fact_book)  # its imports take their time
+        spool = await archive.spool()
+        return book(
+            await archive.store(),
+            self.settings,
+            self._clock,
+            embedders=self._embedders,
+            spools=() if spool is None else (spool,),
+            cascades=self._cascades,
+            forgotten=self._load_again,
+            read_only=self._keeper is None,
+            session=session,
+        )
+
+    async def sessions(self) -> tuple[SessionSummary, ...]:
+        """List the sessions that are stored, oldest first; memory files are listed as `file:…`."""
+        await self._let_arrive()
+        return await self._look_up(lambda store: store.sessions())
+
+    async def messages(
+        self,
+        session: Session | SessionId,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> tuple[StoredMessage, ...]:
+        """List a session's stored messages in order, `limit` of them.
+
+        `after` is the `place` of the last message you have: the list continues after it. With
+        `newest_first` it goes back in time, and `after` is the place to stay before. Forgotten
+        messages, and copies of a recalled block, are not listed.
+        """
+        name = session.id if isinstance(session, Session) else check_session_name(session)
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        await self._let_arrive()
+        page = await self._look_up(
+            lambda store: store.page(
+                after=after, limit=limit, session=name, descending=newest_first
+            )
+        )
+        return tuple(listed_message(one) for one in page)
+
+    async def stats(self) -> Stats:
+        """Count what the space holds: messages, passages, vectors, facts, sessions, bytes."""
+        await self._let_arrive()
+        return await self._look_up(lambda store: store.stats())
+
+    async def forget(
+        self,
+        *,
+        messages: Sequence[str] = (),
+        sessions: Sequence[SessionId] = (),
+        facts: Sequence[str] = (),
+        matching: str | None = None,
+        pattern: str | None = None,
+        said_after: float | None = None,
+        said_before: float | None = None,
+    ) -> Certificate:
+        """Forget permanently, in the store, the spool and the caches of this machine.
+
+        `messages` and `facts` are ids; `matching` means every message and fact that contains this
+        text, `pattern` every one that a regular expression matches. `sessions`, `said_after` and
+        `said_before` mean the messages of these sessions and times; given together, those that
+        all of them name. A forgotten message stays out if a client sends it again. The certificate
+        counts what was removed, and names what it cannot reach.
+        """
+        for name, given in (("messages", messages), ("sessions", sessions), ("facts", facts)):
+            if isinstance(given, str):  # each of its characters would name something
+                raise TypeError(f"{name} must be a list, not a string: pass {name}=[{given!r}]")
+        order = ForgetOrder(
+            at=self._clock.now(),
+            segments=tuple(SegmentId(one) for one in messages),
+            sessions=tuple(sessions),
+            matching=matching,
+            pattern=pattern,
+            said_after=said_after,
+            said_before=said_before,
+        )
+        check_order(order, facts)
+        book = await self.facts()
+        if facts:
+            order = replace(order, facts=(await book.order_to_forget(facts)).facts)
+        if await self._let_arrive():
+            raise StoreUnavailable("messages are waiting for the store: try again when it is back")
+        return await book.forget(order)
+
+    async def delete_space(self) -> Certificate:
+        """Delete the whole space, as when a user leaves: its store, its batches in the spool of
+        this machine, and cached vectors. Closes this memory.
+
+        Other processes must have closed the space. On PostgreSQL, the service deletes the spaces
+        of tenants.
+        """
+        self._check_open()
+        if self._delete_stored is None:
+            raise StoreError(
+                "this memory does not own its store: delete the space where the store was opened"
+            )
+        await self.close()
+        return await self._delete_stored()
+
+    async def search(
+        self,
+        query: str,
+        *,
+        session: SessionId | None = None,
+        budget_tokens: int = 2_000,
+        said_after: float | None = None,
+        said_before: float | None = None,
+    ) -> Recalled:
+        """Search for these words: passages and facts within the budget, best first, without a gate.
+
+        With a `session`, what it may see, unless `recall.scope` makes all sessions one memory.
+        """
+        self._check_open()
+        if self._recaller is None:
+            raise StoreError("nothing is kept here, so nothing can be searched")
+        await self._read_files()
+        only = None if self.settings.recall.scope == "space" else session
+        request = RecallRequest(
+            space=self.space,
+            session=only or "",
+            query=query,
+            newest=query,
+            scope="space" if only is None else "session",
+            now=self._clock.now(),
+            budget_tokens=budget_tokens,
+            count_tokens=self._weigher.text,
+            asks="past",
+            on_purpose=True,
+            said_after=said_after,
+            said_before=said_before,
+        )
+        return await self._recaller.recall(request)
+
+    async def _let_arrive(self) -> int:
+        return await self.settle(self.settings.turn.deadline_seconds)
+
+    async def _look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
+        """Query the store; StoreError if nothing is kept here, or it does not answer in time."""
+        self._check_open()
+        if self._stored is None:
+            raise StoreError(NOTHING_KEPT)
+        answer = await self._stored.archive.ask(question)
+        if isinstance(answer, Failure):
+            raise StoreError(f"memory could not be asked: {answer.said}")
+        return answer
+
+    def _tell(self, text: str, quotes: Sequence[MessageId]) -> str:
+        """Seal an answer of a memory tool: it is recognised when it comes back."""
+        text = sealed(text, self._seal())
+        self._told.add(text, quotes)
+        return text
+
+    async def _keep_told(self) -> None:
+        if self._keeper is not None:
+            await attempted(self._told.keep(self._keeper.archive, now=self._clock.now()))
+
+    def _load_again(self) -> None:
+        """Sessions in memory may quote what was forgotten."""
+        for handle in self._sessions.values():
+            handle.keeping.load_again()
+
+    async def _read_files(self) -> None:
+        """Wait a moment for the first read of memory files: a search before a turn sees them."""
+        if self._files is not None:
+            await self._files.first_look()
+
+    def _wake_jobs(self, due_at: float | None = None) -> None:
+        """Run jobs that are due, now or at this time; a caller that writes by `_look_up` does it.
+
+        Returns at once; if a worker runs the jobs nothing happens.
+        """
+        if self._jobs is not None:
+            self._jobs.wake(0.0 if due_at is None else max(0.0, due_at - self._clock.now()))
+
+
+def _fact_book() -> type[FactBook]:
+    from recollect.core.engine.facts.book import FactBook
+
+    return FactBook
