@@ -207,7 +207,7 @@ def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
         assert len(model.prompts) == 2
         assert len(await place.facts()) == 2
 
-    run(tmp_path, scenario, **{"jobs.day_tokens": 14_000})
+    run(tmp_path, scenario, **{"jobs.day_tokens": 6_000})
 
 
 def test_a_budget_below_one_call_is_told(tmp_path: Path) -> None:

@@ -46,11 +46,7 @@ class Clock:
 
 def asked_for(prompt: Prompt) -> str:
     """What a prompt is for, by the answer that it wants."""
-    wanted = json.dumps(prompt.schema or {})
-    for name, mark in (("extraction", "quote"), ("reconcile", "operation")):
-        if mark in wanted:
-            return name
-    return "summary"
+    return "extraction" if "quote" in json.dumps(prompt.schema or {}) else "summary"
 
 
 def answered(prompt: Prompt) -> Answer:
@@ -64,8 +60,6 @@ def _answer(prompt: Prompt) -> str:
     if kind == "extraction":
         lines = _NUMBERED.findall(prompt.text)
         return json.dumps({"facts": [_claim(int(number), words) for number, words in lines[:12]]})
-    if kind == "reconcile":
-        return json.dumps({"operation": "add", "number": 0})
     parts = re.findall(r"Part (\d+) says", prompt.text)
     return f"## Goal\nKeep the services running.\n\n## Progress\nRead up to part {parts[-1:]}.\n"
 
@@ -165,7 +159,7 @@ def test_a_model_that_reads_for_facts_is_asked_once_in_fifteen_requests(tmp_path
     counted = {purpose: one["calls"] for purpose, one in total.items()}
     assert counted == {**asked, "summary": len(model.prompts)}
     read = sum(count_text(one.system) + count_text(one.text) for one in reader.prompts)
-    assert total["extraction"]["input_tokens"] + total["reconcile"]["input_tokens"] == read
+    assert total["extraction"]["input_tokens"] == read
     told = [
         one.reasons[0].numbers
         for report in reports

@@ -211,7 +211,6 @@ def test_a_real_model_reads_for_facts_and_code_has_the_last_word(server: LlamaSe
         assert "JSON" in str(error) or "cut off" in str(error)
         return
     assert found.asked
-    assert found.spent_tokens > 0
     for draft in found.drafts:
         (span,) = draft.evidence
         assert said[span.start : span.end].strip()

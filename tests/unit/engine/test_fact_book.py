@@ -12,9 +12,8 @@ import pytest
 
 from recollect.adapters.wiring import open_store
 from recollect.core.engine.facts.book import FactBook
-from recollect.core.facts.reconcile import other_value
+from recollect.core.facts.history import other_value
 from recollect.core.facts.results import FactFilter
-from recollect.core.facts.written import MOST_CHARS
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch, WriteResult
 from recollect.core.values.fact import FactType
@@ -81,19 +80,18 @@ def test_statements_have_words_and_an_end(tmp_path: Path) -> None:
     async def work(book: FactBook, store: Store) -> None:
         del store
         for text in ("", "  \n "):
-            with pytest.raises(RecollectError, match="nothing in that statement"):
+            with pytest.raises(RecollectError, match="statement is empty"):
                 await book.add(text)
         with pytest.raises(RecollectError, match="at most 2,000 characters"):
-            await book.add("x" * (MOST_CHARS + 1))
+            await book.add("x" * 2_001)
         assert await book.list() == ()
 
     with_book(tmp_path, work)
 
 
-def test_the_words_tell_the_type(tmp_path: Path) -> None:
+def test_a_value_is_a_setting_and_the_rest_a_preference(tmp_path: Path) -> None:
     async def work(book: FactBook, store: Store) -> None:
         del store
-        assert await guessed(book, "We decided to deploy on Fly") == "decision"
         assert await guessed(book, "I prefer tabs over spaces") == "preference"
         assert await guessed(book, "The staging API listens on port 8443") == "config"
         assert await guessed(book, "the port is 8001") == "config"

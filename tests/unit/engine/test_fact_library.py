@@ -21,7 +21,7 @@ from recollect.errors import RecollectError, StoreError
 
 PORT = "Remember that the staging API listens on port 8443."
 ASKING = "Which port does the staging API listen on?"
-READS = ("extract", "reading", "claims", "reconcile")
+READS = ("extract", "reading")
 FILLER = "The weather report for the harbour says that the wind turns north in the afternoon. " * 12
 PLAIN: dict[str, Any] = {"recall.embedder": "none"}
 SMALL = {

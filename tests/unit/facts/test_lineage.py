@@ -119,10 +119,10 @@ def test_only_what_was_read_before_can_be_repeated() -> None:
         made_by="model",
     )
     own = admit([Proposed(draft=draft, spans=(said.text,))], [said, shown])[0]
-    assert own.draft is not None
-    assert (own.draft.trust, own.draft.lineage) == ("medium", ())
+    assert isinstance(own, FactDraft)
+    assert (own.trust, own.lineage) == ("medium", ())
     echoed = admit([Proposed(draft=draft, spans=(said.text,))], [shown, said])[0]
-    assert (echoed.draft, echoed.reason) == (None, "low trust states no task_state")
+    assert echoed == "low trust states no task_state"
 
 
 @pytest.mark.parametrize("filling", ["lorem ipsum ", "填充文字。", "x" * 11 + "\n"])
@@ -161,6 +161,5 @@ def test_where_nobody_looked_for_tools_words_the_model_lays_nothing_down(
     said = segment(role, text)
     (seen,) = admit([proposed(said, type_name)], [said])
     (unseen,) = admit([proposed(said, type_name)], [said], unseen_low=True)
-    assert seen.draft is not None
-    assert (unseen.draft is not None) == kept
-    assert kept or "further back" in unseen.reason
+    assert isinstance(seen, FactDraft)
+    assert isinstance(unseen, FactDraft) if kept else "further back" in str(unseen)

@@ -40,9 +40,9 @@ UNITS: Final = (
 
 def modules() -> Iterator[Any]:
     """Everything that reads, without what asks a model or writes for people."""
-    found = importlib.import_module("recollect.facts")
+    found = importlib.import_module("recollect.core.facts")
     for one in pkgutil.walk_packages(found.__path__, "recollect.core.facts."):
-        if one.name.rpartition(".")[2] not in {"written", "results"}:
+        if one.name.rpartition(".")[2] != "results":
             yield importlib.import_module(one.name)
 
 

@@ -12,9 +12,10 @@ from tests.unit.facts.fact_segments import segment, talk
 from recollect.core.facts.reading import (
     TOOL_HEAD_CHARS,
     TOOL_TAIL_CHARS,
+    extraction_prompt,
+    is_read,
+    read_page,
     readable,
-    why_unread,
-    windows,
 )
 from recollect.core.rules.text import THINKING_CLOSING, THINKING_OPENING
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
@@ -28,61 +29,39 @@ SENTENCES = st.lists(
 ROLES = st.sampled_from(["user", "assistant", "tool"])
 
 
-@given(
-    said=st.lists(st.tuples(ROLES, SENTENCES), max_size=12),
-    tokens=st.integers(1, 400),
-    overlap=st.integers(0, 100),
-)
-def test_every_segment_is_new_exactly_once_and_in_order(
-    said: list[tuple[str, str]], tokens: int, overlap: int
-) -> None:
+@given(said=st.lists(st.tuples(ROLES, SENTENCES), min_size=1), tokens=st.integers(1, 400))
+def test_every_segment_is_read_once_page_by_page(said: list[tuple[str, str]], tokens: int) -> None:
     segments = talk(*said)  # type: ignore[arg-type]
-    pieces = [
-        piece
-        for one in windows(segments, tokens=tokens, overlap_tokens=overlap)
-        for piece in one.new
-    ]
-    order = list(dict.fromkeys(piece.segment.id for piece in pieces))
-    assert order == [one.id for one in segments]
-    for one in segments:
-        spans = [(piece.start, piece.end) for piece in pieces if piece.segment.id == one.id]
-        read = "".join(readable(one)[start:end] for start, end in spans)
-        assert "".join(read.split()) == "".join(readable(one).split())
-        assert spans == sorted(spans)
-
-
-@given(said=st.lists(st.tuples(ROLES, SENTENCES), max_size=12), tokens=st.integers(250, 600))
-def test_no_stretch_is_larger_than_it_may_be(said: list[tuple[str, str]], tokens: int) -> None:
-    for one in windows(talk(*said), tokens=tokens, overlap_tokens=50):  # type: ignore[arg-type]
-        assert sum(piece.tokens for piece in one.new) <= max(tokens, 400)
-        assert sum(piece.tokens for piece in one.before) <= 60
-
-
-def test_a_message_far_beyond_eight_thousand_characters_is_read_to_its_end() -> None:
-    text = "\n".join(f"Service {at} listens on port {20_000 + at}." for at in range(600))
-    cut = windows([segment("user", text)], tokens=800, overlap_tokens=100)
-    assert len(text) > 20_000
-    assert len(cut) > 5
-    assert "20599" in cut[-1].new[-1].shown
-    assert cut[1].before
-    assert cut[1].before[-1].shown.split(".")[-2] in cut[0].new[-1].shown
+    left = segments
+    while left:
+        page = read_page(left, tokens=tokens)
+        assert page.read >= 1
+        assert page.read == 1 or not page.cut_off
+        for piece in page.new:
+            spans = [(line.start, line.end) for line in page.lines if line.piece == piece]
+            shown = "".join(piece.text[start:end] for start, end in spans)
+            if not page.cut_off:
+                assert "".join(shown.split()) == "".join(readable(piece.segment).split())
+        numbers = [line.number for line in page.lines if line.number]
+        assert numbers == list(range(1, len(numbers) + 1))
+        left = left[page.read :]
 
 
 def test_a_tools_output_is_shown_by_head_and_tail() -> None:
     text = "HEAD " + "x" * 5_000 + " TAIL"
-    (one,) = windows([segment("tool", text)], tokens=2_000, overlap_tokens=0)
-    shown = one.new[0].shown
-    assert shown.startswith("HEAD")
-    assert shown.endswith("TAIL")
-    assert len(shown) < TOOL_HEAD_CHARS + TOOL_TAIL_CHARS + 20
+    page = read_page([segment("tool", text)], tokens=2_000)
+    shown = extraction_prompt(page, max_output_tokens=9).text.splitlines()[1]
+    assert shown.startswith("(tool output: HEAD")
+    assert shown.endswith("TAIL)")
+    assert len(shown) < TOOL_HEAD_CHARS + TOOL_TAIL_CHARS + 40
 
 
 def test_what_was_read_before_stands_before_and_is_not_new() -> None:
     before = talk(("assistant", "Which port does the gateway use?"))
     new = [segment("user", "It uses 7020, same as ever.", 9)]
-    (one,) = windows(new, tokens=500, overlap_tokens=100, before=before)
-    assert [piece.segment.id for piece in one.before] == [before[0].id]
-    assert [piece.segment for piece in one.new] == new
+    page = read_page(new, tokens=500, before=before)
+    assert [piece.segment.id for piece in page.before] == [before[0].id]
+    assert [piece.segment for piece in page.new] == new
 
 
 @pytest.mark.parametrize(
@@ -96,8 +75,9 @@ def test_what_was_read_before_stands_before_and_is_not_new() -> None:
     ],
 )
 def test_some_segments_are_not_read_at_all(passed_over: Segment) -> None:
-    assert why_unread(passed_over)
-    assert windows([passed_over], tokens=500, overlap_tokens=0) == ()
+    assert not is_read(passed_over)
+    page = read_page([passed_over], tokens=500)
+    assert (page.new, page.read) == ((), 1)
 
 
 @pytest.mark.parametrize(

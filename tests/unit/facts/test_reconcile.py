@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from recollect.core.facts.history import as_of, name_property
-from recollect.core.facts.reconcile import Reconciled, settle
+from recollect.core.facts.history import Reconciled, as_of, name_property, settle
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.fact import EvidenceSpan, Fact, FactDraft, FactId, fact_id
 from recollect.core.values.segment import SegmentId, Trust

@@ -12,7 +12,7 @@ from recollect.core.facts.support import (
     sentence_before,
     sentences_around,
     states_nothing,
-    supported,
+    unsupported,
 )
 
 
@@ -36,8 +36,7 @@ from recollect.core.facts.support import (
     ],
 )
 def test_what_was_said_is_supported(content: str, span: str) -> None:
-    found = supported(content, [span])
-    assert found.ok, found.reason
+    assert unsupported(content, [span]) == ""
 
 
 @pytest.mark.parametrize(
@@ -77,31 +76,29 @@ def test_what_was_said_is_supported(content: str, span: str) -> None:
     ],
 )
 def test_what_was_not_said_is_refused_with_a_reason(content: str, span: str, reason: str) -> None:
-    found = supported(content, [span])
-    assert not found.ok
-    assert reason in found.reason
-    assert content not in found.reason
+    found = unsupported(content, [span])
+    assert reason in found
+    assert content not in found
 
 
 def test_a_secret_in_a_statement_is_refused_without_being_shown() -> None:
     said = "the deploy key is ghp_" + "aB3dE5gH7jK9" * 3
-    found = supported(said, [said])
-    assert (found.ok, found.reason) == (False, "it holds a secret")
+    assert unsupported(said, [said]) == "it holds a secret"
 
 
 def test_a_neighbouring_sentence_lends_names_but_no_numbers() -> None:
     content, span = "The Grafana board listens on 3001.", "It listens on 3001."
-    assert not supported(content, [span]).ok
-    assert supported(content, [span], context="The staging box runs the Grafana board.").ok
-    assert not supported("Grafana listens on 3001.", ["It listens."], context="Grafana 3001").ok
+    assert unsupported(content, [span])
+    assert not unsupported(content, [span], context="The staging box runs the Grafana board.")
+    assert unsupported("Grafana listens on 3001.", ["It listens."], context="Grafana 3001")
 
 
 def test_question_and_answer_say_together_what_neither_says() -> None:
     content = "The staging API listens on port 8443."
     spans = ["Which port does the staging API listen on?", "8443, behind the proxy"]
-    assert supported(content, spans).ok
-    assert not supported(content, spans[:1]).ok
-    assert not supported(content, spans[1:]).ok
+    assert not unsupported(content, spans)
+    assert unsupported(content, spans[:1])
+    assert unsupported(content, spans[1:])
 
 
 WORDS = st.lists(
@@ -130,9 +127,9 @@ def test_a_statement_supports_itself_and_no_other_number(
     words: list[str], number: int, other: int
 ) -> None:
     said = f"The {' '.join(words)} is {number}"
-    assert supported(said, [said]).ok
+    assert not unsupported(said, [said])
     if other != number:
-        assert not supported(said, [f"The {' '.join(words)} is {other}"]).ok
+        assert unsupported(said, [f"The {' '.join(words)} is {other}"])
 
 
 @pytest.mark.parametrize(
@@ -146,19 +143,19 @@ def test_a_statement_supports_itself_and_no_other_number(
 )
 def test_a_quotation_is_found_whatever_its_white_space_and_case(quote: str, found: str) -> None:
     text = f"Well. {found} here, 好的"
-    start, end = find_quote(quote, text)
+    start, end = find_quote(quote, text, len(text))
     assert text[start:end] == found
 
 
 @pytest.mark.parametrize("quote", ["listens in", "ab", "", "…", "the moc listens"])
 def test_what_is_not_there_letter_by_letter_is_not_found(quote: str) -> None:
-    assert find_quote(quote, "the mock listens on 12111. ab") == (0, 0)
+    assert find_quote(quote, "the mock listens on 12111. ab", 29) == (0, 0)
 
 
 @given(st.text(max_size=80), st.integers(0, 80), st.integers(4, 80))
 def test_a_stretch_of_a_text_is_found_in_it(text: str, start: int, length: int) -> None:
     quote = text[start : start + length]
-    first, last = find_quote(quote, text)
+    first, last = find_quote(quote, text, len(text))
     assert 0 <= first <= last <= len(text)
     if quote.isascii() and len(quote.strip(" .\"'`*\t\r\n")) >= 8 and quote.isalnum():
         assert first < last
@@ -166,8 +163,8 @@ def test_a_stretch_of_a_text_is_found_in_it(text: str, start: int, length: int) 
 
 def test_a_quotation_is_widened_to_its_sentence_so_that_no_not_is_cut_off() -> None:
     text = "Hi there. Please do not use Redis for it. Thanks."
-    start, end = find_quote("use Redis for it", text)
-    first, last = sentences_around(text, start, end)
+    start, end = find_quote("use Redis for it", text, len(text))
+    first, last = sentences_around(text, start, end, last=len(text))
     assert text[first:last] == "Please do not use Redis for it."
     assert sentence_before(text, first) == "Hi there."
 

@@ -1,13 +1,14 @@
-"""Versions of a statement: which facts state the same property, what held when, what replaced it.
+"""Versions of a statement: what is the same property, what held when, what replaced it.
 
-Owns the name of a property, who may replace whom, and chains of versions. Must never hide a gap: if
-a version was forgotten, the chain continues after it and shows the gap. Pure; no answer depends on
-the order of the facts given. Facts from OpenClaw's files name what superseded them but not when;
-they held until that was said.
+Holds a statement against what is known: it is new, says otherwise, or is known already. Code
+decides, by the same words or by another value of the same property. No fact is removed; a version
+that was forgotten leaves a gap that is shown. Pure; no answer depends on the order of the facts.
+Facts from OpenClaw's files name what superseded them but not when: they held until that was said.
 
 Trust: a speaker may replace what is trusted as much or less. The assistant may also replace what
 the user said of the world (it changed the port), never what the user prefers or decided. Tools, and
-what they fetched, replace nothing of higher trust. Only a person replaces what is pinned.
+what they fetched, replace nothing of higher trust: their statement is kept next to it, or refused
+if it is about the user's own preference or decision. Only a person replaces what is pinned.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
+from recollect.core.facts.results import FactHistory, FactVersion
+from recollect.core.facts.support import content_words
 from recollect.core.rules.trust import is_below
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.fact import Change, Fact, FactDraft, FactId, fact_id
@@ -214,17 +217,6 @@ def _once(ids: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """One version in a chain."""
-
-    fact: Fact = field(repr=False)
-    until: float | None
-    """Until when it held; None while it holds, and if that is unknown."""
-    followed_by_gap: bool = False
-    """What replaced it was forgotten or is not here: the next version is not its follower."""
-
-
 def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:
     """The facts that held at a moment, oldest first; give superseded ones too."""
     known = {fact.id: fact for fact in facts}
@@ -232,20 +224,20 @@ def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:
     return tuple(sorted(holding, key=_order))
 
 
-def versions(facts: Sequence[Fact], id: FactId) -> tuple[Version, ...]:  # noqa: A002
-    """All versions of what a fact states, oldest first; empty if the fact is not here."""
-    known = {fact.id: fact for fact in facts}
-    if id not in known:
-        return ()
-    found_facts = sorted((known[fact_id] for fact_id in _linked(known, id)), key=_order)
-    return tuple(
-        Version(
-            fact=fact,
-            until=_end_of(fact, known),
-            followed_by_gap=fact.superseded_by is not None and fact.superseded_by not in known,
-        )
-        for fact in found_facts
-    )
+def fact_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
+    """All versions of what a fact states among `facts`, oldest first, with gaps between them."""
+    known = {one.id: one for one in (*facts, fact)}
+    versions = sorted((known[id_] for id_ in _linked(known, fact.id)), key=_order)
+    replaced = {version.superseded_by for version in versions}
+    shown: list[FactVersion] = []
+    for version in versions:
+        after_gap = bool(shown) and shown[-1].fact is None
+        if version.change is not None and version.id not in replaced and not after_gap:
+            shown.append(FactVersion(fact=None))
+        shown.append(FactVersion(fact=version, until=_end_of(version, known)))
+        if version.superseded_by is not None and version.superseded_by not in known:
+            shown.append(FactVersion(fact=None, id=version.superseded_by))
+    return FactHistory(asked=fact, versions=tuple(shown))
 
 
 def _order(fact: Fact) -> tuple[float, bool, float, str]:
@@ -291,3 +283,159 @@ def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A
         waiting.extend(before.get(one, ()))
         waiting.extend(same.get((fact.subject, fact.attribute), ()))
     return fact_ids
+
+
+Operation: TypeAlias = Literal["add", "update", "supersede", "none", "refused"]
+"""What became of a statement."""
+
+_LEAST_SHARED: Final = 2
+_LEAST_SHARE: Final = 0.8
+"""How many words, values aside, two statements of one name must share to be about the same: two,
+and this share of the longer one. Words alone cannot tell a correction from a look-alike."""
+_TOKENS: Final = re.compile(r"[\w./:@-]+")
+_VALUE: Final = re.compile(r"\d|\w[_/@:.-]\w|^[a-z]+[A-Z]")
+"""A number or an identifier: if these differ, something else is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What became of a statement, and what is to be written for it."""
+
+    operation: Operation
+    written: tuple[Fact, ...] = field(default=(), repr=False)
+    """The new fact first, if there is one, then every known fact that changed."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    """How a statement follows what is known, before the guards of trust."""
+
+    operation: Operation
+    fact: Fact | None = field(default=None, repr=False)
+    """Which fact it follows or repeats; None if it follows none."""
+    reason: str
+
+
+def other_value(before: str, now: str) -> bool:
+    """Whether two wordings name different numbers, identifiers or values."""
+    if _values_of(before) != _values_of(now):
+        return True
+    one, other = name_property(before).value, name_property(now).value
+    return bool(one and other) and one != other
+
+
+def _values_of(text: str) -> set[str]:
+    tokens = (token.rstrip(".:-") for token in _TOKENS.findall(text))
+    return {token for token in tokens if _VALUE.search(token)}
+
+
+def _words_beside_values(text: str) -> frozenset[str]:
+    return content_words(
+        _TOKENS.sub(lambda found: "" if _VALUE.search(found[0]) else found[0], text)
+    )
+
+
+def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled:
+    """Decide how a statement follows what is known.
+
+    `known` are current facts that may be about the same, and all versions, closed ones too, of the
+    draft's subject: with them a statement that arrives late finds its place in the past.
+    """
+    unique = {fact.id: fact for fact in known}
+    facts = [fact for fact in unique.values() if fact.type != "digest"]
+    if fact_id(draft.evidence, draft.content) in unique:
+        return Reconciled(operation="none", reason="recorded already")
+    then = sorted((fact for fact in facts if held_at(fact, draft.at)), key=_newest_first)
+    return _carry_out(draft, facts, _decide(draft, then), now=now)
+
+
+def _newest_first(fact: Fact) -> tuple[float, float, str]:
+    return (-fact.at, -(fact.recorded_at or 0.0), fact.id)
+
+
+def _decide(draft: FactDraft, then: Sequence[Fact]) -> _Verdict:
+    """What code can tell, given the facts that held when the statement was made."""
+    for fact in then:
+        if same_words(draft.content, fact.content):
+            return _repeated(draft, fact)
+    same = [fact for fact in then if same_property(draft, fact)]
+    value = name_property(draft.content).value
+    for fact in same:
+        if value and value == name_property(fact.content).value:
+            return _repeated(draft, fact)
+    if value and same:
+        reason = "another value of the same property"
+        return _Verdict(operation="supersede", fact=same[0], reason=reason)
+    likely = [fact for fact in same if _may_be_same(draft, fact)]
+    if len(likely) == 1 and other_value(likely[0].content, draft.content):
+        reason = "the same subject and attribute by name, and enough of the same words"
+        return _Verdict(operation="supersede", fact=likely[0], reason=reason)
+    return _Verdict(operation="add", reason="nothing known is about the same property")
+
+
+def _repeated(draft: FactDraft, fact: Fact) -> _Verdict:
+    if is_below(fact.trust, draft.trust):
+        reason = "said before by a less trusted source"
+        return _Verdict(operation="update", fact=fact, reason=reason)
+    return _Verdict(operation="none", fact=fact, reason="said before")
+
+
+def _may_be_same(draft: FactDraft, fact: Fact) -> bool:
+    """Whether two statements share enough words, values aside, to be about the same.
+
+    Statements that code names must have one name.
+    """
+    ours, theirs = name_property(draft.content).subject, name_property(fact.content).subject
+    if ours and theirs:
+        return ours == theirs
+    left = _words_beside_values(draft.content)
+    right = _words_beside_values(fact.content)
+    shared = len(left & right)
+    return draft.type == fact.type and shared >= max(
+        _LEAST_SHARED, _LEAST_SHARE * max(len(left), len(right))
+    )
+
+
+def _carry_out(
+    draft: FactDraft, known: Sequence[Fact], verdict: _Verdict, *, now: float
+) -> Reconciled:
+    followed, reason = verdict.fact, verdict.reason
+    if verdict.operation == "none" and followed is not None:
+        written = gain_source(followed, draft)
+        return Reconciled(operation="none", written=written, reason=reason)
+    if followed is None and (later := _same_words_later(draft, known)) is not None:
+        written = gain_source(later, draft)
+        return Reconciled(operation="none", written=written, reason="said again later")
+    if followed is not None and followed.subject:  # all versions go by one name
+        draft = replace(draft, subject=followed.subject, attribute=followed.attribute)
+    followed_id = None if followed is None else followed.id
+    value = name_property(draft.content).value
+    versions = [
+        fact
+        for fact in known
+        if fact.id == followed_id
+        or (same_property(draft, fact) and (value or _may_be_same(draft, fact)))
+    ]
+    barred = [
+        fact
+        for fact in versions
+        if held_at(fact, draft.at) and not may_replace(fact, by=draft.trust)
+    ]
+    if draft.trust in ("low", "outside") and any(is_users_word(fact) for fact in barred):
+        return Reconciled(operation="refused", reason="a tool has no say in what the user wants")
+    change: Change = "update" if verdict.operation == "update" else "supersede"
+    new, *closed = place(new_fact(draft, now=now), versions, change=change)
+    if barred:
+        reason += "; kept next to a fact that it may not replace"
+    if new.superseded_by is not None:
+        reason += "; said before what is known, so it is history"
+    return Reconciled(operation=change if closed else "add", written=(new, *closed), reason=reason)
+
+
+def _same_words_later(draft: FactDraft, known: Sequence[Fact]) -> Fact | None:
+    """A statement without a name, heard after it was heard again."""
+    if name_property(draft.content).subject:
+        return None
+    same = (fact for fact in known if same_words(draft.content, fact.content))
+    return next((fact for fact in same if fact.at > draft.at), None)

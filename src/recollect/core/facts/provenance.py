@@ -307,27 +307,18 @@ class Proposed:
     spans: tuple[str, ...] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
-    """The draft with the trust it has, or why it is refused."""
-
-    draft: FactDraft | None = field(repr=False)
-    reason: str = ""
-    segment: SegmentId | None = None
-
-
 def admit(
     proposed: Sequence[Proposed], around: Sequence[Segment], *, unseen_low: bool = False
-) -> tuple[Admitted, ...]:
-    """Hold drafts to what their sources may say; `around` are the segments they were found among,
-    in order, and `unseen_low` says that tools' words stand further back, where nobody looked."""
+) -> list[FactDraft | str]:
+    """Each draft with the trust it has, or why it is refused; `around` are the segments they were
+    found among, in order. With `unseen_low`, tools' words stand further back than `around`."""
     places = {segment.id: place for place, segment in enumerate(around)}
     utterances = [_utterances(proposal, places, len(around)) for proposal in proposed]
     traced = lineages((each for other in utterances for each in other), around)
-    return tuple(
+    return [
         _held_to_trust(proposal, [traced[each] for each in each_said], unseen_low=unseen_low)
         for proposal, each_said in zip(proposed, utterances, strict=True)
-    )
+    ]
 
 
 def _utterances(
@@ -342,17 +333,17 @@ def _utterances(
     )
 
 
-def _held_to_trust(proposal: Proposed, traced: Sequence[Lineage], *, unseen_low: bool) -> Admitted:
+def _held_to_trust(
+    proposal: Proposed, traced: Sequence[Lineage], *, unseen_low: bool
+) -> FactDraft | str:
     draft = proposal.draft
-    segment = draft.evidence[-1].segment
     trust = lowest(lineage.trust for lineage in traced)
     if draft.type not in _MAY_SAY[trust]:
-        return Admitted(draft=None, reason=f"{trust} trust states no {draft.type}", segment=segment)
+        return f"{trust} trust states no {draft.type}"
     lays_down = any(map(is_order, (draft.content, *proposal.spans)))
     if lays_down and trust in ("low", "outside"):
-        return Admitted(draft=None, reason="a tool's words tell nobody what to do", segment=segment)
+        return "a tool's words tell nobody what to do"
     if unseen_low and trust != "high" and (lays_down or draft.type in _LAID_DOWN):
-        reason = "it may repeat what a tool brought in further back"
-        return Admitted(draft=None, reason=reason, segment=segment)
+        return "it may repeat what a tool brought in further back"
     repeated = tuple(dict.fromkeys(name for lineage in traced for name in lineage.segments))
-    return Admitted(draft=replace(draft, trust=trust, lineage=repeated), segment=segment)
+    return replace(draft, trust=trust, lineage=repeated)

@@ -1,16 +1,13 @@
-"""What a model reads for facts: the readable part of messages, cut into windows, and the prompt.
+"""What a model reads for facts: the readable part of messages, as one page, and the prompt.
 
-Owns what may be read, the prompt, the schema of its answer and how lines are shown. Recalled
-blocks, summaries, notes, noise, thinking, code and quotations are never read. A line is a sentence:
-its number, its role and its words without a line end, so that no message can forge another line or
-close the tags around the conversation. Pure.
+Recalled blocks, summaries, notes, noise, thinking, code and quotations are never read. A line is a
+sentence: its number, its role and its words without a line end, so that no message can forge
+another line or close the tags around the conversation. Pure.
 
-It is written for models of one to two billion parameters, after what one of them answered: the task
-stands behind the material because a small model does what it read last; the answer begins with
-the exact words, which such a model copies well, so that what it states is read off them; what could
-support nothing (questions, conjectures, tools' output, what was read before) is there to be
-understood and has no number, or it is taken for a statement; there is an example, or headings come
-where sentences are asked for.
+The prompt is written for models of one to two billion parameters. The task stands after the
+material, because a small model does what it read last. The answer begins with the exact words,
+which such a model copies well. Lines that could support nothing (questions, conjectures, tools'
+output, what was read before) have no number, or the model takes them for statements.
 """
 
 from __future__ import annotations
@@ -25,10 +22,9 @@ from recollect.core.facts.support import states_nothing
 from recollect.core.rules.noise import reminder_spans, strip_channel_prefix
 from recollect.core.rules.text import statement_spans, thinking_spans
 from recollect.core.rules.tokens import count_text
-from recollect.core.search.passages import split_passages
 from recollect.core.values.fact import EXTRACTED_TYPES
 from recollect.core.values.model import Prompt
-from recollect.core.values.segment import Segment, SegmentId
+from recollect.core.values.segment import Segment
 
 _INJECTED: Final = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b.{0,20}\b(?:all|any|your|the|previous|prior|earlier"
@@ -55,23 +51,20 @@ _LONG_QUOTE: Final = re.compile(
 _NO_STATEMENTS: Final = frozenset({"note", "file"})
 
 
-def why_unread(segment: Segment) -> str | None:
-    """Why a segment is passed over as a whole; None where it is read."""
-    if segment.noise is not None:
-        return f"noise: {segment.noise}"
-    if segment.role == "system":
-        return "system"
-    if segment.role == "user" and segment.trust == "medium":
-        return "a summary"  # `rules.trust`: the model's words under the user's role
-    if segment.source in _NO_STATEMENTS:
-        return "a note"
-    return None
+def is_read(segment: Segment) -> bool:
+    """Whether a segment is read at all: no noise, system prompt, summary, note or file."""
+    return (
+        segment.noise is None
+        and segment.role != "system"
+        and not (segment.role == "user" and segment.trust == "medium")  # a summary
+        and segment.source not in _NO_STATEMENTS
+    )
 
 
 def readable(segment: Segment) -> str:
     """The segment's text with white space for everything that may not be read."""
     text = segment.text
-    if why_unread(segment) is not None:
+    if not is_read(segment):
         return " " * len(text)
     return _without(text, sorted(_hidden(segment)))
 
@@ -119,167 +112,139 @@ def _calls(text: str, tool: str | None) -> Iterator[tuple[int, int]]:
 WINDOW_TOKENS: Final = 2400
 """What is read at once: a small model loses the middle of more, and a window of 4,096 tokens, the
 smallest in use, holds it with the task and a short answer."""
+OVERLAP_TOKENS: Final = 300
+"""What stands before a page: about the last two or three messages."""
 TOOL_HEAD_CHARS: Final = 400
 TOOL_TAIL_CHARS: Final = 200
 """Of a tool's output, so much is shown: enough to understand what is said about it."""
-_LEFT_OUT: Final = " […] "
 LINE_TOKENS: Final = 8
 """What a line, which is a sentence, takes beside its words: its number and role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A segment, or a part of a long one, as a window shows it."""
+    """A segment as a page shows it."""
 
     segment: Segment
-    start: int
-    end: int
-    """The span of the segment's text that it stands for."""
-    shown: str = field(repr=False)
     text: str = field(repr=False)
-    """What is readable of the whole segment, as long as its text."""
-    tokens: int
+    """What is readable of the segment, as long as its text."""
+    end: int
+    """How far it is shown: only a message that is larger than a page is cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingWindow:
-    """What is read at once: what is new, and what stands before it."""
+class Line:
+    """A sentence as the prompt shows it; a tool's output is one line."""
 
-    new: tuple[Piece, ...]
+    piece: Piece
+    start: int
+    end: int
+    number: int = 0
+    """What the model names it by; 0 for a line that could support nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a model reads at once: new lines, and what stands before them."""
+
+    new: tuple[Piece, ...] = ()
+    lines: tuple[Line, ...] = ()
     before: tuple[Piece, ...] = ()
+    earlier: tuple[str, ...] = field(default=(), repr=False)
+    """The lines in which `before` is shown."""
+    read: int = 0
+    """How many of the segments it holds, unreadable ones included; the others wait."""
+    cut_off: bool = False
+    """Its one message is larger than the page, and is not read to its end."""
 
 
-def windows(
-    segments: Sequence[Segment],
-    *,
-    tokens: int,
-    overlap_tokens: int,
-    before: Sequence[Segment] = (),
-    texts: Mapping[SegmentId, str] | None = None,
-) -> tuple[ReadingWindow, ...]:
-    """The stretches of these segments, in order; none where nothing of them can be read.
-
-    `tokens` bounds what is new in a stretch, `overlap_tokens` what stands before it; `before` are
-    the segments in front of the first. A message larger than `tokens` has stretches of its own.
-    `texts` are what is readable of segments, where that is known already.
-    """
-    texts = texts or {}
-    earlier = _last_of(before, overlap_tokens)
-    groups = _groups(segments, max(tokens, 1), texts)
-    stretches: list[ReadingWindow] = []
-    for group in groups:
-        stretches.append(ReadingWindow(new=group, before=_overlap(earlier, overlap_tokens)))
-        earlier.extend(group)
-    return tuple(stretches)
-
-
-def _last_of(before: Sequence[Segment], tokens: int) -> list[Piece]:
-    """The last segments as pieces, in order, until they are more than so many tokens."""
-    pieces: list[Piece] = []
-    for segment in reversed(before):
-        pieces += _whole_piece(segment, readable(segment))
-        if sum(piece.tokens for piece in pieces) > tokens:
-            break
-    return pieces[::-1]
-
-
-def _groups(
-    segments: Sequence[Segment], tokens: int, texts: Mapping[SegmentId, str]
-) -> list[tuple[Piece, ...]]:
-    groups: list[tuple[Piece, ...]] = []
-    filling: list[Piece] = []
-    taken = 0
+def read_page(segments: Sequence[Segment], *, tokens: int, before: Sequence[Segment] = ()) -> Page:
+    """The first of these segments that fit into `tokens`, at least one; `before` comes first."""
+    new: list[Piece] = []
+    lines: list[Line] = []
+    read, cut_off = 0, False
     for segment in segments:
-        text = texts.get(segment.id)
-        for piece in _whole_piece(segment, readable(segment) if text is None else text):
-            if taken + piece.tokens > tokens and filling:
-                groups.append(tuple(filling))
-                filling, taken = [], 0
-            if piece.tokens > tokens:
-                groups.extend((part,) for part in _parts(piece, tokens))
-            else:
-                filling.append(piece)
-                taken += piece.tokens
-    if filling:
-        groups.append(tuple(filling))
-    return groups
-
-
-def _whole_piece(segment: Segment, text: str) -> tuple[Piece, ...]:
-    """The segment as one piece; none where nothing of its text can be read."""
-    start, end = len(text) - len(text.lstrip()), len(text.rstrip())
-    if start >= end:
-        return ()
-    shown = text[start:end]
-    if segment.role == "tool" and len(shown) > TOOL_HEAD_CHARS + TOOL_TAIL_CHARS:
-        shown = shown[:TOOL_HEAD_CHARS] + _LEFT_OUT + shown[-TOOL_TAIL_CHARS:]
-    return (_piece(segment, start, end, shown, text),)
-
-
-def _piece(segment: Segment, start: int, end: int, shown: str, text: str) -> Piece:
-    line = " ".join(shown.split())
-    tokens = count_text(line) + LINE_TOKENS * line_count(segment, shown)
-    return Piece(segment=segment, start=start, end=end, shown=line, text=text, tokens=tokens)
-
-
-def line_count(segment: Segment, shown: str) -> int:
-    """As how many lines a prompt shows it: a sentence is one, a tool's output another."""
-    return 1 if segment.role == "tool" else sum(1 for _ in statement_spans(shown, 0, len(shown)))
-
-
-def _parts(piece: Piece, tokens: int) -> list[Piece]:
-    """A piece that is too large, cut where passages end."""
-    text = piece.text
-    if piece.segment.role == "tool":
-        return [piece]
-    parts: list[tuple[int, int, int]] = []
-    for start, end, size in _units(piece, tokens):
-        if parts and parts[-1][2] + size <= tokens:
-            parts[-1] = (parts[-1][0], end, parts[-1][2] + size)
-        else:
-            parts.append((start, end, size))
-    return [_piece(piece.segment, at, end, text[at:end], text) for at, end, _ in parts]
-
-
-def _units(piece: Piece, tokens: int) -> Iterator[tuple[int, int, int]]:
-    """Passages, and the sentences of one that is too large by itself, with what they take."""
-    for passage in split_passages(piece.text[piece.start : piece.end]):
-        start, end = piece.start + passage.start, piece.start + passage.end
-        size = count_text(passage.text) + LINE_TOKENS * line_count(piece.segment, passage.text)
-        if size <= tokens:
-            yield start, end, size
-            continue
-        for first, last in statement_spans(piece.text, start, end):
-            yield first, last, count_text(piece.text[first:last]) + LINE_TOKENS
-
-
-def _overlap(earlier: Sequence[Piece], tokens: int) -> tuple[Piece, ...]:
-    """The last pieces that fit; where not even the last does, its end."""
-    kept: list[Piece] = []
-    left = tokens
-    for piece in reversed(earlier):
-        if piece.tokens > left:
-            if not kept and left > LINE_TOKENS:
-                kept.append(_ending(piece, left))
+        text = readable(segment)
+        own: list[Line] = []
+        for start, end in _spans(segment, text):
+            tokens -= count_text(_shown_part(segment, text[start:end])) + LINE_TOKENS
+            if tokens < 0:
+                break
+            number = 0 if segment.role == "tool" or states_nothing(text[start:end]) else 1
+            piece = Piece(segment=segment, text=text, end=end)
+            own.append(Line(piece=piece, start=start, end=end, number=number))
+        if tokens < 0 and read:
             break
-        kept.append(piece)
-        left -= piece.tokens
-    return tuple(reversed(kept))
+        read += 1
+        cut_off = tokens < 0
+        if own:
+            piece = own[-1].piece
+            new.append(piece)
+            lines += [replace(line, piece=piece) for line in own]
+        if cut_off:
+            break
+    pieces, earlier = _before(before)
+    return Page(
+        new=tuple(new),
+        lines=tuple(_numbered(lines)),
+        before=pieces,
+        earlier=earlier,
+        read=read,
+        cut_off=cut_off,
+    )
 
 
-def _ending(piece: Piece, tokens: int) -> Piece:
-    words = piece.shown
-    while count_text(words) + LINE_TOKENS > tokens and words:
-        words = words[len(words) // 4 + 1 :]
-    shown = _LEFT_OUT.lstrip() + words
-    return replace(piece, shown=shown, tokens=count_text(words) + LINE_TOKENS)
+def _numbered(lines: Sequence[Line]) -> Iterator[Line]:
+    number = 0
+    for line in lines:
+        number += line.number
+        yield replace(line, number=number if line.number else 0)
+
+
+def _spans(segment: Segment, text: str) -> Iterator[tuple[int, int]]:
+    if segment.role != "tool":
+        yield from statement_spans(text, 0, len(text))
+    elif text.strip():
+        yield len(text) - len(text.lstrip()), len(text.rstrip())
+
+
+def _shown_part(segment: Segment, words: str) -> str:
+    if segment.role == "tool" and len(words) > TOOL_HEAD_CHARS + TOOL_TAIL_CHARS:
+        words = f"{words[:TOOL_HEAD_CHARS]} […] {words[-TOOL_TAIL_CHARS:]}"
+    return " ".join(words.split())
+
+
+def _before(segments: Sequence[Segment]) -> tuple[tuple[Piece, ...], tuple[str, ...]]:
+    """The last segments that fit, each in one line; if not even the last fits, its end."""
+    pieces: list[Piece] = []
+    shown: list[str] = []
+    left = OVERLAP_TOKENS
+    for segment in reversed(segments):
+        text = readable(segment)
+        words = _shown_part(segment, text)
+        if not words:
+            continue
+        fits = count_text(words) + LINE_TOKENS <= left
+        if not fits and shown:
+            break
+        pieces.append(Piece(segment=segment, text=text, end=len(text.rstrip())))
+        shown.append(_unnumbered(segment, words if fits else f"[…] {words[-left // 2 :]}"))
+        left -= count_text(words) + LINE_TOKENS
+        if left <= LINE_TOKENS:
+            break
+    return tuple(reversed(pieces)), tuple(reversed(shown))
+
+
+def line_count(segment: Segment) -> int:
+    """As how many lines a prompt shows it: a sentence is one, a tool's output another."""
+    return 1 if segment.role == "tool" else sum(1 for _ in _spans(segment, segment.text))
 
 
 MOST_FACTS: Final = 24
 """Of one window: more than people state in so few words, and an end for a model in a loop."""
 PROMPT_TOKENS: Final = 1000
 """What a prompt takes beside what is new in the conversation, by our count: the task (some 500)
-and what was read before (`extract.OVERLAP_TOKENS`), rounded up (test_extract_spend.py)."""
+and what was read before, rounded up (test_extract_spend.py)."""
 COUNT_MARGIN: Final = 1.2
 """Between our count and a model's own (docs/design.md, "Limits")."""
 _LEAST_TOKENS: Final = 200
@@ -354,34 +319,18 @@ _EXAMPLE: Final = (
     '"content":"提交信息一律用中文。","subject":"提交信息","attribute":"语言"}]}'
 )
 _TAGS: Final = re.compile(r"<(?=/?(?:conversation|earlier)\b)", re.IGNORECASE)
-_NUMBERED: Final = re.compile(
+_FORGED: Final = re.compile(
     r"[\[［【〔](\s*\d{1,6}\s*)[\]］】〕](?=\s*(?:user|assistant|tool(?: output)?)\s*[:：])",
     re.IGNORECASE,
 )
 """What is said looks like a line of ours: a number in brackets and who speaks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A sentence as the prompt shows it."""
-
-    piece: Piece
-    start: int
-    end: int
-    """Its span in the segment's text."""
-    number: int
-    """What it is called by; 0 for what could support nothing."""
-
-
-def extraction_prompt(
-    stretch: ReadingWindow, lines: Sequence[Line], *, max_output_tokens: int
-) -> Prompt:
-    """The prompt for one stretch; `lines` are what `lines_of` gives for it."""
-    shown: list[str] = []
-    if stretch.before:
-        shown.append(_tagged("earlier", [_unnumbered(piece) for piece in stretch.before]))
-    shown.append(_tagged("conversation", [_shown(line) for line in lines]))
-    last = max((line.number for line in lines), default=0)
+def extraction_prompt(page: Page, *, max_output_tokens: int) -> Prompt:
+    """The prompt for one page."""
+    shown = [_tagged("earlier", page.earlier)] if page.earlier else []
+    shown.append(_tagged("conversation", [_shown(line) for line in page.lines]))
+    last = max((line.number for line in page.lines), default=0)
     task = _TASK.format(first=1, last=last, most=MOST_FACTS, types=_TYPES, example=_EXAMPLE)
     return Prompt(
         text="\n\n".join([*shown, task]),
@@ -405,39 +354,21 @@ def call_tokens(new_tokens: int, max_output_tokens: int) -> int:
     return ceil((new_tokens + PROMPT_TOKENS) * COUNT_MARGIN) + max_output_tokens
 
 
-def lines_of(stretch: ReadingWindow) -> tuple[Line, ...]:
-    """The sentences of what is new in a stretch, in order; those that may state something have a
-    number, from 1."""
-    lines: list[Line] = []
-    number = 0
-    for piece in stretch.new:
-        if piece.segment.role == "tool":
-            lines.append(Line(piece=piece, start=piece.start, end=piece.end, number=0))
-            continue
-        text = piece.text
-        for start, end in statement_spans(text, piece.start, piece.end):
-            stating = not states_nothing(text[start:end])
-            number += stating
-            lines.append(Line(piece=piece, start=start, end=end, number=number if stating else 0))
-    return tuple(lines)
-
-
 def _shown(line: Line) -> str:
     segment = line.piece.segment
-    if segment.role == "tool":
-        return _unnumbered(line.piece)
-    words = _defused(" ".join(line.piece.text[line.start : line.end].split()))
-    text = f"{segment.role}: {words}"
-    return f"[{line.number}] {text}" if line.number else f"({text})"
+    words = _shown_part(segment, line.piece.text[line.start : line.end])
+    if not line.number:
+        return _unnumbered(segment, words)
+    return f"[{line.number}] {segment.role}: {_defused(words)}"
 
 
-def _unnumbered(piece: Piece) -> str:
-    role = "tool output" if piece.segment.role == "tool" else piece.segment.role
-    return f"({role}: {_defused(piece.shown)})"
+def _unnumbered(segment: Segment, words: str) -> str:
+    role = "tool output" if segment.role == "tool" else segment.role
+    return f"({role}: {_defused(words)})"
 
 
 def _defused(words: str) -> str:
-    return _NUMBERED.sub(r"(\1)", _TAGS.sub("< ", words))
+    return _FORGED.sub(r"(\1)", _TAGS.sub("< ", words))
 
 
 def _tagged(tag: str, lines: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from recollect.core.search.question import substance
 from recollect.core.search.tokenize import STOP_WORDS, is_unspaced_pair, tokenize
 
 LEAST_WORD_CHARS: Final = 4
-"""A shorter quotation stands in too many places to say where it came from."""
+"""A shorter quotation stands in too many places."""
 BEFORE_CHARS: Final = 600
 """As far back a sentence is looked for: twice as much as is kept of one."""
 _BLOCK_CHARS: Final = 1_000
@@ -35,25 +35,24 @@ _SAME: Final = str.maketrans("“”„‘’，；：！？（）", '"""\'\',;:
 _CUT_SHORT: Final = " .…\"'“”‘’`*"
 
 
-def find_quote(quote: str, text: str, start: int = 0, end: int | None = None) -> tuple[int, int]:
-    """Where a quotation stands in the text, within `start` and `end`; (0, 0) where it does not."""
+def find_quote(quote: str, text: str, end: int) -> tuple[int, int]:
+    """Where a quotation stands in the text before `end`; (0, 0) if it does not."""
     wanted = _plain(quote.strip(_CUT_SHORT))
     if len(wanted) + 2 * sum(not sign.isascii() for sign in wanted) < LEAST_WORD_CHARS:
         return (0, 0)
-    end = len(text) if end is None else min(end, len(text))
-    at = _plain(text[start:end]).find(wanted)
+    at = _plain(text[:end]).find(wanted)
     if at < 0:
         return (0, 0)
-    return (_place(text, start, end, at), _place(text, start, end, at + len(wanted) - 1) + 1)
+    return (_place(text, end, at), _place(text, end, at + len(wanted) - 1) + 1)
 
 
 def _plain(text: str) -> str:
     return text.translate(_SAME).casefold()
 
 
-def _place(text: str, start: int, end: int, at: int) -> int:
+def _place(text: str, end: int, at: int) -> int:
     """Where the sign stands in a text that is number `at` of it when it is plain."""
-    for block in range(start, end, _BLOCK_CHARS):
+    for block in range(0, end, _BLOCK_CHARS):
         size = len(_plain(text[block : min(block + _BLOCK_CHARS, end)]))
         if at >= size:
             at -= size
@@ -65,14 +64,11 @@ def _place(text: str, start: int, end: int, at: int) -> int:
     return end
 
 
-def sentences_around(
-    text: str, start: int, end: int, *, first: int = 0, last: int | None = None
-) -> tuple[int, int]:
-    """The span of the sentences that this span reaches into, looked for from `first` to `last`."""
-    last = len(text) if last is None else min(last, len(text))
+def sentences_around(text: str, start: int, end: int, *, last: int) -> tuple[int, int]:
+    """The span of the sentences that this span reaches into, looked for up to `last`."""
     reached = [
         (begin, stop)
-        for begin, stop in statement_spans(text, max(first, 0), last)
+        for begin, stop in statement_spans(text, 0, min(last, len(text)))
         if begin < end and start < stop
     ]
     return (reached[0][0], reached[-1][1]) if reached else (start, end)
@@ -140,28 +136,19 @@ class _Clause:
     denies: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Support:
-    """Whether a statement may stand, and otherwise why not; without its words."""
-
-    ok: bool
-    reason: str = ""
-
-
-def supported(content: str, spans: Sequence[str], *, context: str = "") -> Support:
-    """Whether these spans say what `content` says.
+def unsupported(content: str, spans: Sequence[str], *, context: str = "") -> str:
+    """Why these spans do not say what `content` says, without its words; empty if they do.
 
     A span is at least a sentence, so that no "not" is cut off. `context` are further words of the
     same speaker that may lend names and words to it ("it listens on 8443"), but no numbers.
     """
-    for found in (_of_shape(content, spans), _exact(content, spans, context)):
-        if found:
-            return Support(ok=False, reason=found)
+    if found := _of_shape(content, spans) or _exact(content, spans, context):
+        return found
     if not _worded(content, spans, context):
-        return Support(ok=False, reason="too few of its words stand where it rests")
+        return "too few of its words stand where it rests"
     if not _agrees_in_denial(content, " ".join(spans)):
-        return Support(ok=False, reason="what it rests on says the opposite")
-    return Support(ok=True)
+        return "what it rests on says the opposite"
+    return ""
 
 
 def anchored(content: str, quote: str) -> bool:

@@ -154,14 +154,6 @@ class FactDraft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedDraft:
-    """A statement that was not taken for a fact, and why; without its words."""
-
-    reason: str
-    segment: SegmentId | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FactVector:
     """A fact's embedding; `values` as in `Vector`."""
 

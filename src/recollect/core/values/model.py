@@ -118,8 +118,8 @@ class Overflow:
 
 
 StopReason: TypeAlias = Literal["stop", "length", "tool-calls", "refusal", "other"]
-Purpose: TypeAlias = Literal["summary", "extraction", "reconcile"]
-"""What a prompt is for: a summary of what was cut, reading for facts, deciding, a digest."""
+Purpose: TypeAlias = Literal["summary", "extraction"]
+"""What a prompt is for: a summary of what was cut, or reading for facts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

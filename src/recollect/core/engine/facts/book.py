@@ -7,29 +7,34 @@ replaced is kept as history, and only forgetting removes anything.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Final, TypeVar, get_args
 
-from recollect.core.facts.history import as_of, closed_by, name_property, same_words, versions
-from recollect.core.facts.reconcile import Reconciled, other_value, settle
+from recollect.core.facts.history import (
+    Reconciled,
+    as_of,
+    closed_by,
+    fact_history,
+    name_property,
+    other_value,
+    same_words,
+    settle,
+)
 from recollect.core.facts.results import (
     TRUSTS,
     FactFilter,
     FactHistory,
     FactPinned,
     FactSource,
-    FactVersion,
     FactWhy,
     FactWritten,
 )
-from recollect.core.facts.written import (
-    WrittenStatement,
-    draft_of,
-    stored_words,
-    with_own_id,
-)
 from recollect.core.ports import Archive, Clock, Spool, Store
+from recollect.core.rules.redaction import redact
+from recollect.core.rules.text import clean_text
 from recollect.core.rules.trust import lowest
 from recollect.core.search.tokenize import tokenize
 from recollect.core.upkeep.forget import Cascade
@@ -52,6 +57,14 @@ from recollect.errors import RecollectError, StaleFacts, StoreError
 from recollect.system.config import Settings
 
 _MOST_NAMED: Final = 5
+MOST_CHARS: Final = 2_000
+"""Facts are short: a block gives all of them together 30% of at most some thousand tokens."""
+_ID_BYTES: Final = 12
+_DECIDES: Final = re.compile(
+    r"^\W*(?:use|adopt|drop|switch|migrate|move|ship)\b"
+    r"|\b(?:instead of|rather than|decided|decision|chose|agreed|replaces|go(?:ing)? with)\b",
+    re.IGNORECASE,
+)
 _TYPES: Final[Mapping[str, FactType]] = {arg: arg for arg in get_args(FactType)}
 _MAKERS: Final[Mapping[str, MadeBy]] = {arg: arg for arg in get_args(MadeBy)}
 
@@ -161,23 +174,6 @@ def _says(fact: Fact, search: str, words: frozenset[str]) -> bool:
     return bool(words) and words <= {*tokenize(f"{fact.content} {fact.subject}")}
 
 
-def shown_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
-    """A fact's versions among `facts`, which hold the replaced ones too."""
-    every = facts if any(other.id == fact.id for other in facts) else (*facts, fact)
-    found_versions = versions(every, fact.id)
-    replaced = {version.fact.superseded_by for version in found_versions}
-    shown: list[FactVersion] = []
-    for version in found_versions:
-        one = version.fact
-        after_gap = bool(shown) and shown[-1].fact is None
-        if one.change is not None and one.id not in replaced and not after_gap:
-            shown.append(FactVersion(fact=None))
-        shown.append(FactVersion(fact=one, until=version.until))
-        if version.followed_by_gap:
-            shown.append(FactVersion(fact=None, id=one.superseded_by))
-    return FactHistory(asked=fact, versions=tuple(shown))
-
-
 def before(history: FactHistory) -> tuple[Fact, ...]:
     """The versions before the one that was asked for, newest first."""
     earlier = [fact for fact in history.facts if fact.id != history.asked.id]
@@ -248,21 +244,6 @@ class FactWriter:
         await self._write([new, closed], revision)
         return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
 
-    async def retype(self, id: FactId, type: FactType) -> FactWritten:  # noqa: A002
-        """Write a version of another type; who said it, where, and its trust stay."""
-        revision = await self.store.facts_revision()
-        old = await self._current(id)
-        if old.type == type:
-            return FactWritten(outcome="known", fact=old, reason="it is of that type already")
-        now = self.clock.now()
-        changed = replace(
-            old, type=type, at=max(now, old.at), recorded_at=now, foreign=None, change="update"
-        )
-        new = with_own_id(changed)
-        closed = replace(closed_by(old, new), pinned=False)
-        await self._write([new, closed], revision)
-        return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
-
     async def pin(self, id: str, *, pinned: bool) -> FactPinned:  # noqa: A002
         """Pin a fact, or let it go."""
         revision = await self.store.facts_revision()
@@ -291,7 +272,7 @@ class FactWriter:
         if fresh is None or done.operation == "refused":
             return FactWritten(outcome="refused", reason=done.reason)
         closes_pinned = any(fact.id in pinned for fact in done.written if fact.id != fresh.id)
-        own = replace(with_own_id(fresh), pinned=closes_pinned and fresh.current)
+        own = replace(_with_own_id(fresh), pinned=closes_pinned and fresh.current)
         changed = [
             replace(fact, superseded_by=own.id) if fact.superseded_by == fresh.id else fact
             for fact in done.written
@@ -310,7 +291,7 @@ class FactWriter:
         """What a person makes of a fact: their own words, which rest on no message."""
         now = self.clock.now()
         named = old if old.subject else name_property(content)
-        return with_own_id(
+        return _with_own_id(
             replace(
                 old,
                 type=type,
@@ -336,7 +317,7 @@ class FactWriter:
         fact = await find_fact(self.store, id)
         if fact.current:
             return fact
-        versions = shown_history(fact, await self.store.facts(superseded=True)).facts
+        versions = fact_history(fact, await self.store.facts(superseded=True)).facts
         newest = next((other for other in reversed(versions) if other.current), None)
         instead = "" if newest is None else f"; what holds now is {spelled(newest.id)}"
         raise RecollectError(
@@ -349,6 +330,22 @@ class FactWriter:
         await self.store.write(
             Batch(at=now, facts=tuple(facts), jobs=jobs, facts_revision=revision)
         )
+
+
+def _with_own_id(fact: Fact) -> Fact:
+    """The fact under an id of its own: said again later, the same words are another version."""
+    named = f"{fact.at!r}\0{fact.recorded_at!r}\0{fact.content}"
+    hashed = blake2b(
+        named.encode("utf-8", "surrogatepass"), digest_size=_ID_BYTES, person=b"recollect-wrote"
+    )
+    return replace(fact, id=FactId(hashed.hexdigest()))
+
+
+def _type_of(content: str, subject: str) -> FactType:
+    """The type of a statement that came without one."""
+    if _DECIDES.search(content):
+        return "decision"
+    return "config" if subject else "preference"
 
 
 def _name(statement: Fact | FactDraft) -> tuple[str, str]:
@@ -424,22 +421,25 @@ class FactBook:
         """
         self._check_writable()
         content, masked = self._stored(text)
-        about = self._stored(subject)[0] if subject.strip() else ""
+        about = " ".join(self._stored(subject)[0].casefold().split()) if subject.strip() else ""
         now = self._clock.now()
         evidence: tuple[EvidenceSpan, ...] = ()
         if source is not None:
             said = await self._said(source)
             evidence = (EvidenceSpan(segment=said.id, start=0, end=len(said.text)),)
             trust = lowest([trust, said.trust])
-        statement = WrittenStatement(
+        named = name_property(content)
+        draft = FactDraft(
+            type=type or _type_of(content, named.subject),
             content=content,
-            type=type,
-            subject=" ".join(about.casefold().split()),
             at=now if at is None else min(at, now),
-            made_by=made_by,
+            evidence=evidence,
             trust=trust,
+            made_by=made_by,
+            session=self._session,
+            subject=about or named.subject,
+            attribute=named.subject if about else named.attribute,
         )
-        draft = replace(draft_of(statement), session=self._session, evidence=evidence)
         written = await decided(lambda: self._writer.add(draft))
         return replace(written, masked=masked)
 
@@ -457,14 +457,9 @@ class FactBook:
         *,
         type: FactType | None = None,  # noqa: A002
     ) -> FactWritten:
-        """A new version of a fact, in a person's words; the one before is kept as history.
-
-        Its own words with another `type` stay the word of whoever said them.
-        """
+        """A new version of a fact, in a person's words; the one before is kept as history."""
         self._check_writable()
         fact = await self.find(id)
-        if type is not None and type != fact.type and text == fact.content:
-            return await decided(lambda: self._writer.retype(fact.id, type))
         content, masked = self._stored(text)
         written = await decided(lambda: self._writer.edit(fact.id, content, type))
         return replace(written, masked=masked)
@@ -481,7 +476,7 @@ class FactBook:
 
     async def history(self, id: str) -> FactHistory:  # noqa: A002
         """A fact's versions, oldest first, with gaps where one was forgotten."""
-        return shown_history(await self.find(id), await self._store.facts(superseded=True))
+        return fact_history(await self.find(id), await self._store.facts(superseded=True))
 
     async def why(self, id: str) -> FactWhy:  # noqa: A002
         """The messages that a fact rests on, and what of them says so."""
@@ -505,7 +500,7 @@ class FactBook:
         every = await self._store.facts(superseded=True)
         if versions:
             for fact in tuple(facts.values()):
-                facts.update((other.id, other) for other in shown_history(fact, every).facts)
+                facts.update((other.id, other) for other in fact_history(fact, every).facts)
         whys = [await self.why(id_) for id_ in facts] if sources else []
         segments = [source.id for why in whys for source in why.sources]
         return ForgetOrder(
@@ -528,4 +523,17 @@ class FactBook:
         return certificate
 
     def _stored(self, text: str) -> tuple[str, int]:
-        return stored_words(text, self._settings.redaction)
+        """A text as it may be written, and how many secrets were masked in it."""
+        said = clean_text(text).strip()
+        if not said:
+            raise RecollectError("the statement is empty; pass a text")
+        if len(said) > MOST_CHARS:
+            raise RecollectError(
+                f"a fact has at most {MOST_CHARS:,} characters; shorten the statement, or keep it "
+                "as a note with `recollect memory add`"
+            )
+        settings = self._settings.redaction
+        if not settings.enabled:
+            return said, 0
+        masked = redact(said, pii=settings.pii)
+        return masked.text, len(masked.spans)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from recollect.core.facts.extract import MOST_CALLS, Extracted, extract
+from recollect.core.facts.extract import Extracted, extract
+from recollect.core.facts.history import settle
 from recollect.core.facts.reading import LINE_TOKENS, call_tokens, fitting_tokens, line_count
-from recollect.core.facts.reconcile import Opinion, ReconcileQuestion, ask, open_question, settle
 from recollect.core.ports import Archive, Clock, Model
 from recollect.core.rules.noise import is_noise
 from recollect.core.search.tokenize import tokenize
@@ -29,9 +29,6 @@ from recollect.errors import ModelError, ModelRefused
 from recollect.system.config import Settings
 from recollect.system.config.settings import Scope
 
-RECONCILE_TOKENS: Final = 6_000
-"""What the one question of a job may cost: `MOST_QUESTION_TOKENS`, the task and the answer, with a
-margin between our count and a model's."""
 CANDIDATES: Final = 12
 """Facts that a new one is held against."""
 PAGE_SEGMENTS: Final = 200
@@ -104,29 +101,14 @@ class Decisions:
         self.written: dict[FactId, Fact] = {}
         self.operations: list[str] = []
 
-    async def take(self, drafts: Sequence[FactDraft], model: Model) -> None:
-        """Decide about drafts in their order, and keep what they change.
-
-        The model is asked once, about all of which code is not certain by what was known before.
-        """
-        if not self._reach.everything:
-            drafts = [replace(draft, session=self._reach.session) for draft in drafts]
-        opinions = await self._opinions(drafts, model)
-        for at, draft in enumerate(drafts):
-            done = settle(draft, await self._known(draft), now=self._now, opinion=opinions.get(at))
+    async def take(self, drafts: Sequence[FactDraft]) -> None:
+        """Decide about drafts in their order, and keep what they change."""
+        for draft in drafts:
+            if not self._reach.everything:
+                draft = replace(draft, session=self._reach.session)
+            done = settle(draft, await self._known(draft), now=self._now)
             self.operations.append(done.operation)
             self.written.update((fact.id, fact) for fact in done.written)
-
-    async def _opinions(self, drafts: Sequence[FactDraft], model: Model) -> dict[int, Opinion]:
-        questions: dict[int, ReconcileQuestion] = {}
-        for at, draft in enumerate(drafts):
-            question = open_question(draft, await self._known(draft))
-            if question is not None:
-                questions[at] = question
-        if not questions:
-            return {}
-        asked = await ask(list(questions.values()), model)
-        return dict(zip(questions, asked.given, strict=True))
 
     async def _known(self, draft: FactDraft) -> tuple[Fact, ...]:
         """Current facts that share words with it, and every version of what it is about, as they
@@ -199,16 +181,15 @@ class Extraction:
         page = await self.store.page(after=after, limit=PAGE_SEGMENTS, session=session)
         if not page:
             return Batch(at=now)
-        new = self._window(page)
         if left and not self.at_once and self._too_little(page):
             due = await self._idle_at(session, now)
             return Batch(at=now, jobs=(extract_job(session, run_at=max(due, now), left=False),))
-        more = len(new) < len(page) or len(page) == PAGE_SEGMENTS
-        jobs = [extract_job(session, run_at=now, left=True)] if more else []
-        read_to = ExtractedTo(session=session, sequence=new[-1].sequence)
-        if not _worth_asking(new):
+        if not _worth_asking(page):
+            read_to = ExtractedTo(session=session, sequence=page[-1].sequence)
+            more = len(page) == PAGE_SEGMENTS
+            jobs = [extract_job(session, run_at=now, left=True)] if more else []
             return Batch(at=now, extracted=(read_to,), jobs=tuple(jobs))
-        needed, day_tokens = self._cost(new), self.settings.jobs.day_tokens
+        needed, day_tokens = self._cost(page), self.settings.jobs.day_tokens
         if day_tokens is not None and needed > day_tokens:  # it would wait for ever
             self._notify_trouble("one call costs more than jobs.day_tokens allows")
             return Batch(at=now)
@@ -216,10 +197,11 @@ class Extraction:
             again = extract_job(session, run_at=now, left=left, cost_tokens=needed)
             return Batch(at=now, jobs=(again,))
         earlier, unseen = await self._earlier(session, after)
-        extraction = await self._found(lease, new, earlier, now, unseen_low=unseen)
+        extraction = await self._found(lease, page, earlier, now, unseen_low=unseen)
+        new = page[: extraction.read]
         reach = reach_of(session, (segment.segment for segment in new), self.settings.recall.scope)
         book = Decisions(self.store, reach, now=now)
-        await book.take(extraction.drafts, self.model)
+        await book.take(extraction.drafts)
         self.told(
             ReadingNote(
                 facts=sum(name in _FOUND for name in book.operations),
@@ -228,12 +210,14 @@ class Extraction:
                 done=f"{book.done()} from {len(new)} messages",
             )
         )
+        more = len(new) < len(page) or len(page) == PAGE_SEGMENTS
+        jobs = [extract_job(session, run_at=now, left=True)] if more else []
         if book.written:
             jobs += [NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders]
         return Batch(
             at=now,
             facts=tuple(book.written.values()),
-            extracted=(read_to,),
+            extracted=(ExtractedTo(session=session, sequence=new[-1].sequence),),
             jobs=tuple(jobs),
             facts_revision=revision if book.written else None,
         )
@@ -244,15 +228,6 @@ class Extraction:
         if not newest or newest[0].segment.said_at > now:
             return 0.0
         return newest[0].segment.said_at + self.settings.facts.idle_seconds
-
-    def _window(self, page: Sequence[StoredSegment]) -> Sequence[StoredSegment]:
-        """As many as a call may read, at least one."""
-        left = self._window_tokens()
-        for at, segment in enumerate(page):
-            left -= _read_tokens(segment.segment)
-            if left < 0:
-                return page[: max(at, 1)]
-        return page
 
     def _too_little(self, page: Sequence[StoredSegment]) -> bool:
         """Whether the model would be asked about less than is worth a call."""
@@ -269,10 +244,9 @@ class Extraction:
         wanted = self.settings.facts.window_tokens
         return fitting_tokens(wanted, self.model.window_tokens, self._answer_tokens())
 
-    def _cost(self, new: Sequence[StoredSegment]) -> int:
-        read, window = sum(_read_tokens(segment.segment) for segment in new), self._window_tokens()
-        calls = min(MOST_CALLS, 1 + read // window)
-        return calls * call_tokens(min(read, window), self._answer_tokens()) + RECONCILE_TOKENS
+    def _cost(self, page: Sequence[StoredSegment]) -> int:
+        read = sum(_read_tokens(segment.segment) for segment in page)
+        return call_tokens(min(read, self._window_tokens()), self._answer_tokens())
 
     async def _earlier(self, session: str, after: int) -> tuple[tuple[Segment, ...], bool]:
         """What was read before, oldest first, and whether tools may have spoken before that."""
@@ -342,4 +316,4 @@ def _read_tokens(segment: Segment) -> int:
         return 0
     if segment.role == "tool" or segment.tool is not None:
         return min(segment.tokens, _TOOL_CHARS_READ // 2)
-    return segment.tokens + LINE_TOKENS * line_count(segment, segment.text)
+    return segment.tokens + LINE_TOKENS * line_count(segment)
