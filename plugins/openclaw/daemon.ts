@@ -1,5 +1,5 @@
 /**
- * Asks the recollect daemon over loopback HTTP, and starts it where none answers.
+ * Asks the recollect daemon over its unix socket, and starts the daemon if none answers.
  *
  * Always holds: an answer comes within the given time or not at all, and nothing is thrown. A
  * daemon that could not be started is left alone for a minute.
@@ -23,7 +23,7 @@ const AGAIN_MS = 60_000;
 const MOST_BYTES = 64_000_000;
 const OURS = "x-recollect-version";
 
-/** A connection of its own each time: no proxy, nothing left open. */
+/** One connection per request: nothing is left open. */
 const agent = new Agent({ keepAlive: false });
 
 export class Daemon {
@@ -51,17 +51,14 @@ export class Daemon {
   }
 
   async #once(path: string, text: string, milliseconds: number): Promise<Answer | undefined | "away"> {
-    const access = await this.#access();
-    if (access === undefined) return "away";
-    return await post(access, path, text, Math.max(1, Math.ceil(milliseconds)));
+    const socketPath = await this.#socketPath();
+    if (socketPath === undefined) return "away";
+    return await post(socketPath, path, text, Math.max(1, Math.ceil(milliseconds)));
   }
 
-  async #access(): Promise<{ port: number; token: string } | undefined> {
+  async #socketPath(): Promise<string | undefined> {
     try {
-      const kept: unknown = JSON.parse(await readFile(join(this.#home, "daemon", "http.json"), "utf8"));
-      if (!isObject(kept)) return undefined;
-      const { port, token } = kept;
-      return typeof port === "number" && typeof token === "string" ? { port, token } : undefined;
+      return await readFile(join(this.#home, "daemon", "socket.path"), "utf8");
     } catch {
       return undefined;
     }
@@ -91,7 +88,7 @@ export class Daemon {
 }
 
 function post(
-  access: { port: number; token: string },
+  socketPath: string,
   path: string,
   text: string,
   milliseconds: number,
@@ -103,12 +100,11 @@ function post(
     const asked = request(
       {
         agent,
-        host: "127.0.0.1",
-        port: access.port,
+        socketPath,
         method: "POST",
         path,
         headers: {
-          authorization: `Bearer ${access.token}`,
+          host: "localhost",
           "content-type": "application/json",
           "content-length": Buffer.byteLength(text),
         },

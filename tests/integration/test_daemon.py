@@ -25,23 +25,18 @@ from typing import Any
 import platformdirs
 import psutil
 import pytest
-from click.testing import CliRunner
 from tests.sizes import at_size, only_in_full
 
 import recollect
 from recollect.adapters.wiring import open_store
-from recollect.cli.daemon import status
 from recollect.hosts.daemon.client import MOST_BYTES, WAIT_SECONDS, socket_path
-from recollect.hosts.daemon.life import http_access
-from recollect.hosts.daemon.server import Daemon
-from recollect.hosts.hooks.install import HookEndpoint, carry_out, plan_install
 from recollect.system.config import load_settings
 from recollect.system.config.places import data_home
 from recollect.system.data_folder import data_folder
 
 DECISION = "For the billing service we decided to store amounts as integers in cents."
 QUESTION = "How does the billing service store amounts?"
-KEPT_FILES = {"daemon.log", "http.json", "lock", "start.lock"}
+KEPT_FILES = {"daemon.log", "lock", "socket.path", "start.lock"}
 STUB = '''
 """Loaded by every Python of a test: hooks are answered by a script, or the version is another."""
 import os, sys, types
@@ -98,7 +93,6 @@ class Lab:
         self.environment = {
             **os.environ,
             "RECOLLECT_HOME": str(self.home),
-            "RECOLLECT_DAEMON__PORT": "0",
             "RECOLLECT_RECALL__EMBEDDER": "none",
             "TMPDIR": str(self.temporary),
             "PYTHONPATH": os.pathsep.join([str(site), *sys.path]),
@@ -287,15 +281,14 @@ def test_all_answer_of_many_at_once(lab: Lab) -> None:
 
 
 def test_many_sessions_are_answered_at_once_by_memory_itself(lab: Lab) -> None:
-    """All by the daemon, over HTTP, as Claude Code asks it."""
-    health = lab.started()
+    lab.started()
     many = at_size(ci=20, full=200)
     talks = [Talk(lab) for _ in range(many)]
     for number, talk in enumerate(talks):
         talk.turn(f"Decision {number}: the queue q{number} listens on port {7000 + number}.")
 
     def stopped(talk: Talk) -> int:
-        return over_http(lab, health["url"], talk.event(lab, "Stop"))[0]
+        return posted(lab, talk.event(lab, "Stop"))[0]
 
     with ThreadPoolExecutor(many) as pool:
         assert set(pool.map(stopped, talks)) == {200}
@@ -317,7 +310,6 @@ def said_in(talk: Talk) -> list[str]:
 
 def stored_texts(lab: Lab) -> Counter[str]:
     """Everything that memory holds, how often."""
-    import asyncio
 
     async def read() -> list[str]:
         (path,) = (lab.home / "spaces").glob("*.db")
@@ -437,93 +429,32 @@ sys.stdin.read()
 """
 
 
-def access(lab: Lab) -> dict[str, Any]:
-    path = lab.home / "daemon" / "http.json"
-    assert path.stat().st_mode & 0o777 == 0o600
-    kept: dict[str, Any] = json.loads(path.read_text())
-    return kept
-
-
-def over_http(
-    lab: Lab, url: str, body: Any, path: str = "/hooks/claude-code", **headers: str | None
-) -> tuple[int, bytes]:
-    port = int(url.rpartition(":")[2])
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    given = {"authorization": f"Bearer {access(lab)['token']}", "content-type": "application/json"}
-    sent = {name: value for name, value in {**given, **headers}.items() if value is not None}
+def posted(lab: Lab, body: Any, path: str = "/hooks/claude-code") -> tuple[int, bytes]:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    try:
-        client.request("POST", path, raw, sent)
-        reply = client.getresponse()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(str(lab.socket()))
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(raw)}\r\n\r\n"
+        connection.sendall(head.encode() + raw)
+        reply = http.client.HTTPResponse(connection)
+        reply.begin()
         return reply.status, reply.read()
-    finally:
-        client.close()
 
 
-@pytest.mark.parametrize(
-    ("server", "status"),
-    [(("/run/daemon.sock", None), 200), (("127.0.0.1", 8791), 401), (None, 401), (("", None), 401)],
-)
-def test_only_who_comes_by_the_socket_needs_no_token(
-    server: tuple[str, int | None] | None, status: int
-) -> None:
-    """Where the server cannot say how a request came, it came over HTTP."""
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            sent.append(message)
-
-    def nothing() -> None: ...
-
-    async def asked() -> None:
-        daemon = Daemon(
-            load_settings(environment={}).settings,
-            token="secret",
-            url=None,
-            leave=nothing,
-            stop=nothing,
-            in_place=lambda: True,
-            stopping=lambda: False,
-        )
-        life: asyncio.Queue[Any] = asyncio.Queue()
-        life.put_nowait({"type": "lifespan.startup"})
-        living = asyncio.create_task(daemon({"type": "lifespan"}, life.get, send))
-        headers = [(b"host", b"localhost")]
-        scope = {"type": "http", "method": "GET", "path": "/health", "headers": headers}
-        await daemon({**scope, "server": server}, life.get, send)
-        life.put_nowait({"type": "lifespan.shutdown"})
-        await living
-
-    asyncio.run(asked())
-    assert sent[0]["status"] == status
-
-
-def test_over_http_only_who_has_the_token_is_answered(lab: Lab) -> None:
-    url = lab.scripted().started()["url"]
-    event = {"prompt": "over HTTP"}
-    status, told = over_http(lab, url, event)
-    assert status == 200
-    assert json.loads(told)["told"] == "over HTTP"
-    assert over_http(lab, url, event, authorization=None)[0] == 401
-    assert over_http(lab, url, event, authorization="Bearer wrong")[0] == 401
-    assert over_http(lab, url, event, host="evil.example")[0] == 403
-    assert over_http(lab, url, event, host="[")[0] == 403
-    assert over_http(lab, url, event, host="localhost:1")[0] == 200
-    for origin in ("https://evil.example", "http://[", "null"):
-        assert over_http(lab, url, event, origin=origin)[0] == 403
-    assert over_http(lab, url, {}, path="/stop", authorization=None)[0] == 401
-    assert over_http(lab, url, event, path="/hooks/other")[0] == 404
-    assert lab.health()["hooks"] == 2
+def test_only_the_users_own_processes_reach_it(lab: Lab) -> None:
+    lab.scripted().started()
+    assert posted(lab, {"prompt": "here"}, path="/hooks/other")[0] == 404
     assert lab.socket().stat().st_mode & 0o777 == 0o600
     assert (lab.home / "daemon").stat().st_mode & 0o777 == 0o700
+    (daemon,) = lab.processes()
+    assert [one for one in daemon.net_connections() if one.family != socket.AF_UNIX] == []
 
 
 def test_a_hook_that_cannot_be_answered_stops_no_turn(lab: Lab) -> None:
-    url = lab.scripted().started()["url"]
+    lab.scripted().started()
     for wrong in (b"", b"{not json", b"[]", b"\xff\xfe", b"{}" * MOST_BYTES):
-        assert over_http(lab, url, wrong) == (200, b"")
-    assert over_http(lab, url, {"prompt": "x", "fail": True}) == (200, b"")
+        assert posted(lab, wrong) == (200, b"")
+    assert posted(lab, {"prompt": "x", "fail": True}) == (200, b"")
     assert lab.ask("x", fail=True) == {}
     for wrong in (b"", b"{not json", b"[]", b"\xff\xfe", b"{}" * MOST_BYTES):
         assert lab.hook(wrong) == {}
@@ -602,46 +533,6 @@ def test_a_project_does_not_say_where_hooks_keep_what_is_said(lab: Lab) -> None:
     assert stored_texts(lab) == Counter(said_in(talk))
 
 
-def test_port_and_token_are_chosen_once(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        settings = load_settings(arguments={"daemon.port": port}).settings
-        with ThreadPoolExecutor(8) as pool:
-            chosen = set(pool.map(lambda _: http_access(settings), range(8)))
-        (first,) = chosen
-        assert first.port != port
-    assert http_access(settings) == first  # also when the port is free again
-    again = http_access(load_settings(arguments={"daemon.port": 0}).settings)
-    assert again.token == first.token
-    assert first.token not in repr(first)
-    assert oct((data_home() / "daemon" / "http.json").stat().st_mode)[-3:] == "600"
-    assert {path.name for path in (data_home() / "daemon").iterdir()} == {"http.json"}
-
-
-@pytest.mark.parametrize("text", ["{", "", "[]", '{"port": 1}'])
-def test_a_damaged_token_is_made_anew_and_told(
-    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = load_settings().settings
-    first = http_access(settings)
-    hooks = tmp_path / "settings.json"
-    endpoint = HookEndpoint(command="recollect-hook", url=first.url, token=first.token)
-    carry_out(plan_install("claude-code", hooks, endpoint))
-
-    def told() -> str:
-        return CliRunner().invoke(status).output
-
-    assert "install" not in told()
-    (data_home() / "daemon" / "http.json").write_text(text)
-    for _ in range(2):  # before and after a new one is made
-        assert f"The hooks in {hooks}" in told()
-        assert "recollect install claude-code" in told()
-        assert http_access(settings).token != first.token
-    assert "is damaged" in caplog.text
-
-
 def test_the_users_own_settings_may_name_a_server_and_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -657,20 +548,6 @@ def test_the_users_own_settings_may_name_a_server_and_its_key(
     (tmp_path / "named.toml").write_text(text.format("NAMED"))
     monkeypatch.setenv("RECOLLECT_CONFIG", str(tmp_path / "named.toml"))
     assert load_settings(folder=None).settings.recall.remote.key_variable == "NAMED"
-
-
-def test_a_port_that_others_have_taken_since_leaves_the_socket(lab: Lab) -> None:
-    lab.scripted()
-    url = lab.started()["url"]
-    lab.command("daemon", "stop")
-    assert lab.started()["url"] == url
-    lab.command("daemon", "stop")
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", int(url.rpartition(":")[2])))
-        taken.listen()
-        assert lab.ask("by the socket")["told"] == "by the socket"
-        assert lab.health()["url"] is None
 
 
 def test_where_its_folder_is_removed_it_ends(lab: Lab) -> None:

@@ -54,7 +54,6 @@ def ours(home: Path) -> dict[str, str]:
     told = {
         "RECOLLECT_HOME": str(home),
         "RECOLLECT_RECALL__EMBEDDER": "none",
-        "RECOLLECT_DAEMON__PORT": "0",
     }
     return told | {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
 
@@ -98,7 +97,7 @@ def assert_nothing_left(home: Path, folder: Path) -> None:
     assert left == []
     assert not list(home.rglob("*.sock"))
     names = {path.name for path in (home / "daemon").iterdir()}
-    assert names <= {"daemon.log", "daemon.log.1", "http.json", "lock", "start.lock"}
+    assert names <= {"daemon.log", "daemon.log.1", "lock", "socket.path", "start.lock"}
 
 
 @with_claude

@@ -122,7 +122,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Memory:
 def environment(home: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     own = {"RECOLLECT_HOME": str(home), "RECOLLECT_RECALL__EMBEDDER": "none"}
-    return {**kept, **own, "RECOLLECT_DAEMON__PORT": "0"}
+    return {**kept, **own}
 
 
 @pytest.fixture(scope="module")

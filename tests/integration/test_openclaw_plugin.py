@@ -40,7 +40,6 @@ def run(files: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
         **os.environ,
         "TESTED_PROGRAM": str(Path(sys.executable).with_name("recollect")),
         "RECOLLECT_HOME": str(folder / "home"),
-        "RECOLLECT_DAEMON__PORT": "0",
         "RECOLLECT_RECALL__EMBEDDER": "none",
         "TMPDIR": str(folder),
     }

@@ -67,7 +67,6 @@ def _config(stage: Stage) -> dict[str, Any]:
                     "PYTHONPATH": paths,
                     "RECOLLECT_HOME": str(stage.gateway.home),
                     "RECOLLECT_RECALL__EMBEDDER": "none",
-                    "RECOLLECT_DAEMON__PORT": "0",
                     # the daemon that serves it ends soon behind it
                     "RECOLLECT_DAEMON__IDLE_SECONDS": "5",
                 },

@@ -68,7 +68,6 @@ class OpenClaw(AgentHome):
         self.environment |= {
             "OPENCLAW_DISABLE_UPDATE_CHECK": "1",
             "RECOLLECT_RECALL__EMBEDDER": "none",
-            "RECOLLECT_DAEMON__PORT": "0",
         }
         self.configure()
 

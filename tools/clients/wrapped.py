@@ -1,4 +1,4 @@
-"""Agents as a person starts them: `recollect wrap AGENT -- …`, then `wrap --persist` and `unwrap`.
+"""Agents as a person starts them: `recollect wrap AGENT -- …`.
 
 A scenario gives the faults that it found. Nothing of the agent's is set up for the gateway but by
 the command itself.
@@ -154,7 +154,6 @@ def wrapped(name: str) -> Callable[[Lab, Path], Iterator[str]]:
             yield from _imported_once(home)
             if home.configuration.read_bytes() != home.case.content:
                 yield f"{name}: a run changed {home.case.configuration}"
-            yield from _for_good_and_back(home)
         yield from (f"{name}: refused: {rule}" for rule in provider.refused)
 
     return run
@@ -214,15 +213,3 @@ def _imported_once(home: WrappedHome) -> Iterator[str]:
     totals: Mapping[str, Any] = (home.told("import", "--all", "--yes") or {}).get("totals", {})
     if not totals.get("read") or totals["stored"] > totals["noise"]:
         yield f"{home.case.name}: imported again after wrap: {dict(totals)}"
-
-
-def _for_good_and_back(home: WrappedHome) -> Iterator[str]:
-    """`wrap --persist` names the gateway, and `unwrap` takes back every byte of that."""
-    name = home.case.name
-    ran = home.recollect("wrap", name, "--persist")
-    now = home.configuration.read_bytes()
-    if ran.status or b"http://127.0.0.1:8788/~" not in now:
-        yield f"{name}: --persist: {ran.output[-200:]}"
-    ran = home.recollect("unwrap", name)
-    if ran.status or home.configuration.read_bytes() != home.case.content:
-        yield f"{name}: unwrap did not restore {home.case.configuration}: {ran.output[-200:]}"

@@ -11,7 +11,6 @@ starts are whole commands that find no daemon; `alone` are processes that answer
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import os
 import resource
@@ -29,8 +28,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias
 
 from recollect.errors import RecollectError
+from recollect.hosts.daemon.client import ask
 from recollect_bench.gateway.measure import quantile
-from recollect_bench.gateway.processes import free_port
 from recollect_bench.gateway.traffic import CodingTalk, fill_memory
 from recollect_bench.result import BenchResult
 from recollect_bench.turn_recall_data import Talk
@@ -47,13 +46,13 @@ PAUSE_SECONDS: Final = 0.4
 """Between two prompts, in which what was said is kept; people and models take far longer."""
 _ALONE: Final = """
 import sys
-from recollect.hosts.daemon.alone import answer_alone
+from recollect.hosts.hooks.memory import answer_alone
 sys.stdout.buffer.write(answer_alone("claude-code", sys.stdin.buffer.read(), 60.0))
 """
 NOTES: Final = (
     "milliseconds of wall clock from asking to the whole answer; p95: 95 of 100 are not above it",
     "_processor: median of the milliseconds of processor time of all its processes",
-    "http: a prompt's hook over a new connection; command: `recollect hook`, the process started",
+    "socket: a prompt's hook over a new connection; command: `recollect hook`, the process started",
     "  and ended; python: a Python that is started and does nothing",
     "cold: the command that starts the daemon, and is answered by it; alone: without a daemon",
     "at_once: hooks over HTTP in the same moment, from the first asked to the last answered",
@@ -147,7 +146,6 @@ class HooksLab:
         self.environment = {
             **os.environ,
             "RECOLLECT_HOME": str(self.home),
-            "RECOLLECT_DAEMON__PORT": str(free_port()),
             "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
         }
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled
@@ -180,20 +178,13 @@ class HooksLab:
         fields = stat.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def over_http(self, event: bytes) -> bytes:
-        """An HTTP hook."""
-        kept = json.loads((self.home / "daemon" / "http.json").read_bytes())
-        client = http.client.HTTPConnection("127.0.0.1", kept["port"], timeout=60)
-        try:
-            headers = {"authorization": f"Bearer {kept['token']}"}
-            client.request("POST", "/hooks/claude-code", event, headers)
-            reply = client.getresponse()
-            answer = reply.read()
-        finally:
-            client.close()
+    def asked(self, event: bytes) -> bytes:
+        """A hook over the daemon's socket, without a process of its own."""
+        os.environ["RECOLLECT_HOME"] = str(self.home)
+        reply = ask("POST", "/hooks/claude-code", event, seconds=60.0)
         if reply.status != 200:
             raise RecollectError(f"the daemon answered with status {reply.status}")
-        return answer
+        return reply.body
 
 
 def run(progress: Progress, *, quick: bool = False) -> BenchResult:
@@ -231,7 +222,7 @@ def run(progress: Progress, *, quick: bool = False) -> BenchResult:
                 session.event("UserPromptSubmit", prompt=questions[number % len(questions)])
                 for number in range(at_once)
             ]
-            answered = sum(1 for _ in pool.map(lab.over_http, events))
+            answered = sum(1 for _ in pool.map(lab.asked, events))
         took = time.perf_counter() - began
         lab.stop()
     return BenchResult(
@@ -253,17 +244,17 @@ def _warm(
     lab: HooksLab, folder: Path, questions: Sequence[str], progress: Progress
 ) -> dict[str, float]:
     """Prompts to a daemon that runs: each way in turn, so that the machine's load hits all."""
-    over_http, command, python = Timed(), Timed(), Timed()
+    asked, command, python = Timed(), Timed(), Timed()
     session = Session(folder, turns=0)
-    lab.over_http(session.event("UserPromptSubmit", prompt=questions[0]))
+    lab.asked(session.event("UserPromptSubmit", prompt=questions[0]))
     for number, question in enumerate(questions):
         if 2 * number % TURNS == 0:
             progress(f"prompts: {number} of {len(questions)}")
             session = Session(folder, turns=0)
         event = session.event("UserPromptSubmit", prompt=question)
-        with over_http.one():
-            answer = lab.over_http(event)
-        over_http.told += bool(answer)
+        with asked.one():
+            answer = lab.asked(event)
+        asked.told += bool(answer)
         session.goes_on(question)
         time.sleep(PAUSE_SECONDS)
         again = f"{question} Say it again."
@@ -274,10 +265,10 @@ def _warm(
         with python.one():
             lab.run("-c", "pass")
     return {
-        **over_http.figures("http"),
+        **asked.figures("socket"),
         **command.figures("command"),
         **python.figures("python"),
-        "told": over_http.told / len(questions),
+        "told": asked.told / len(questions),
     }
 
 

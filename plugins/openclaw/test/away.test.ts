@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { createServer as httpServer } from "node:http";
-import type { AddressInfo, Server } from "node:net";
+import type { Server } from "node:net";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -28,10 +28,10 @@ function engine(home: string, warned: string[] = []): RecollectEngine {
 async function homeOf(server?: Server): Promise<string> {
   const home = mkdtempSync(join(tmpdir(), "recollect-"));
   if (server !== undefined) {
-    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-    const { port } = server.address() as AddressInfo;
+    const path = join(home, "daemon.sock");
+    await new Promise<void>((resolve) => server.listen(path, resolve));
     mkdirSync(join(home, "daemon"));
-    writeFileSync(join(home, "daemon", "http.json"), JSON.stringify({ wanted: 0, port, token: "t" }));
+    writeFileSync(join(home, "daemon", "socket.path"), path);
   }
   return home;
 }
@@ -69,8 +69,8 @@ test("a daemon that hangs is waited for four seconds, not longer", async () => {
 });
 
 for (const [what, status, headers, body] of [
-  ["another program on its port", 200, {}, '{"messages":[]}'],
-  ["a wrong token", 401, { "x-recollect-version": "1" }, '{"error":"no"}'],
+  ["another program on its socket", 200, {}, '{"messages":[]}'],
+  ["an error", 500, { "x-recollect-version": "1" }, '{"error":"no"}'],
   ["no JSON", 200, { "x-recollect-version": "1" }, "<html>"],
   ["no answer", 200, { "x-recollect-version": "1" }, "{}"],
   ["a view of messages that there are not", 200, { "x-recollect-version": "1" }, '{"messages":[7]}'],

@@ -71,25 +71,7 @@ def status(json_output: bool) -> None:  # noqa: FBT001
     except OSError:
         idle = "The daemon does not run: the first hook, or `recollect daemon start`, starts it."
         click.echo(json.dumps({"running": False}) if json_output else idle)
-        _show_outdated()
         sys.exit(1)
-    _show_outdated()
-
-
-def _show_outdated() -> None:
-    """Name settings whose hooks the daemon cannot answer: another port or token was chosen."""
-    from recollect.hosts.daemon.life import kept_access
-    from recollect.hosts.hooks.install import outdated_hooks
-
-    access = kept_access()
-    for agent, path in outdated_hooks(
-        *(("", "") if access is None else (access.url, access.token))
-    ):
-        click.echo(
-            f"The hooks in {path} bring an old port or token: run `recollect daemon stop`, then "
-            f"`recollect install {agent}` again.",
-            err=True,
-        )
 
 
 @daemon.command()
@@ -123,7 +105,6 @@ def _show(health: dict[str, Any], *, json_output: bool) -> None:
         return
     click.echo(f"The daemon runs: version {health['version']}, process {health['pid']}")
     click.echo(f"  for {health['uptime_seconds']:.0f} s, {health['hooks']} hooks answered")
-    click.echo(f"  HTTP hooks: {health['url'] or 'not served, the port is taken'}")
     click.echo(f"  agents that live: {health['agents']}")
     click.echo(f"  memories that are open: {', '.join(health['spaces']) or 'none'}")
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +16,7 @@ from recollect.errors import RecollectError
 from recollect.system.agent_folders import project_space
 
 if TYPE_CHECKING:
-    from recollect.hosts.hooks.install import HookEndpoint, InstallPlan
+    from recollect.hosts.hooks.install import InstallPlan
     from recollect.hosts.hooks.transcript_file import AgentName
 
 AGENTS: Final = ("claude-code", "codex", "openclaw")
@@ -50,19 +49,11 @@ _json = click.option("--json", "json_output", is_flag=True, help="For programs."
 @_agent
 @_user
 @_project
-@click.option(
-    "--commands",
-    "by_command",
-    is_flag=True,
-    help="Of Claude Code: hooks that are commands, over a socket that is yours alone, and no "
-    "requests to a port. Slower; for machines with other users.",
-)
 @_dry_run
 @_json
 def install(
     agent: str,
     scope: str,
-    by_command: bool,  # noqa: FBT001
     dry_run: bool,  # noqa: FBT001
     json_output: bool,  # noqa: FBT001
 ) -> None:
@@ -74,13 +65,12 @@ def install(
     recollect install codex                  asks you to allow the hooks in codex once
     recollect install openclaw               puts its plugin in place, and says what to set
 
-    Nothing else in the settings is touched; `recollect uninstall` gives them back as they were.
+    Other settings stay; `recollect uninstall` restores the file.
     """
     if agent == "openclaw":
         _install_openclaw(scope, dry_run=dry_run, json_output=json_output)
         return
-    endpoint = replace(_endpoint(keep=not dry_run), by_command=by_command)
-    _install_hooks(_hooked(agent), scope, endpoint, dry_run=dry_run, json_output=json_output)
+    _install_hooks(_hooked(agent), scope, dry_run=dry_run, json_output=json_output)
 
 
 def _hooked(agent: str) -> AgentName:
@@ -109,13 +99,11 @@ def _for_user_alone(scope: str) -> None:
         raise RecollectError("OpenClaw has one configuration: leave --project out")
 
 
-def _install_hooks(
-    agent: AgentName, scope: str, endpoint: HookEndpoint, *, dry_run: bool, json_output: bool
-) -> None:
+def _install_hooks(agent: AgentName, scope: str, *, dry_run: bool, json_output: bool) -> None:
     from recollect.hosts.hooks.install import carry_out, plan_install, settings_file
 
     path = settings_file(agent, "project" if scope == "project" else "user", _project_folder())
-    plan = plan_install(agent, path, endpoint)
+    plan = plan_install(agent, path, _command())
     if not dry_run:
         carry_out(plan)
     if json_output:
@@ -129,8 +117,8 @@ def _install_hooks(
         click.echo(f"Hooks for {agent} are in {path} already; `{undo}` takes them out.")
         return
     click.echo(f"Hooks for {agent} are in {path}; `{undo}` takes them out.")
-    click.echo("They count from the next session on: what is said is kept, and what fits a prompt")
-    click.echo("is told with it, also behind the agent's own compaction.")
+    click.echo("Active from the next session. Recollect will store your conversations and add")
+    click.echo("relevant memories to your prompts.")
     if agent == "codex":
         click.echo(CONSENT)
 
@@ -142,7 +130,7 @@ def _install_hooks(
 @_dry_run
 @_json
 def uninstall(agent: str, scope: str, dry_run: bool, json_output: bool) -> None:  # noqa: FBT001
-    """Take our hooks out of AGENT's settings, byte for byte; what was kept stays in memory."""
+    """Take our hooks out of AGENT's settings; stored conversations stay in memory."""
     if agent == "openclaw":
         _uninstall_openclaw(scope, dry_run=dry_run, json_output=json_output)
         return
@@ -166,12 +154,10 @@ def _uninstall_openclaw(scope: str, *, dry_run: bool, json_output: bool) -> None
 
 
 def _uninstall_hooks(agent: AgentName, scope: str, *, dry_run: bool, json_output: bool) -> None:
-    from recollect.hosts.daemon.life import kept_access
     from recollect.hosts.hooks.install import carry_out, plan_uninstall, settings_file
 
     path = settings_file(agent, "project" if scope == "project" else "user", _project_folder())
-    access = kept_access()
-    plan = plan_uninstall(agent, path, "" if access is None else access.token)
+    plan = plan_uninstall(agent, path)
     if not dry_run:
         carry_out(plan)
     if json_output:
@@ -197,19 +183,6 @@ def _told(plan: InstallPlan, *, dry_run: bool) -> dict[str, object]:
 def _project_folder() -> Path:
     """The root of the project that the current folder belongs to."""
     return Path(project_space(str(Path.cwd())))
-
-
-def _endpoint(*, keep: bool) -> HookEndpoint:
-    """How the agent will reach us; the port and the token are chosen once.
-
-    By the user's own settings: a project must not say where prompts and the token go.
-    """
-    from recollect.hosts.daemon.life import http_access
-    from recollect.hosts.hooks.install import HookEndpoint
-    from recollect.system.config import load_settings
-
-    access = http_access(load_settings(folder=None).settings, keep=keep)
-    return HookEndpoint(command=_command(), url=access.url, token=access.token)
 
 
 def _command() -> str:

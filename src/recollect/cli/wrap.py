@@ -1,4 +1,4 @@
-"""`recollect wrap` and `unwrap`: start an agent through a gateway, or set it up for good."""
+"""`recollect wrap`: start an agent through a gateway of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import click
 
 from recollect.agent.chat.output import harmless, logging_to
-from recollect.cli.tail import gateway_url
 from recollect.errors import RecollectError
 from recollect.system.agent_folders import project_space
 from recollect.system.config import Settings, load_settings
@@ -40,12 +39,6 @@ MOST_HELD: Final = 20
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("agent", type=click.Choice(AGENT_NAMES))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--persist",
-    is_flag=True,
-    help="Start nothing: write the base URL of `recollect gateway` into the agent's configuration. "
-    "`recollect unwrap AGENT` takes it out again.",
-)
 @click.option(
     "--space",
     metavar="NAME",
@@ -68,46 +61,21 @@ MOST_HELD: Final = 20
 def wrap(
     agent: str,
     arguments: tuple[str, ...],
-    persist: bool,  # noqa: FBT001 - a flag of the command
     space: str | None,
     window: str | None,
-    summaries: bool,  # noqa: FBT001
+    summaries: bool,  # noqa: FBT001 - a flag of the command
 ) -> None:
     """Run AGENT with memory: through a gateway that lives as long as it does.
 
     \b
     recollect wrap claude                 as ever, with this folder's memory
-    recollect wrap claude -- --continue   what follows -- goes to the agent
-    recollect wrap codex --persist        for good: start the agent as ever then,
-                                          with `recollect gateway` running
 
     Nothing has to be configured. The agent's keys pass through and are not kept; where its
     requests go is said where that is not the provider's usual address.
     """
-    from recollect.hosts.gateway.access import gateway_token, with_token
-    from recollect.hosts.gateway.agents import AGENTS, check_not_wrapped
-    from recollect.hosts.gateway.agents import persist as write
+    from recollect.hosts.gateway.agents import AGENTS
 
     chosen = AGENTS[agent]
-    check_not_wrapped(chosen)
-    if persist:
-        if arguments or space or window or summaries:
-            raise RecollectError(
-                "--persist starts nothing: leave the other options and arguments out, and set "
-                "window_tokens, gateway.space and gateway.summaries in recollect.toml"
-            )
-        settings = load_settings().settings
-        for family, own in chosen.upstreams().items():
-            if getattr(settings.gateway.upstream, family) != own.url:
-                raise RecollectError(
-                    f"{agent} goes to {own.url} today, as {own.named_by} says: set "
-                    f"gateway.upstream.{family} to that, so that the gateway does not send its "
-                    "key elsewhere"
-                )
-        url = gateway_url(settings)
-        path = write(chosen, with_token(url, gateway_token()))
-        click.echo(f"{path} now names {url}: keep `recollect gateway` running")
-        return
     if shutil.which(chosen.program) is None:
         raise RecollectError(f"{chosen.program} is not installed, or not on the PATH")
     given = {
@@ -257,16 +225,3 @@ def run_agent(command: list[str], environment: dict[str, str]) -> int:
         process.send_signal(signal.SIGCONT)
     process.returncode = code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
-
-
-@click.command()
-@click.argument("agent", type=click.Choice(AGENT_NAMES))
-def unwrap(agent: str) -> None:
-    """Put AGENT's configuration back as it was before `wrap --persist`, byte for byte."""
-    from recollect.hosts.gateway.agents import AGENTS, restore
-
-    done = restore(AGENTS[agent])
-    if done.whole:
-        click.echo(f"{done.path} is as it was")
-    else:
-        click.echo(f"{done.path} had been edited since: only the gateway's URL was taken out")

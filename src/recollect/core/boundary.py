@@ -13,7 +13,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -35,9 +34,6 @@ PATIENCE = 8.0
 """Else so many times what the slowest of the last answers took, up to what the settings allow."""
 ANSWERS = 32
 FEW_ANSWERS = 5
-GIVE_WAY: ContextVar[Callable[[], Awaitable[float]] | None] = ContextVar("give_way", default=None)
-"""What a turn waits for before each of its stages, where a host has others to serve first: the
-seconds that it waited, which are not counted against the turn."""
 
 
 class Boundary:
@@ -71,7 +67,6 @@ class Boundary:
 
         `in_thread` is for one that would hold up the event loop whoever runs it.
         """
-        await self._give_way()
         started = time.perf_counter()
         with measured("stage", stage) as heard:
             try:
@@ -94,7 +89,6 @@ class Boundary:
         seconds: float | None = None,
     ) -> T | U:
         """Wait for a stage, no longer than its deadline and what the turn has left."""
-        await self._give_way()
         started = time.perf_counter()
         left = max(0.0, self._waits_until - time.monotonic())
         allowed = min(left, self._stage_seconds if seconds is None else seconds)
@@ -111,10 +105,6 @@ class Boundary:
                 return unchanged
         self._line(stage, "done", reasons, started)
         return result
-
-    async def _give_way(self) -> None:
-        if (wait := GIVE_WAY.get()) is not None:
-            self.allow(await wait())
 
     @property
     def failures(self) -> tuple[StageLine, ...]:

@@ -100,17 +100,3 @@ def test_a_key_that_many_use_is_looked_up_once(
         answered.set()
         waits.join()
         others.get("/v1/tenant")
-
-
-def test_callers_with_short_deadlines_leave_a_node_its_slots(database: TestDatabase) -> None:
-    _, key = add_tenant(database, "hasty")
-    with Node(database) as node:
-        here = Caller(node.url, key)
-        here.get("/v1/tenant")
-        body = {"request": chat("hello " * 3_000)}
-        for _ in range(10):
-            here(
-                "POST", "/v1/spaces/x/sessions/s/prepare", expect=None,
-                json=body, headers={"x-request-timeout": "0.03"},
-            )  # fmt: skip
-        assert node.service._queue._open == node.settings.serve.concurrency

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,8 +41,6 @@ from recollect.client import MemoryClient
 from recollect.errors import ServiceError
 from recollect.hosts.service.api import ROUTES, openapi
 from recollect.hosts.service.keys import make_key, read_key
-from recollect.hosts.service.problems import Problem
-from recollect.hosts.service.queue import FairQueue
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 ONE = "/v1/spaces/team%2Fnorth/sessions/one"
@@ -496,154 +493,6 @@ def test_a_revoked_key_is_refused_when_the_node_looks_again(
     Caller(node.url, add_tenant(database, "ended", expires_at=time.time() - 1)[1])(
         "GET", "/v1/tenant", expect=401
     )
-
-
-def test_a_fair_queue_serves_tenants_in_turn() -> None:
-    async def look() -> None:
-        queue = FairQueue(4, tenant_waiting=10)
-        flood, other = uuid4(), uuid4()
-        order: list[str] = []
-        gate = asyncio.Event()
-
-        async def ask(tenant: Any, name: str) -> None:
-            async with queue.turn(tenant):
-                order.append(name)
-                await gate.wait()
-
-        flooding = [asyncio.create_task(ask(flood, f"flood {at}")) for at in range(12)]
-        await asyncio.sleep(0)
-        assert order == ["flood 0", "flood 1"]  # half of the slots
-        with pytest.raises(Problem):
-            await ask(flood, "too many")
-        few = [asyncio.create_task(ask(other, f"other {at}")) for at in range(3)]
-        await asyncio.sleep(0)
-        assert order[2:] == ["other 0", "other 1"]
-        few[2].cancel()
-        flooding[5].cancel()
-        gate.set()
-        await asyncio.gather(*flooding, *few, return_exceptions=True)
-        assert len(order) == 4 + 9
-        assert queue.running == 0
-        assert not queue._waiting
-
-    asyncio.run(look())
-
-
-def test_a_heavy_tenant_yields_to_light_ones_and_is_not_starved() -> None:
-    async def look() -> None:
-        now = 0.0
-        queue = FairQueue(8, tenant_waiting=100, clock=lambda: now)
-        flood, light = uuid4(), uuid4()
-        gates: list[asyncio.Event] = []
-        begun: list[str] = []
-
-        async def ask(tenant: Any, name: str) -> None:
-            gate = asyncio.Event()
-            async with queue.turn(tenant):
-                begun.append(name)
-                gates.append(gate)
-                await gate.wait()
-
-        async def step(seconds: float) -> None:
-            """What is under way has taken this long, and ends."""
-            nonlocal now
-            now += seconds
-            ended, gates[:] = list(gates), []
-            for gate in ended:
-                gate.set()
-            for _ in range(20):
-                await asyncio.sleep(0)
-
-        tasks = [asyncio.create_task(ask(flood, "flood")) for _ in range(60)]
-        await step(0.0)
-        assert begun == ["flood"] * 4  # alone it has its whole share
-        tasks.append(asyncio.create_task(ask(light, "light")))
-        await step(0.1)
-        assert begun.count("light") == 1  # at once, although the other has many that wait
-        # from now on the light one comes now and then, and the heavy one is at work alone
-        beside = 0
-        for number in range(60):
-            if number % 3 == 0:
-                tasks.append(asyncio.create_task(ask(light, "light")))
-                await asyncio.sleep(0)
-                assert queue._running[light] >= 1  # it never waits
-                beside += queue._running[flood] > 1
-            await step(0.02)
-        assert beside <= 3  # but where it took little for a while
-        before = begun.count("flood")
-        for _ in range(40):  # and now all the time
-            tasks.append(asyncio.create_task(ask(light, "light")))
-            await asyncio.sleep(0)
-            await step(0.05)
-        assert begun.count("flood") > before  # it is not starved
-        assert begun.count("light") == 61
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert queue.running == 0
-
-    asyncio.run(look())
-
-
-def test_a_flood_beside_others_has_a_slot_every_half_second_however_long_it_waits() -> None:
-    async def look() -> None:
-        now = 0.0
-        queue = FairQueue(8, tenant_waiting=100, clock=lambda: now)
-        flood, light = uuid4(), uuid4()
-        for _ in range(6):
-            async with queue.turn(flood):
-                now += 1.0
-        begun: list[float] = []
-
-        async def ask() -> None:
-            async with queue.turn(flood):
-                begun.append(now)
-
-        async with queue.turn(light):  # it is at work all the time
-            tasks = [asyncio.create_task(ask()) for _ in range(20)]
-            for _ in range(40):
-                await asyncio.sleep(0)
-                now += 0.05
-                queue._hand_on()  # as the clock would
-                await asyncio.sleep(0)
-            assert 3 <= len(begun) <= 4  # in two seconds
-            assert all(later - earlier >= 0.5 for earlier, later in pairwise(begun))
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(look())
-
-
-@pytest.mark.parametrize(
-    ("seconds", "quiet", "gets"),
-    [(0.02, 0.1, 7), (1.0, 2.9, 6), (1.0, 0.6, 2), (1.0, 0.4, 1), (1.0, 3.1, 16)],
-    ids=["little busier", "long quiet", "just quiet", "the other is there", "the other is gone"],
-)
-def test_a_busier_tenant_has_the_slots_that_nobody_wants(
-    seconds: float, quiet: float, gets: int
-) -> None:
-    async def look() -> None:
-        now = 0.0
-        queue = FairQueue(16, tenant_slots=16, tenant_waiting=100, clock=lambda: now)
-        busy, other = uuid4(), uuid4()
-        for tenant in [busy] * 6 + [other]:
-            async with queue.turn(tenant):
-                now += seconds if tenant == busy else 0.02
-        now += quiet
-
-        async def ask() -> None:
-            async with queue.turn(busy):
-                await asyncio.sleep(60)
-
-        tasks = [asyncio.create_task(ask()) for _ in range(16)]
-        await asyncio.sleep(0)
-        assert queue.running == gets
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(look())
 
 
 def test_invented_keys_push_out_no_good_one(

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -30,8 +29,6 @@ from recollect.adapters.stores.postgres.store import space_uuid
 from recollect.client import MemoryClient
 from recollect.core.values.tenant import tenant_space
 from recollect.errors import ServiceError
-from recollect.hosts.service.problems import Problem, ProblemKind
-from recollect.hosts.service.queue import LEAST_SLOTS, FairQueue
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 
@@ -121,60 +118,6 @@ def test_a_reply_to_an_older_turn_is_not_said_to_be_kept(pair: Pair) -> None:
     seen = pair.second.post(f"{base}/observe", {"reply": reply("To the first."), "turn": 1})
     assert seen["archived"] is None
     assert pair.stored("To the first.") == 0
-
-
-def test_a_request_that_would_be_served_too_late_is_refused_at_once() -> None:
-    async def look() -> None:
-        now = 0.0
-        queue = FairQueue(2, tenant_slots=2, tenant_waiting=100, clock=lambda: now)
-        tenant, gate = uuid4(), asyncio.Event()
-
-        async def ask(seconds: float) -> None:
-            async with queue.turn(tenant, seconds):
-                await gate.wait()
-
-        first = [asyncio.create_task(ask(5.0)) for _ in range(2)]
-        await asyncio.sleep(0)
-        now = 2.0
-        gate.set()
-        await asyncio.gather(*first)
-        gate.clear()
-        busy = [asyncio.create_task(ask(30.0)) for _ in range(4)]
-        await asyncio.sleep(0)
-        with pytest.raises(Problem) as refused:
-            await ask(5.0)
-        assert refused.value.kind is ProblemKind.BUSY
-        assert refused.value.retry_after is not None
-        waits = asyncio.create_task(ask(30.0))  # who has time waits
-        await asyncio.sleep(0)
-        assert not waits.done()
-        gate.set()
-        await asyncio.gather(*busy, waits)
-
-    asyncio.run(look())
-
-
-def test_a_node_whose_requests_are_cut_off_works_on_fewer_at_once() -> None:
-    async def look() -> None:
-        now = 0.0
-        queue = FairQueue(16, tenant_slots=16, tenant_waiting=100, clock=lambda: now)
-
-        async def ask(tenant: Any, seconds: float, *, cut_off: bool) -> None:
-            nonlocal now
-            async with queue.turn(tenant, 5.0):
-                now += seconds
-                if cut_off:
-                    raise TimeoutError
-
-        for _ in range(20):
-            with pytest.raises(TimeoutError):
-                await ask(uuid4(), 5.0, cut_off=True)
-        assert queue._open == LEAST_SLOTS
-        for _ in range(200):
-            await ask(uuid4(), 0.1, cut_off=False)
-        assert queue._open == 16
-
-    asyncio.run(look())
 
 
 def test_of_two_servers_in_a_url_one_that_says_nothing_is_passed_over(

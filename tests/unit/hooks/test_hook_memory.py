@@ -21,10 +21,8 @@ from recollect.core.rules.tokens import Weigher
 from recollect.core.transfer.transcripts import ImportRules, import_transcript
 from recollect.core.values.recall import BLOCK_CLOSING
 from recollect.core.values.segment import Segment
-from recollect.hosts.hooks.agent_mcp import has_memory_tools
 from recollect.hosts.hooks.memory import (
     MORE,
-    MORE_BY_COMMAND,
     MOST_CHARS,
     HookMemory,
     bounded_block,
@@ -233,67 +231,6 @@ SERVER = {"command": "/opt/bin/recollect", "args": ["mcp"]}
 OWN = {"mcpServers": {"m": SERVER}}
 
 
-@pytest.mark.parametrize(
-    ("agent", "file", "settings", "named"),
-    [
-        ("claude-code", CLAUDE_CODE, {"mcpServers": {"memory": SERVER}}, True),
-        (
-            "claude-code",
-            CLAUDE_CODE,
-            {"projects": {"PROJECT": {"mcpServers": {"m": SERVER}}}},
-            True,
-        ),
-        (
-            "claude-code",
-            CLAUDE_CODE,
-            {"projects": {"/other": {"mcpServers": {"m": SERVER}}}},
-            False,
-        ),
-        ("claude-code", CLAUDE_CODE, {"mcpServers": {"recollect": {"url": "http://x/mcp"}}}, True),
-        ("claude-code", CLAUDE_CODE, {"mcpServers": {"m": {"command": "other"}}}, False),
-        ("claude-code", CLAUDE_CODE, {"mcpServers": 7}, False),
-        ("claude-code", CLAUDE_CODE, "no JSON", False),
-        ("codex", "config.toml", '[mcp_servers.m]\ncommand = "recollect"\nargs = ["mcp"]', True),
-        ("codex", "config.toml", "[mcp_servers.recollect]\nenabled = false", False),
-        ("codex", "config.toml", "[mcp_servers", False),
-    ],
-)
-def test_tools_are_named_only_to_an_agent_that_has_them(
-    project: Path, tmp_path: Path, agent: AgentName, file: str, settings: Any, named: bool
-) -> None:
-    async def work(hook: Hook, transcript: Transcript) -> None:
-        await talk(hook, transcript, CENTS, *(f"Clean up module {n}." for n in range(4)))
-        (tmp_path / "agent").mkdir(exist_ok=True)
-        text = settings if isinstance(settings, str) else json.dumps(settings)
-        (tmp_path / "agent" / file).write_text(text.replace("PROJECT", str(project)))
-        told = await hook("SessionStart", source="compact")
-        assert told.endswith(MORE if named else MORE_BY_COMMAND)
-
-    run(project, agent, work)
-
-
-@pytest.mark.parametrize(
-    ("agent", "below", "file", "text"),
-    [
-        ("claude-code", "projects/-work/s.jsonl", CLAUDE_CODE, json.dumps(OWN)),
-        (
-            "codex",
-            "sessions/2026/s.jsonl",
-            "config.toml",
-            '[mcp_servers.recollect]\nurl = "x"',
-        ),
-    ],
-)
-def test_the_configuration_is_that_of_the_agent_that_writes_the_transcript(
-    tmp_path: Path, agent: AgentName, below: str, file: str, text: str
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / file).write_text(text)
-    transcript = str(tmp_path / "elsewhere" / below)
-    assert has_memory_tools(agent, str(tmp_path), transcript)
-    assert not has_memory_tools(agent, str(tmp_path), str(tmp_path / "other" / below))
-
-
 @pytest.mark.parametrize("agent", list(KINDS))
 def test_what_was_laid_down_comes_back_behind_the_agents_own_compaction(
     project: Path, agent: AgentName
@@ -307,7 +244,7 @@ def test_what_was_laid_down_comes_back_behind_the_agents_own_compaction(
         told = await hook("SessionStart", source="compact")
         assert "integers in cents" in told
         assert "port 5433" in told
-        assert told.endswith(MORE_BY_COMMAND)
+        assert told.endswith(MORE)
         assert len(told) <= MOST_CHARS[agent]
         assert await hook("SessionStart", source="compact") == "", "once"
         transcript.compacted()
@@ -636,8 +573,7 @@ def test_sessions_that_nobody_heard_of_are_kept_when_the_next_one_begins(
     os.utime(old.path, (1, 1))
     installed = tmp_path / "home" / "hooks" / "0.json"
     installed.parent.mkdir(parents=True)
-    installed.write_text(json.dumps({"agent": "claude-code"}))
-    os.utime(installed, (2, 2))
+    installed.write_text(json.dumps({"agent": "claude-code", "installed_at": 2}))
 
     async def work(hook: Hook, transcript: Transcript) -> None:
         whose = {"session_id": heard.session_id, "transcript_path": str(heard.path)}
@@ -671,8 +607,7 @@ def test_what_one_project_passes_over_the_other_keeps(project: Path, tmp_path: P
 
     installed = tmp_path / "home" / "hooks" / "0.json"
     installed.parent.mkdir(parents=True)
-    installed.write_text(json.dumps({"agent": "claude-code"}))
-    os.utime(installed, (2, 2))
+    installed.write_text(json.dumps({"agent": "claude-code", "installed_at": 2}))
 
     async def work(hook: Hook, transcript: Transcript) -> None:
         del transcript

@@ -13,10 +13,9 @@ import pytest
 
 from recollect.core.values.tenant import BudgetName, Tenant
 from recollect.hosts.service import models as m
-from recollect.hosts.service.limits import TOKENS_SECONDS, Budgets, Intake
+from recollect.hosts.service.limits import TOKENS_SECONDS, Budgets, FairQueue, Intake
 from recollect.hosts.service.operations import LARGE_BYTES, aside
 from recollect.hosts.service.problems import Problem, ProblemKind
-from recollect.hosts.service.queue import FairQueue
 from recollect.hosts.service.requests import decoded, mcp_texts
 
 
@@ -44,97 +43,46 @@ def limited_tenant(*, requests: int | None = None, tokens: int | None = None) ->
     )
 
 
-def test_deadlines_that_callers_chose_take_no_slots_from_others() -> None:
+def test_a_fair_queue_serves_tenants_in_turn() -> None:
     async def look() -> None:
-        now = 0.0
-        queue = FairQueue(
-            16, tenant_slots=16, tenant_waiting=100, deadline_seconds=30.0, clock=lambda: now
-        )
+        queue = FairQueue(4, tenant_waiting=10)
+        flood, other = uuid4(), uuid4()
+        order: list[str] = []
+        gate = asyncio.Event()
 
-        async def cut_off(seconds: float) -> None:
-            nonlocal now
-            with pytest.raises(TimeoutError):
-                async with queue.turn(uuid4(), seconds):
-                    now += seconds
-                    raise TimeoutError
+        async def ask(tenant: UUID, name: str) -> None:
+            async with queue.turn(tenant):
+                order.append(name)
+                await gate.wait()
 
-        async def at_once() -> int:
-            gate = asyncio.Event()
-
-            async def ask() -> None:
-                async with queue.turn(uuid4()):
-                    await gate.wait()
-
-            tasks = [asyncio.create_task(ask()) for _ in range(20)]
-            await asyncio.sleep(0)
-            running = queue.running
-            gate.set()
-            await asyncio.gather(*tasks)
-            return running
-
-        for _ in range(30):
-            await cut_off(0.03)
-        assert await at_once() == 16
-        for _ in range(30):
-            await cut_off(29.9)
-        assert await at_once() == 2
+        flooding = [asyncio.create_task(ask(flood, f"flood {at}")) for at in range(12)]
+        await asyncio.sleep(0)
+        assert order == ["flood 0", "flood 1"]  # half of the turns
+        with pytest.raises(Problem):
+            await ask(flood, "too many")
+        few = [asyncio.create_task(ask(other, f"other {at}")) for at in range(3)]
+        await asyncio.sleep(0)
+        assert order[2:] == ["other 0", "other 1"]
+        few[2].cancel()
+        flooding[5].cancel()
+        gate.set()
+        await asyncio.gather(*flooding, *few, return_exceptions=True)
+        assert len(order) == 4 + 9
+        assert (queue.running, queue.waiting, queue._free) == (0, 0, 4)
 
     asyncio.run(look())
 
 
-def test_slow_requests_of_one_tenant_have_no_others_refused() -> None:
+def test_a_request_that_gets_no_turn_in_half_its_time_is_refused() -> None:
     async def look() -> None:
-        now = 0.0
-        queue = FairQueue(2, tenant_slots=1, tenant_waiting=100, clock=lambda: now)
-        slow, quick, new = uuid4(), uuid4(), uuid4()
-        for _ in range(50):
-            async with queue.turn(quick, 30.0):
-                now += 0.02
-        for _ in range(50):
-            async with queue.turn(slow, 120.0):
-                now += 40.0
-        async with queue.turn(slow, 120.0), queue.turn(quick, 30.0):
-            for tenant in (quick, new):
-                queue.refuse_late(tenant, 5.0)
+        queue, tenant = FairQueue(2, tenant_waiting=10), uuid4()
+        async with queue.turn(tenant):
             with pytest.raises(Problem) as refused:
-                queue.refuse_late(slow, 30.0)
-            assert refused.value.kind is ProblemKind.BUSY
-
-    asyncio.run(look())
-
-
-def test_who_floods_gives_way_between_stages_for_a_while() -> None:
-    async def look() -> None:
-        queue = FairQueue(8, tenant_slots=4, tenant_waiting=100)
-        flooding, other = uuid4(), uuid4()
-        async with queue.turn(other):
-            pass
-        async with queue.turn(flooding):
-            give_way = queue.giving_way(flooding)
-            assert await give_way() < 0.1, "nobody else is at work"
-            async with queue.turn(other):
-                assert await give_way() < 0.1, "it had no more than the other one yet"
-            await asyncio.sleep(0.4)
-        async with queue.turn(flooding):
-            give_way = queue.giving_way(flooding)
-            gate = asyncio.Event()
-
-            async def ask() -> None:
-                async with queue.turn(other):
-                    await gate.wait()
-
-            asking = asyncio.create_task(ask())
-            await asyncio.sleep(0)
-            asyncio.get_running_loop().call_later(0.1, gate.set)
-            assert 0.05 < await give_way() < 0.45, "until the other one is done"
-            gate.clear()
-            await asking
-            asking = asyncio.create_task(ask())
-            await asyncio.sleep(0)
-            assert 0.05 < await give_way() < 0.6, "and not for ever"
-            assert await give_way() < 0.05
-            gate.set()
-            await asking
+                async with queue.turn(tenant, 0.1):
+                    pass
+        assert refused.value.kind is ProblemKind.BUSY
+        assert refused.value.retry_after is not None
+        assert (queue.running, queue.waiting, queue._free) == (0, 0, 2)
 
     asyncio.run(look())
 

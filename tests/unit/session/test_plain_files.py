@@ -6,10 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.trusted_settings import write_trusted
 
 from recollect.adapters.wiring.memory import critical_rules_of
-from recollect.hosts.hooks.agent_mcp import has_memory_tools
 from recollect.system.plain_files import read_inside, read_plain
 
 RULES = "# Project\n\n## Red Lines\n\n- Never push to main.\n"
@@ -63,14 +61,3 @@ def test_rules_for_summaries_are_the_projects_own(project: Path) -> None:
     (project / "AGENTS.md").unlink()
     (project / "AGENTS.md").symlink_to("../outside/secret.md")
     assert critical_rules_of(project)() == ""
-
-
-def test_a_projects_own_servers_are_not_taken_for_ours(project: Path) -> None:
-    """Any program could be behind the name; the agent would be sent to it."""
-    (project / ".mcp.json").write_text('{"mcpServers": {"recollect": {"command": "evil"}}}')
-    (project / ".codex").mkdir()
-    (project / ".codex" / "config.toml").write_text('[mcp_servers.recollect]\ncommand = "evil"\n')
-    write_trusted("window_tokens = 5000\n", project)
-    transcript = str(project.parent / "agent" / "{}" / "s.jsonl")
-    assert not has_memory_tools("claude-code", str(project), transcript.format("projects"))
-    assert not has_memory_tools("codex", str(project), transcript.format("sessions"))

@@ -1,4 +1,4 @@
-"""Agents set up for the gateway for good, and put back as they were."""
+"""How agents are started through the gateway, and where they would go without it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import errno
 import json
 import os
 import socket
-import stat
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +16,18 @@ from click.testing import CliRunner
 from recollect.cli import main
 from recollect.cli.gateway import chosen_settings
 from recollect.cli.tail import lines_of, sums_of
-from recollect.hosts.gateway.agents import AGENTS, OwnUpstream, launched, persist, restore
+from recollect.hosts.gateway.agents import AGENTS, OwnUpstream, launched
 from recollect.hosts.gateway.upstream import why_away
 from recollect.system.config import Settings
 
 URL = "http://127.0.0.1:8788"
-CONFIGURATIONS = {
-    "claude": b'{"model": "opus",\r\n\t"env": {"A": "1"}}',
-    "codex": b'# mine\nmodel = "gpt-5.5-codex"\n\n[analytics]\nenabled = false\n',
-    "pi": b'{"providers": {"openai": {"apiKey": "k"}, "own": {"baseUrl": "http://x/v1"}}}\n\n',
-    "opencode": b'{ "model": "anthropic/claude", "provider": {"anthropic": {"name": "A"}} }',
+MODELS = b'{"providers": {"openai": {"apiKey": "k"}, "own": {"baseUrl": "http://x/v1"}}}\n\n'
+FILES = {
+    "claude": ".claude/settings.json",
+    "codex": ".codex/config.toml",
+    "pi": ".pi/agent/models.json",
+    "opencode": ".config/opencode/opencode.jsonc",
 }
-COMMENTED = {
-    "codex": b'# mine\r\nmodel="gpt" # which\r\n\r\n[ analytics ] # a table\nenabled=false',
-    "pi": b'// my models\n{"providers": {/* none */ "own": {"baseUrl": "http://x/v1",},},}',
-    "opencode": '{\n  // größe\n  "model": "anthropic/claude", // mine\n}\n\n\n'.encode(),
-}
-"""As people write them where the agent allows it."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,113 +39,10 @@ def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def urls(name: str, text: str) -> list[str]:
-    """The base URLs that the agent finds in its configuration."""
-    if name == "codex":
-        return [tomllib.loads(text)["openai_base_url"]]
-    found: Any = json.loads(text)
-    if name == "claude":
-        return [found["env"]["ANTHROPIC_BASE_URL"]]
-    if name == "pi":
-        return [found["providers"][one]["baseUrl"] for one in ("anthropic", "openai")]
-    return [found["provider"][one]["options"]["baseURL"] for one in ("anthropic", "openai")]
-
-
-@pytest.mark.parametrize("name", list(AGENTS))
-def test_a_configuration_is_restored_byte_for_byte(name: str) -> None:
-    agent = AGENTS[name]
-    path = agent.configuration()
-    path.parent.mkdir(parents=True)
-    path.write_bytes(CONFIGURATIONS[name])
-    path.chmod(0o640)
-    assert persist(agent, URL) == path
-    text = path.read_text(encoding="utf-8")
-    assert {url.removesuffix("/v1") for url in urls(name, text)} == {URL}
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600, "it holds the gateway's token now"
-    before = CONFIGURATIONS[name].decode()
-    if name == "codex":
-        assert tomllib.loads(text)["analytics"] == tomllib.loads(before)["analytics"]
-    else:
-        assert json.loads(text).items() >= {"model": "opus"}.items() if name == "claude" else True
-    restore(agent)
-    assert path.read_bytes() == CONFIGURATIONS[name]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-
-
-@pytest.mark.parametrize("name", list(COMMENTED))
-def test_comments_and_odd_spelling_come_back_byte_for_byte(name: str) -> None:
-    path = AGENTS[name].configuration()
-    path.parent.mkdir(parents=True)
-    path.write_bytes(COMMENTED[name])
-    persist(AGENTS[name], URL)
-    text = path.read_text(encoding="utf-8")
-    assert {url.removesuffix("/v1") for url in urls(name, text)} == {URL}
-    restore(AGENTS[name])
-    assert path.read_bytes() == COMMENTED[name]
-
-
-def test_opencodes_file_with_comments_is_the_one_that_it_writes_itself() -> None:
-    usual = AGENTS["opencode"].configuration()
-    usual.parent.mkdir(parents=True)
-    commented = usual.with_name("opencode.jsonc")
-    commented.write_text('{"provider": {"openai": {"options": {"baseURL": "http://own"}}}} // mine')
-    assert AGENTS["opencode"].configuration() == commented
-    assert AGENTS["opencode"].upstreams()["openai"].url == "http://own"
-
-
-@pytest.mark.parametrize("name", list(AGENTS))
-def test_a_configuration_that_was_not_there_is_gone_again(name: str) -> None:
-    path = persist(AGENTS[name], URL)
-    assert path.exists()
-    restore(AGENTS[name])
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("name", list(AGENTS))
-def test_an_edit_made_meanwhile_is_not_thrown_away(name: str) -> None:
-    path = AGENTS[name].configuration()
-    path.parent.mkdir(parents=True)
-    path.write_bytes(CONFIGURATIONS[name])
-    persist(AGENTS[name], URL)
-    text = path.read_text(encoding="utf-8")
-    if name == "codex":
-        path.write_text(text + 'mine = "1"\n', encoding="utf-8")
-    else:
-        path.write_text(json.dumps({**json.loads(text), "mine": 1}), encoding="utf-8")
-    result = CliRunner().invoke(main, ["unwrap", name])
-    assert (result.exit_code, "only the gateway's URL" in result.output) == (0, True)
-    left, before = path.read_text(encoding="utf-8"), CONFIGURATIONS[name].decode()
-    if name == "codex":
-        assert left == before + 'mine = "1"\n'
-    else:
-        assert json.loads(left) == {**json.loads(before), "mine": 1}
-
-
-def test_what_persist_would_ignore_is_refused() -> None:
-    for ignored in (["--window", "32k"], ["--summaries"], ["--", "-p", "hi"]):
-        refused = CliRunner().invoke(main, ["wrap", "claude", "--persist", *ignored])
-        assert (refused.exit_code, "--persist starts nothing" in refused.output) == (2, True)
-    assert not AGENTS["claude"].configuration().exists()
-
-
-def test_wrapping_twice_keeps_the_first_original() -> None:
-    path = AGENTS["claude"].configuration()
-    path.parent.mkdir(parents=True)
-    path.write_bytes(CONFIGURATIONS["claude"])
-    runner = CliRunner()
-    assert runner.invoke(main, ["wrap", "claude", "--persist"]).exit_code == 0
-    for again in (["wrap", "claude", "--persist"], ["wrap", "claude"]):
-        refused = runner.invoke(main, again)
-        assert (refused.exit_code, "unwrap claude" in refused.output) == (2, True)
-    assert runner.invoke(main, ["unwrap", "claude"]).exit_code == 0
-    assert path.read_bytes() == CONFIGURATIONS["claude"]
-    assert runner.invoke(main, ["unwrap", "claude"]).exit_code == 2
-
-
 def test_pi_sees_its_own_folder_with_another_table_of_models() -> None:
-    own = AGENTS["pi"].configuration()
+    own = Path(os.environ["HOME"]) / ".pi/agent/models.json"
     own.parent.mkdir(parents=True)
-    own.write_bytes(CONFIGURATIONS["pi"])
+    own.write_bytes(MODELS)
     (own.parent / "auth.json").write_text("{}")
     with launched(AGENTS["pi"], URL) as launch:
         shown = Path(launch.environment["PI_CODING_AGENT_DIR"])
@@ -168,7 +58,7 @@ def test_pi_sees_its_own_folder_with_another_table_of_models() -> None:
     assert (own.parent / "auth.json").read_text() == '{"renewed": 1}'
     assert (own.parent / "new").is_dir()
     assert (own.parent / "sessions" / "kept.jsonl").read_text() == "a session"
-    assert own.read_bytes() == CONFIGURATIONS["pi"]
+    assert own.read_bytes() == MODELS
 
 
 def test_an_agent_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,14 +149,11 @@ def test_a_provider_of_ones_own_stays_the_provider(
     name: str, configuration: str, family: str
 ) -> None:
     """Its key must not go to somebody else."""
-    path = AGENTS[name].configuration()
+    path = Path(os.environ["HOME"]) / FILES[name]
     path.parent.mkdir(parents=True)
     path.write_text(configuration)
     own = AGENTS[name].upstreams()
     assert [(key, one.url) for key, one in own.items()] == [(family, "http://own")]
-    refused = CliRunner().invoke(main, ["wrap", name, "--persist"])
-    assert (refused.exit_code, f"gateway.upstream.{family}" in refused.output) == (2, True)
-    assert path.read_text() == configuration
 
 
 def test_the_gateway_summarises_when_it_is_started_so() -> None:

@@ -330,7 +330,7 @@ def _answered(agent: AgentName) -> tuple[bytes, str]:
         else:
             return (reply.body if reply.status == 200 else b""), reply.version
     _try(lambda: note(f"{agent} is answered without the daemon: {why}"))
-    from recollect.hosts.daemon.alone import answer_alone
+    from recollect.hosts.hooks.memory import answer_alone
 
     return answer_alone(agent, payload, ALONE_SECONDS), ""
 

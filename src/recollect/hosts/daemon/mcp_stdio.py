@@ -461,9 +461,9 @@ class Alone:
 
         try:
             if self._order.config is None:
-                from recollect.hosts.daemon.alone import stand_in_data_folder
+                from recollect.hosts.hooks.memory import enter_data_folder
 
-                stand_in_data_folder()
+                enter_data_folder()
             asyncio.run(self._serve())
         finally:
             self._begun.set()

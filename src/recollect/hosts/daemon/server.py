@@ -11,7 +11,6 @@ too long is answered with nothing, and a line in the log says why.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import os
 import time
@@ -30,7 +29,6 @@ from recollect.hosts.gateway.spaces import CLOSE_SECONDS, MemoryThread
 from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.hooks.transcript_file import AgentName
 from recollect.system.config import Settings
-from recollect.system.loopback import is_own_page, names_this_machine
 
 if TYPE_CHECKING:
     from recollect.hosts.hooks.openclaw import OpenClawMemory
@@ -64,19 +62,14 @@ class Daemon:
         self,
         settings: Settings,
         *,
-        token: str,
-        url: str | None,
         leave: Callable[[], None],
         stop: Callable[[], None],
         in_place: Callable[[], bool],
         stopping: Callable[[], bool],
     ) -> None:
-        """`url` is where loopback HTTP is served; `leave` makes that nobody finds the daemon any
-        more, `stop` ends its server, `in_place` says whether it can still be found, `stopping`
-        whether its server is about to end."""
+        """`leave` hides the daemon from new clients, `stop` ends its server, `in_place` says
+        whether clients still find it, `stopping` whether its server is about to end."""
         self._settings = settings
-        self._token = token.encode()
-        self._url = url
         self._leave = leave
         self._stop = stop
         self._in_place = in_place
@@ -146,13 +139,6 @@ class Daemon:
     ) -> tuple[int, Mapping[str, Any]] | None:
         """What is answered; None where it was already, line by line."""
         headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
-        # a unix socket has a path and no port; where nothing is known, nobody is trusted
-        path, port = scope.get("server") or ("", None)
-        by_socket = bool(path) and port is None
-        if not by_socket:
-            refused = self._refusal(headers)
-            if refused is not None:
-                return refused
         route = (scope["method"], scope["path"])
         if route == ("GET", "/health"):
             return 200, self.health()
@@ -166,22 +152,10 @@ class Daemon:
             return 404, {"error": "there is nothing here"}
         if scope["method"] != "POST":
             return 405, {"error": "hooks are posted"}
-        if by_socket:
-            self._watched.see(headers.get("x-recollect-parent", b""))
+        self._watched.see(headers.get("x-recollect-parent", b""))
         if agent is None:
             return await self._openclaw_call(scope["path"], receive)
         return 200, await self._hook(agent, receive)
-
-    def _refusal(self, headers: Mapping[str, bytes]) -> tuple[int, Mapping[str, Any]] | None:
-        """Why a request over loopback HTTP is not served."""
-        if not names_this_machine(headers.get("host", b"").decode("latin-1")):
-            return 403, {"error": "the daemon answers to this machine's own names only"}
-        if not is_own_page(headers.get("origin", b"").decode("latin-1")):
-            return 403, {"error": "the daemon answers to this machine's own pages only"}
-        given = headers.get("authorization", b"")
-        if not hmac.compare_digest(given, b"Bearer " + self._token):
-            return 401, {"error": "the token is missing or wrong: send it as Bearer"}
-        return None
 
     # What is answered
 
@@ -195,7 +169,6 @@ class Daemon:
             "spaces": self._open_spaces(),
             "agents": self._watched.alive(),
             "mcp_clients": len(self._clients),
-            "url": self._url,
         }
 
     def _open_spaces(self) -> list[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -37,12 +38,13 @@ from recollect.core.turn.standing_block import stand
 from recollect.core.values.edit import Insert
 from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.core.values.transcript import RecordedSession
-from recollect.hosts.gateway.spaces import OpenSpaces, SpaceMemory
-from recollect.hosts.hooks.agent_mcp import has_memory_tools
+from recollect.hosts.gateway.spaces import CLOSE_SECONDS, OpenSpaces, SpaceMemory
 from recollect.hosts.hooks.install import installed_at
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
 from recollect.system.agent_folders import project_space
-from recollect.system.config import Settings
+from recollect.system.config import Settings, load_settings
+from recollect.system.config.load import named_file
+from recollect.system.config.places import data_home
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
 """Of additional context; what is longer the agents put into a file that no model reads."""
@@ -51,11 +53,9 @@ STANDING_TOKENS: Final = 900
 """Behind a compaction both have to fit."""
 SETTLE_SECONDS: Final = 2.0
 MORE: Final = (
-    "More is in memory: the tool memory_recall lists decisions and facts, memory_search finds what "
-    "was said."
+    "More is in memory: search it with Recollect's memory tools, or with the command "
+    "`recollect memory search WORDS`."
 )
-MORE_BY_COMMAND: Final = "More is in memory: the command `recollect memory search WORDS` finds it."
-"""Where the agent does not have the tools."""
 _NOT_TYPED: Final = (
     "<task-notification>",
     "<system-reminder>",
@@ -222,7 +222,7 @@ class HookMemory:
             context = await engine.prepare(hook.session_id, body, format=_FORMATS[hook.agent])
         if not any(isinstance(edit, Insert) for edit in context.report.new_edits):
             return ""
-        return await hook.told(context.report.new_edits, look.handed)
+        return hook.told(context.report.new_edits, look.handed)
 
     async def _started(self, hook: _Hook, payload: Mapping[str, Any]) -> str:
         """Behind a compaction, and where a session goes on whose cache has expired anyway: what
@@ -248,7 +248,7 @@ class HookMemory:
         context = await engine.preview(hook.session_id, body, format=_FORMATS[hook.agent])
         laid_down = await self._laid_down(hook, transcript)
         stands = look.handed if source == "resume" else frozenset()
-        return await hook.told([*laid_down, *context.report.new_edits], stands)
+        return hook.told([*laid_down, *context.report.new_edits], stands)
 
     async def _laid_down(self, hook: _Hook, transcript: RecordedSession | None) -> list[Insert]:
         """What the user laid down in the session: of what stands before an earlier compaction the
@@ -403,7 +403,7 @@ class _Hook:
     transcript: FollowedTranscript
     """What the agent writes down of what is said."""
 
-    async def told(self, edits: Sequence[object], known: frozenset[str] = frozenset()) -> str:
+    def told(self, edits: Sequence[object], known: frozenset[str] = frozenset()) -> str:
         """The blocks among these edits that say anything new, within the agent's limit."""
         fresh: list[str] = []
         for edit in edits:
@@ -413,12 +413,8 @@ class _Hook:
                 known = known.union(recalled_items(left))
         if not fresh:
             return ""
-        has_tools = await asyncio.to_thread(  # a file of megabytes, in which much else stands
-            has_memory_tools, self.agent, self.session.space, self.transcript.path
-        )
-        more = MORE if has_tools else MORE_BY_COMMAND
-        most = MOST_CHARS[self.agent] - len(more) - 1
-        return f"{bounded_block(fresh, most)}\n{more}"
+        most = MOST_CHARS[self.agent] - len(MORE) - 1
+        return f"{bounded_block(fresh, most)}\n{MORE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,3 +499,42 @@ def bounded_block(texts: Sequence[str], most_chars: int) -> str:
     room = most_chars - len(closing) - len(_CUT) - 2
     kept = joined[:room].rpartition("\n")[0] or joined[:room]
     return f"{kept}\n{_CUT}\n{closing}"
+
+
+# Without the daemon
+
+
+def enter_data_folder() -> None:
+    """Leave the folder that an agent works in: relative names in the settings mean ours."""
+    named = named_file(None)
+    if named:
+        os.environ["RECOLLECT_CONFIG"] = str(named)
+    home = data_home()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.chdir(home)
+
+
+def answer_alone(agent: AgentName, raw: bytes, seconds: float) -> bytes:
+    """Answer a hook in this process, with memories opened for it alone."""
+
+    async def answer() -> dict[str, Any]:
+        enter_data_folder()
+        settings = load_settings(folder=None).settings
+        # The agent waits for this process to end: the next daemon runs the jobs, and the ledger
+        # does not record the whole request for every hook.
+        jobs, ledger = settings.jobs, settings.ledger
+        memory = HookMemory(
+            replace(
+                settings,
+                jobs=replace(jobs, in_process=False),
+                ledger=replace(ledger, enabled=False),
+            )
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                return await memory.answer(agent, payload)
+        finally:
+            await asyncio.wait_for(memory.close(), CLOSE_SECONDS)
+
+    payload = decode(raw)
+    return encode(asyncio.run(answer())) if isinstance(payload, dict) else b""

@@ -31,13 +31,12 @@ from recollect.hosts.service import models as m
 from recollect.hosts.service.api import PREFIX, ApiRoute, matching, openapi
 from recollect.hosts.service.cursors import Cursors
 from recollect.hosts.service.idempotency import IdempotencyKeys, KeyClaim
-from recollect.hosts.service.limits import Budgets, Intake, Taking
+from recollect.hosts.service.limits import Budgets, FairQueue, Intake, Taking
 from recollect.hosts.service.logs import RequestRecord
 from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
 from recollect.hosts.service.operations import Call, aside
 from recollect.hosts.service.principals import Principal, Principals
 from recollect.hosts.service.problems import Problem, ProblemKind, again, problem_of
-from recollect.hosts.service.queue import FairQueue
 from recollect.hosts.service.requests import (
     Answer,
     Header,
@@ -96,11 +95,7 @@ class Service:
         self.memories = memories or TenantMemories(settings, url)
         self._cursors = Cursors(secret)
         self._budgets = Budgets()
-        self._queue = FairQueue(
-            serve.concurrency,
-            tenant_waiting=TENANT_WAITING,
-            deadline_seconds=min(serve.deadline_seconds, MOST_SECONDS),
-        )
+        self._queue = FairQueue(serve.concurrency, tenant_waiting=TENANT_WAITING)
         self._mount_mcp = mcp
         self._mcp: MountedApp | None = None
         self._deployment_secret = secret
@@ -247,8 +242,6 @@ class Service:
                         ProblemKind.FORBIDDEN, f"this needs a key with the scope {route.scope}"
                     )
                 with self._intake.request(principal.tenant.id) as taking:
-                    left = seconds - (time.monotonic() - incoming.began)
-                    self._queue.refuse_late(principal.tenant.id, left)  # before it costs more
                     if route.counted:
                         await self._take(principal.tenant)
                     incoming.body = await self._body(incoming, receive, taking)

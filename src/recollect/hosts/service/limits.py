@@ -1,18 +1,18 @@
-"""How much a tenant gets: of what a node takes in at once, and of budgets over all nodes.
+"""The limits of a tenant: its share of a node's turns and of the bodies it holds, and its budgets.
 
-What is still read has its own limits, since it costs a caller nothing to send slowly. Budgets are
-counted in the database, in pieces: a node reserves some requests at once and asks again when they
-are spent, so the sum of all nodes never exceeds a budget, and a busy node seldom makes a round
-trip for it.
+Bodies that are still being sent have limits of their own, since slow sending costs a caller
+nothing. Budgets are counted in the database, in pieces: a node reserves some requests at once and
+asks again when they are spent. So the sum of all nodes never exceeds a budget, and a busy node
+seldom makes a round trip for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, Protocol
@@ -20,7 +20,7 @@ from uuid import UUID
 
 from recollect.core.values.tenant import PERIOD_SECONDS, BudgetName, Tenant
 from recollect.hosts.service.problems import Problem, ProblemKind
-from recollect.hosts.service.queue import QUEUE_SECONDS
+from recollect.system.telemetry import measured
 
 PIECES: Final = 100
 """A node reserves at most this part of what is left of a minute's requests: all that a fleet has
@@ -34,6 +34,93 @@ READING_PART: Final = 4
 not there yet as a whole."""
 BODY_BYTES: Final = 256_000_000
 """So much of bodies a node holds at once, or four of the largest; a tenant has half of it."""
+
+
+QUEUE_SECONDS: Final = 1.0
+"""Retry-After of a tenant with too many waiting requests."""
+WAIT_PART: Final = 0.5
+"""A request waits this part of its deadline for a turn, so that its work is not cut off."""
+
+
+class FairQueue:
+    """The turns of a node: the tenant with the fewest requests at work gets the next one.
+
+    A tenant has half of the turns at most; its own requests follow each other in order.
+    """
+
+    def __init__(self, turns: int, *, tenant_waiting: int) -> None:
+        self._free = turns
+        self._tenant_turns = max(1, turns // 2)
+        self._tenant_waiting = tenant_waiting
+        self._running: Counter[UUID] = Counter()
+        self._waiting: OrderedDict[UUID, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @property
+    def running(self) -> int:
+        """Requests at work."""
+        return self._running.total()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a turn."""
+        return sum(map(len, self._waiting.values()))
+
+    @asynccontextmanager
+    async def turn(self, tenant: UUID, seconds: float | None = None) -> AsyncIterator[None]:
+        """Wait for a turn; `seconds` are left of the deadline.
+
+        Raise a Problem if too many requests of the tenant wait, or if no turn comes in time.
+        """
+        if self._free and not self._waiting.get(tenant) and self._has_share(tenant):
+            self._begin(tenant)
+        else:
+            with measured("queue", "turn"):
+                await self._wait(tenant, seconds)
+        try:
+            yield
+        finally:
+            self._end(tenant)
+
+    async def _wait(self, tenant: UUID, seconds: float | None) -> None:
+        queue = self._waiting.setdefault(tenant, deque())
+        if len(queue) >= self._tenant_waiting:
+            raise _too_many(f"{len(queue)} requests of this tenant wait already")
+        place = asyncio.get_running_loop().create_future()
+        queue.append(place)
+        try:
+            async with asyncio.timeout(None if seconds is None else WAIT_PART * seconds):
+                await place
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if place.done() and not place.cancelled():  # the turn came at the same moment
+                self._end(tenant)
+            elif place in queue:
+                queue.remove(place)
+            if not queue:
+                self._waiting.pop(tenant, None)
+            if isinstance(error, TimeoutError):
+                raise _node_busy() from None
+            raise
+
+    def _has_share(self, tenant: UUID) -> bool:
+        return self._running[tenant] < self._tenant_turns
+
+    def _begin(self, tenant: UUID) -> None:
+        self._free -= 1
+        self._running[tenant] += 1
+
+    def _end(self, tenant: UUID) -> None:
+        self._free += 1
+        self._running[tenant] -= 1
+        self._running = +self._running
+        while self._free and (waiting := [one for one in self._waiting if self._has_share(one)]):
+            first = min(waiting, key=lambda one: self._running[one])
+            place = self._waiting[first].popleft()
+            self._waiting.move_to_end(first)
+            if not self._waiting[first]:
+                del self._waiting[first]
+            if not place.done():
+                self._begin(first)
+                place.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +139,7 @@ class Taking:
         self.intake.bytes_held[self.tenant] += size
         self.intake.all_bytes_held += size
         if self.intake.bytes_held[self.tenant] > self.intake.most_bytes // 2:
-            raise _too_many_read("the bodies of this tenant's requests are large together")
+            raise _too_many("the bodies of this tenant's requests are large together")
         if self.intake.all_bytes_held > self.intake.most_bytes:
             raise _node_busy()
 
@@ -81,7 +168,7 @@ class Intake:
         if self.under_way >= self.most_requests:
             raise _node_busy()
         if self.reading[tenant] >= self.most_reading:
-            raise _too_many_read(f"{self.reading[tenant]} requests of this tenant are being sent")
+            raise _too_many(f"{self.reading[tenant]} requests of this tenant are being sent")
         self.under_way += 1
         self.reading[tenant] += 1
         taking = Taking(self, tenant)
@@ -101,7 +188,7 @@ def _node_busy() -> Problem:
     return Problem(ProblemKind.BUSY, "come again, or ask another node", retry_after=1.0)
 
 
-def _too_many_read(said: str) -> Problem:
+def _too_many(said: str) -> Problem:
     return Problem(
         ProblemKind.TENANT_BUSY, f"{said}: send fewer at once", retry_after=QUEUE_SECONDS
     )

@@ -43,6 +43,7 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "compaction.breaker_seconds": "",
     "compaction.flush.files": "",
     "compaction.summary_tokens": "",
+    "daemon.port": "Hooks use the daemon's socket",
     "facts.digests": _FACTS,
     "facts.enabled": _FACTS,
     "gateway.connect_seconds": "",

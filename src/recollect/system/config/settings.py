@@ -771,14 +771,9 @@ class TelemetrySettings(Validated):
 class DaemonSettings(Validated):
     """The daemon that answers the hooks of agents: `recollect daemon`."""
 
-    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(
-        28_788,
-        "Port of its HTTP hooks on 127.0.0.1; where it is taken, or 0, a free one for good",
-        project=ASK,
-    )
     idle_seconds: Seconds = setting(
         1_800.0,
-        "It ends when nobody asked for so long and no agent lives that asked before",
+        "Stop the daemon after this long without requests, once its agents have exited",
         project=ASK,
     )
 
