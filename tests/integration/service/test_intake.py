@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.integration.service.nodes import Caller, Node, add_tenant, chat
+from tests.integration.service.nodes import Caller, Node, add_tenant
 
 from recollect.adapters.stores.postgres.tenants import TenantRecords
 from recollect_bench.postgres_server import TestDatabase

@@ -351,18 +351,13 @@ def _mcp(attack: Attack, known: dict[str, Any]) -> None:
         }
         return attack.http.post(f"/v1/spaces/{space}/mcp", json=message, headers=headers)
 
-    resources: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("resources/list", {}),
-        ("resources/read", {"uri": "recollect://session/s"}),
-        ("resources/read", {"uri": "recollect://session/t0"}),
+    questions: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("tools/call", {"name": "memory_search", "arguments": {"query": "number"}}),
+        ("tools/call", {"name": "why", "arguments": {"session": "t0"}}),
     )
-    search = {"name": "memory_search", "arguments": {"query": "number"}}
-    questions = (*resources, ("tools/call", search))
-    shown = "".join(
-        asked(attack.victim_key, "vault", method, **params).text for method, params in resources
-    )
-    assert MARK in shown  # the questions are such that who may read is answered
-    assert "recollect://session/t0" in shown
+    search = {"name": "memory_search", "arguments": {"query": MARK}}
+    shown = asked(attack.victim_key, "vault", "tools/call", **search).text
+    assert MARK in shown  # the question is such that who may read is answered
     for method, params in questions:
         for space in ("shared", "vault"):
             answer = asked(attack.key, space, method, **params)
@@ -375,7 +370,6 @@ def _mcp(attack: Attack, known: dict[str, Any]) -> None:
             attack.attempts["scopes over mcp"] += 1
             assert "needs a key with the scope read" in answer.text, (method, answer.text)
             assert MARK not in answer.text
-            assert "session/" not in answer.text
 
 
 async def _queries_without_a_filter(attack: Attack) -> None:

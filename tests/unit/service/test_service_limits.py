@@ -16,7 +16,7 @@ from recollect.hosts.service import models as m
 from recollect.hosts.service.limits import TOKENS_SECONDS, Budgets, FairQueue, Intake
 from recollect.hosts.service.operations import LARGE_BYTES, aside
 from recollect.hosts.service.problems import Problem, ProblemKind
-from recollect.hosts.service.requests import decoded, mcp_texts
+from recollect.hosts.service.requests import decoded
 
 
 class Counted:
@@ -188,19 +188,9 @@ def test_what_is_wrong_with_a_large_body_is_told_without_reading_all_of_it() -> 
     try:
         with pytest.raises(Problem, match="put messages under `request`"):
             decoded(body, m.PrepareBody)
-        mcp_texts(b'{"params":' + body + b"}", b'{"result":' + body + b"}")
         assert tracemalloc.get_traced_memory()[1] < 5 * len(body)
     finally:
         tracemalloc.stop()
-
-
-def test_what_a_tool_was_given_and_answered_is_found() -> None:
-    asked = b'{"params":{"arguments":{"text":"caf\\u00e9","n":3,"o":{"p":"q"}}}}'
-    told = b'{"result":{"content":[{"type":"text","text":"yes"},{"type":"image"}]}}'
-    assert mcp_texts(asked, told) == ["café", "yes"]
-    assert mcp_texts(asked, b"") == ["café"]
-    assert mcp_texts(b'{"method":"ping"}', b'{"result":{}}') == []
-    assert mcp_texts(b"[1]", told) == mcp_texts(b"{", told) == []
 
 
 def test_much_is_read_in_a_thread() -> None:

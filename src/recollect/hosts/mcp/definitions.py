@@ -1,8 +1,6 @@
-"""What the MCP server offers, as clients are told: its tools and the patterns of its resources.
+"""The tools of the MCP server: the memory tools, `why` and `context_status`, with their hints.
 
-Owns the tools `why` and `context_status` as they are declared, and what hints stand beside each
-tool. Must not import the engine or the SDK: a client that has just started asks for the lists, and
-lets nobody type before it has them.
+Must not import the engine or the SDK: a client that has just started waits for the list.
 """
 
 from __future__ import annotations
@@ -15,9 +13,6 @@ from msgspec import Meta
 from recollect.core.formats.tool_definition import tool_definition
 from recollect.core.values.tenant import KeyScope
 from recollect.hosts.tools.arguments import KINDS, Arguments, ToolKind
-
-SCHEME: Final = "recollect://"
-"""How the addresses of resources begin."""
 
 
 class WhyArguments(Arguments):
@@ -109,22 +104,3 @@ def listed_tools() -> list[dict[str, Any]]:
         }
         for kind in (*KINDS.values(), *PAST_KINDS.values())
     ]
-
-
-LISTED_TEMPLATES: Final[tuple[Mapping[str, str], ...]] = (
-    {
-        "uriTemplate": f"{SCHEME}session/{{session}}",
-        "name": "session",
-        "description": "What was said in a session, as memory keeps it",
-        "mimeType": "text/plain",
-    },
-    {
-        "uriTemplate": f"{SCHEME}receipt/{{session}}/{{number}}",
-        "name": "receipt",
-        "description": (
-            "What a compaction of a session kept, what can be recalled, and what is lost"
-        ),
-        "mimeType": "application/json",
-    },
-)
-"""How the addresses of sessions and receipts are made, as `resources/templates/list` shows it."""

@@ -1,10 +1,8 @@
-"""Answers given before anything heavy is imported: the handshake, and the lists that never change.
+"""Answers to the first requests of every client: the handshake, and the list of tools.
 
-The official SDK takes a second of computing to import, several on a busy machine, and a client
-waits for the server's first answers before it lets anybody type. So the requests that every client
-begins with are answered from here, in the words that the SDK would use (a test compares them).
-Must import nothing but the standard library, and of ours what declares the tools. Anything unusual
-about a request is left to the SDK.
+The official SDK takes a second of CPU to import, and a client waits for these answers. So they are
+given here, in the SDK's words (a test compares them), without importing it. Anything unusual about
+a request is left to the SDK.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-
 MODERN_VERSIONS: Final = ("2026-07-28",)
 """Revisions in which every request says for itself what `initialize` said for all."""
 CAPABILITIES: Final[Mapping[str, Any]] = {
-    "resources": {"listChanged": False, "subscribe": False},
     "tools": {"listChanged": False},
 }
 _SERVER_INFO: Final = {"name": NAME, "title": TITLE, "version": VERSION}
@@ -71,18 +68,11 @@ class EarlyAnswers:
         plain = self._opened and not params
         if method == "ping" and plain:
             return {}
-        if method not in ("tools/list", "resources/templates/list"):
+        if method != "tools/list" or not (plain or _is_modern(params)):
             return None
-        if not plain and not _is_modern(params):
-            return None
-        from recollect.hosts.mcp.definitions import LISTED_TEMPLATES, listed_tools
+        from recollect.hosts.mcp.definitions import listed_tools
 
-        listed: dict[str, Any] = (
-            {"tools": listed_tools()}
-            if method == "tools/list"
-            else {"resourceTemplates": [*LISTED_TEMPLATES]}
-        )
-        return listed if plain else {**listed, **_COMPLETE}
+        return {"tools": listed_tools(), **({} if plain else _COMPLETE)}
 
 
 def _initialized(params: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -204,7 +204,7 @@ class PastRequests:
         named = wanted or self._own
         lines = await self._engine._look_up(stored_sessions)
         if named:
-            return session_meant(lines, named, listing="resources/list").session_id
+            return session_meant(lines, named, listing="`recollect memory sessions`").session_id
         if not lines:
             raise RecollectError("no session is in this memory yet.")
         return lines[0].session_id

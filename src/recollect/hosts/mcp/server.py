@@ -1,17 +1,16 @@
-"""What the MCP server offers: the memory tools, `why`, `context_status`, sessions and receipts.
+"""The MCP server: the low-level server of the official SDK over the memory tools.
 
-The low-level server of the official SDK: tools bring schemas of their own, and resources are what
-the store holds now. Owns the way from a message of the protocol to the memory and back. Nothing
-that a client sends, and nothing that goes wrong in the memory, ends the server: it is an answer.
+Nothing that a client sends, and nothing that goes wrong in the memory, ends the server: it is an
+answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -22,21 +21,13 @@ from mcp.shared.exceptions import MCPError
 from recollect.core.boundary import Failure, attempted
 from recollect.errors import RecollectError
 from recollect.hosts.mcp import handshake
-from recollect.hosts.mcp.definitions import (
-    LISTED_TEMPLATES,
-    PAST_KINDS,
-    TOOL_NAMES,
-    listed_tools,
-    scope_of,
-)
+from recollect.hosts.mcp.definitions import PAST_KINDS, TOOL_NAMES, listed_tools, scope_of
 from recollect.hosts.mcp.memory import ServedMemory
 from recollect.system.telemetry import measured
 
 if TYPE_CHECKING:
-    from recollect.hosts.mcp.resources import Resources
     from recollect.hosts.tools.handler import ForgetRequest, MemoryAnswer
 
-ResultT = TypeVar("ResultT")
 Context = ServerRequestContext[Any, Any]
 CONFIRM_SECONDS: Final = 600.0
 """How long a person may think about what is to be forgotten."""
@@ -67,9 +58,6 @@ def server_over(memory: ServedMemory, security: RequestStateSecurity | None = No
         instructions=handshake.INSTRUCTIONS,
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
-        on_list_resources=handlers.list_resources,
-        on_list_resource_templates=handlers.list_templates,
-        on_read_resource=handlers.read_resource,
     )
     # what a client carries for us between two rounds of a question comes back as we gave it
     # the SDK's own spans would hold what a client sends: names of tools, ids, texts of errors
@@ -91,8 +79,6 @@ class Handlers:
 
     def __init__(self, memory: ServedMemory) -> None:
         self._memory = memory
-
-    # tools
 
     async def list_tools(
         self, context: Context, params: types.PaginatedRequestParams | None
@@ -141,66 +127,6 @@ class Handlers:
             confirm = question.ask if question.can_be_asked else None
             tools = memory_tools(engine, session=session, confirm=confirm)
             return await tools.call(params.name, params.arguments)
-
-    # resources
-
-    async def list_resources(
-        self, context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
-        """Sessions and their receipts, page by page."""
-        del context
-        start = (params and params.cursor) or ""
-        listed, cursor = await self._of_resources(lambda resources: resources.listed(start))
-        return types.ListResourcesResult(
-            resources=[
-                types.Resource(
-                    uri=one.uri,
-                    name=_sendable(one.name),
-                    description=_sendable(one.description),
-                    mime_type=one.mime_type,
-                )
-                for one in listed
-            ],
-            next_cursor=cursor,
-        )
-
-    async def list_templates(
-        self, context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        """How the addresses of sessions and receipts are made."""
-        del context, params
-        found = [
-            types.ResourceTemplate.model_validate(one, by_alias=True) for one in LISTED_TEMPLATES
-        ]
-        return types.ListResourceTemplatesResult(resource_templates=found)
-
-    async def read_resource(
-        self, context: Context, params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
-        """A session, or a receipt."""
-        del context
-        found = await self._of_resources(lambda resources: resources.read(params.uri))
-        contents = types.TextResourceContents(
-            uri=params.uri, text=_sendable(found.text), mime_type=found.mime_type
-        )
-        return types.ReadResourceResult(contents=[contents])
-
-    async def _of_resources(self, ask: Callable[[Resources], Awaitable[ResultT]]) -> ResultT:
-        """What the memory's resources answer to who may read; what goes wrong is an error of the
-        protocol."""
-        if refusal := self._memory.refusal("read"):
-            raise MCPError(code=types.INVALID_REQUEST, message=refusal)
-
-        async def asked() -> ResultT:
-            async with self._memory.engine() as engine:
-                from recollect.hosts.mcp.resources import Resources
-
-                return await ask(Resources(engine, self._memory.order.session))
-
-        found = await attempted(asked())
-        if isinstance(found, Failure):
-            raise _refusal(found)
-        return found
 
 
 # Forgetting: the client asks its user
@@ -264,14 +190,6 @@ def _is_yes(said: object) -> bool:
 def _result(text: str, *, is_error: bool) -> types.CallToolResult:
     content: Sequence[types.TextContent] = [types.TextContent(type="text", text=_sendable(text))]
     return types.CallToolResult(content=[*content], is_error=is_error)
-
-
-def _refusal(failure: Failure) -> MCPError:
-    own = issubclass(failure.error, RecollectError)
-    said = failure.said if own else f"it failed ({failure.error.__name__})"
-    return MCPError(
-        code=types.INVALID_PARAMS if own else types.INTERNAL_ERROR, message=_sendable(said)
-    )
 
 
 def _sendable(text: str) -> str:

@@ -43,7 +43,6 @@ from recollect.hosts.service.requests import (
     Incoming,
     Scope,
     decoded,
-    mcp_texts,
     read_query,
     read_request,
     replaying,
@@ -72,6 +71,8 @@ BODY_SECONDS: Final = 30.0
 PURGE_SECONDS: Final = 3_600.0
 """So often a node removes what has expired of all tenants' records."""
 LEAST_SECONDS: Final = 0.01
+MCP_BYTES_PER_TOKEN: Final = 4
+"""A message of MCP is charged by the size of its request and answer."""
 MCP_ROUTE: Final = f"{PREFIX}/spaces/{{space}}/mcp"
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -273,19 +274,15 @@ class Service:
         tenant, space = principal.tenant, incoming.parts[2]
         await self._take(tenant)
         incoming.body = await self._body(incoming, receive, taking)
-        answer: list[bytes] = []
+        size = len(incoming.body)
 
         async def charging(message: MutableMapping[str, Any]) -> None:
-            """Count before the answer has gone: who has it may hang up."""
-            if message["type"] == "http.response.body" and tenant.tokens_per_day is not None:
-                answer.append(message.get("body", b""))
+            """Count before the answer has gone: its client may hang up."""
+            nonlocal size
+            if message["type"] == "http.response.body":
+                size += len(message.get("body", b""))
                 if not message.get("more_body"):
-                    told = b"".join(answer)
-                    size = len(incoming.body) + len(told)
-                    texts = await aside(size, partial(mcp_texts, incoming.body, told))
-                    async with self.memories.memory(tenant.id, space) as memory:
-                        tokens = sum(memory.engine._weigher.text(text) for text in texts)
-                    await self._charge(tenant, tokens)
+                    await self._charge(tenant, size // MCP_BYTES_PER_TOKEN)
             await send(message)
 
         left = self._seconds(incoming) - (time.monotonic() - incoming.began)

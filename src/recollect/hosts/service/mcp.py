@@ -2,8 +2,7 @@
 
 Owns which memory a request of the protocol is asked of: that of the key's tenant and the path's
 space, and no other, for as long as the request lasts. Nothing is kept between requests, so any
-node answers any of them. A tool is refused where the key has not its scope, and every resource
-where it has not the scope `read`.
+node answers any of them. A tool is refused if the key lacks its scope.
 """
 
 from __future__ import annotations

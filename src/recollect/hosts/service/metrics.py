@@ -1,15 +1,13 @@
-"""What a node or a worker counts, for Prometheus.
+"""The metrics of a node or a worker, for Prometheus.
 
-Listens to what is measured, and asks the pool and the queue when it is scraped. Always holds:
-labels are out of small fixed sets (operations, statuses, stages, kinds of jobs, models that the
-settings name); never a tenant, a space, a
-session, or anything that was said. /metrics has a port of its own, since tenants must not see it,
-and a thread of its own, which answers also while the event loop is busy.
+Listens to what is measured, and asks the pool and the queue when it is scraped. Labels come from
+small fixed sets, never a tenant, a space, a session or message content. /metrics has its own port,
+since tenants must not see it, and its own thread, which answers while the event loop is busy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from math import nan
 from typing import TYPE_CHECKING, Final
@@ -29,7 +27,7 @@ from prometheus_client.registry import Collector
 
 import recollect
 from recollect.errors import RecollectError
-from recollect.system.telemetry import CountedEvent, Measured
+from recollect.system.telemetry import CountedEvent, Measured, MeasuredKind
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.postgres.pool import Pool
@@ -41,107 +39,66 @@ REFUSALS: Final = frozenset(
 """Problems that are no mistake of the request itself: what an operator may have to mend."""
 
 
+_COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "requests": ("Requests answered; status `gone`: the client hung up", ("operation", "status")),
+    "requests_refused": ("Requests refused, by reason", ("reason",)),
+    "recalls": ("Prepared requests, by what memory had", ("outcome",)),
+    "compactions": ("Compactions, by how they ended", ("trigger", "outcome")),
+    "stage_failures": ("Stages that failed or were late; the turn went on", ("stage", "cause")),
+    "jobs": ("Jobs taken, by how they ended", ("kind", "outcome")),
+    "model_failures": ("Questions to models without an answer", ("model", "cause")),
+    "model_tokens": ("Tokens of questions to models, by providers", ("model", "direction")),
+    "embedder_texts": ("Texts given to embedders", ("embedder",)),
+    "mcp_tool_calls": ("Calls of memory tools by MCP", ("tool", "outcome")),
+}
+_HISTOGRAMS: Final[Mapping[MeasuredKind, tuple[str, str, tuple[str, ...]]]] = {
+    "request": ("request_duration", "From its first byte to its answer", ("operation",)),
+    "queue": ("queue_wait", "Waiting for a turn, of requests that had to", ()),
+    "transaction": (
+        "store_transaction_duration", "Transactions, with the wait for a connection", ("mode",),
+    ),
+    "stage": ("stage_duration", "Stages of turns", ("stage",)),
+    "job": ("job_duration", "Jobs, from their lease to their end", ("kind",)),
+    "model": ("model_duration", "Questions to models", ("model",)),
+    "embedder": ("embedder_duration", "Calls of embedders", ("embedder",)),
+}  # fmt: skip
+
+
 class Metrics:
     """The metrics of one process; a listener of all that it does."""
 
     def __init__(self) -> None:
         self.port = 0
-        """Where it is served."""
-        self.registry = CollectorRegistry()
-        made = self.registry
+        """The port it is served on."""
+        self.registry = made = CollectorRegistry()
         Info("recollect_build", "Version that runs", registry=made).info(
             {"version": recollect.__version__}
         )
         ProcessCollector(registry=made)
         self._pools = PoolCollector()
         made.register(self._pools)
-        self._requests = Counter(
-            "recollect_requests_total", "Requests answered; status `gone`: the client hung up",
-            ("operation", "status"), registry=made,
-        )  # fmt: skip
-        self._request_seconds = _histogram(
-            "recollect_request_duration_seconds", "From its first byte to its answer",
-            "operation", registry=made,
-        )  # fmt: skip
+        self._counters = {
+            name: Counter(f"recollect_{name}_total", text, labels, registry=made)
+            for name, (text, labels) in _COUNTERS.items()
+        }
+        self._seconds = {
+            kind: Histogram(
+                f"recollect_{name}_seconds", text, labels, registry=made, buckets=BUCKETS
+            )
+            for kind, (name, text, labels) in _HISTOGRAMS.items()
+        }
         self._under_way = Gauge(
             "recollect_requests_in_progress", "Requests that are not answered yet", registry=made
         )
-        self._refused = Counter(
-            "recollect_requests_refused_total", "Requests refused, by why", ("reason",),
-            registry=made,
-        )  # fmt: skip
-        self._queue_seconds = _histogram(
-            "recollect_queue_wait_seconds", "Waiting for a turn, of requests that had to",
-            registry=made,
-        )  # fmt: skip
         self._waiting = Gauge(
             "recollect_queue_waiting", "Requests that wait for their turn", registry=made
         )
         self._memories = Gauge("recollect_open_memories", "Memories that are open", registry=made)
-        self._transaction_seconds = _histogram(
-            "recollect_store_transaction_duration_seconds",
-            "Transactions, waiting for a connection included", "mode", registry=made,
-        )  # fmt: skip
-        self._recalls = Counter(
-            "recollect_recalls_total", "Prepared requests, by what memory had", ("outcome",),
-            registry=made,
-        )  # fmt: skip
-        self._compactions = Counter(
-            "recollect_compactions_total", "Compactions, by how they ended",
-            ("trigger", "outcome"), registry=made,
-        )  # fmt: skip
-        self._stage_seconds = _histogram(
-            "recollect_stage_duration_seconds", "Stages of turns", "stage", registry=made
-        )
-        self._stage_failures = Counter(
-            "recollect_stage_failures_total", "Stages that failed or came late; the turn went on",
-            ("stage", "cause"), registry=made,
-        )  # fmt: skip
-        self._jobs = Counter(
-            "recollect_jobs_total", "Jobs taken, by what became of them", ("kind", "outcome"),
-            registry=made,
-        )  # fmt: skip
-        self._job_seconds = _histogram(
-            "recollect_job_duration_seconds", "Jobs, from their lease to their end", "kind",
-            registry=made,
-        )  # fmt: skip
         self.jobs_due_age = Gauge(
             "recollect_jobs_due_age_seconds", "How long the job that is due for longest has waited",
             registry=made,
         )  # fmt: skip
         self.jobs_due_age.set(nan)  # a node does not ask, and 0 would say that all is done
-        self._model_seconds = _histogram(
-            "recollect_model_duration_seconds", "Questions to models", "model", registry=made
-        )
-        self._model_failures = Counter(
-            "recollect_model_failures_total", "Questions to models without an answer",
-            ("model", "cause"), registry=made,
-        )  # fmt: skip
-        self._model_tokens = Counter(
-            "recollect_model_tokens_total", "Tokens of questions to models, as providers say",
-            ("model", "direction"), registry=made,
-        )  # fmt: skip
-        self._embedder_seconds = _histogram(
-            "recollect_embedder_duration_seconds", "Calls of embedders", "embedder", registry=made
-        )
-        self._embedder_texts = Counter(
-            "recollect_embedder_texts_total", "Texts given to embedders", ("embedder",),
-            registry=made,
-        )  # fmt: skip
-        self._tools = Counter(
-            "recollect_mcp_tool_calls_total", "Calls of memory tools by MCP", ("tool", "outcome"),
-            registry=made,
-        )  # fmt: skip
-        self._tellers: dict[str, Callable[[Measured], None]] = {
-            "request": self._request,
-            "tool": lambda one: self._tools.labels(one.name, one.outcome).inc(),
-            "stage": self._stage,
-            "transaction": _timed(self._transaction_seconds),
-            "model": self._model,
-            "embedder": self._embedder,
-            "job": self._job,
-            "queue": lambda one: self._queue_seconds.observe(one.seconds),
-        }
 
     def watch(
         self, pool: Callable[[], Pool | None], *, waiting: Callable[[], int] | None = None,
@@ -162,45 +119,53 @@ class Metrics:
             self._under_way.inc()
 
     def ended(self, what: Measured, mark: None) -> None:
-        """Count what was done."""
+        """Count work that has ended."""
         del mark
-        self._tellers[what.kind](what)
+        histogram = self._seconds.get(what.kind)
+        if histogram is not None:
+            labelled = histogram if what.kind == "queue" else histogram.labels(what.name)
+            labelled.observe(what.seconds)
+        self._count(what)
+
+    def _count(self, one: Measured) -> None:
+        count = self._counters
+        if one.kind == "request":
+            self._under_way.dec()
+            status = str(one.attributes.get("http.response.status_code", "gone"))
+            count["requests"].labels(one.name, status).inc()
+            if one.error in REFUSALS:
+                count["requests_refused"].labels(one.error).inc()
+        elif one.kind == "tool":
+            count["mcp_tool_calls"].labels(one.name, one.outcome).inc()
+        elif one.kind == "stage" and one.outcome in ("failed", "late"):
+            count["stage_failures"].labels(one.name, one.error).inc()
+        elif one.kind == "job":
+            count["jobs"].labels(one.name, one.outcome).inc()
+        elif one.kind == "embedder":
+            texts = float(one.attributes.get("texts", 0))
+            count["embedder_texts"].labels(one.name).inc(texts)
+        elif one.kind == "model":
+            if one.error:
+                count["model_failures"].labels(one.name, one.error).inc()
+            for direction in ("input", "output"):
+                tokens = float(one.attributes.get(f"gen_ai.usage.{direction}_tokens", 0))
+                count["model_tokens"].labels(one.name, direction).inc(tokens)
 
     def counted(self, event: CountedEvent, **labels: str) -> None:
-        """Count what happened."""
-        (self._recalls if event == "recall" else self._compactions).labels(**labels).inc()
+        """Count an event."""
+        self._counters["recalls" if event == "recall" else "compactions"].labels(**labels).inc()
 
     def carry(self, context: Context) -> None:
         """Nothing counted depends on whose work it is."""
 
-    def _request(self, one: Measured) -> None:
-        self._under_way.dec()
-        status = str(one.attributes.get("http.response.status_code", "gone"))
-        self._requests.labels(one.name, status).inc()
-        self._request_seconds.labels(one.name).observe(one.seconds)
-        if one.error in REFUSALS:
-            self._refused.labels(one.error).inc()
 
-    def _stage(self, one: Measured) -> None:
-        self._stage_seconds.labels(one.name).observe(one.seconds)
-        if one.outcome in ("failed", "late"):
-            self._stage_failures.labels(one.name, one.error).inc()
-
-    def _job(self, one: Measured) -> None:
-        self._job_seconds.labels(one.name).observe(one.seconds)
-        self._jobs.labels(one.name, one.outcome).inc()
-
-    def _model(self, one: Measured) -> None:
-        self._model_seconds.labels(one.name).observe(one.seconds)
-        if one.error:
-            self._model_failures.labels(one.name, one.error).inc()
-        for direction in ("input", "output"):
-            tokens = one.attributes.get(f"gen_ai.usage.{direction}_tokens", 0)
-            self._model_tokens.labels(one.name, direction).inc(float(tokens))
-
-    def _embedder(self, one: Measured) -> None:
-        self._embedder_seconds.labels(one.name).observe(one.seconds)
-        self._embedder_texts.labels(one.name).inc(float(one.attributes.get("texts", 0)))
+_POOL_COUNTERS: Final = {
+    "pool_waits": "Transactions that waited for a connection",
+    "pool_wait_seconds": "How long they waited",
+    "store_transactions": "Transactions begun",
+    "store_statements": "Statements sent, BEGIN and COMMIT too",
+    "store_round_trips": "Waits for the server",
+}
 
 
 class PoolCollector(Collector):
@@ -219,16 +184,7 @@ class PoolCollector(Collector):
         available = GaugeMetricFamily(
             "recollect_store_available", "1 unless PostgreSQL could not be reached when last tried"
         )
-        counters = {
-            name: CounterMetricFamily(f"recollect_{name}", text)
-            for name, text in (
-                ("pool_waits", "Transactions that waited for a connection"),
-                ("pool_wait_seconds", "How long they waited"),
-                ("store_transactions", "Transactions begun"),
-                ("store_statements", "Statements sent, BEGIN and COMMIT too"),
-                ("store_round_trips", "Waits for the server"),
-            )
-        }
+        values: dict[str, float] = {}
         if pool is None:
             available.add_metric((), 0.0)
         else:
@@ -237,12 +193,19 @@ class PoolCollector(Collector):
             links.add_metric(("in_use",), pool.in_use)
             links.add_metric(("idle",), pool.idle)
             available.add_metric((), 0.0 if pool.is_away else 1.0)
-            counters["pool_waits"].add_metric((), traffic.waits)
-            counters["pool_wait_seconds"].add_metric((), traffic.waited_seconds)
-            counters["store_transactions"].add_metric((), traffic.transactions)
-            counters["store_statements"].add_metric((), traffic.statements)
-            counters["store_round_trips"].add_metric((), traffic.round_trips)
-        yield from (size, links, available, *counters.values())
+            values = {
+                "pool_waits": traffic.waits,
+                "pool_wait_seconds": traffic.waited_seconds,
+                "store_transactions": traffic.transactions,
+                "store_statements": traffic.statements,
+                "store_round_trips": traffic.round_trips,
+            }
+        yield from (size, links, available)
+        for name, text in _POOL_COUNTERS.items():
+            family = CounterMetricFamily(f"recollect_{name}", text)
+            if name in values:
+                family.add_metric((), values[name])
+            yield family
 
 
 def serve_metrics(metrics: Metrics, host: str, port: int) -> WSGIServer:
@@ -254,11 +217,3 @@ def serve_metrics(metrics: Metrics, host: str, port: int) -> WSGIServer:
             f"port {port} of {host} cannot be used for metrics ({error.strerror or error}): set "
             "another as telemetry.metrics_port, or stop what listens there"
         ) from None
-
-
-def _histogram(name: str, text: str, *labels: str, registry: CollectorRegistry) -> Histogram:
-    return Histogram(name, text, labels, registry=registry, buckets=BUCKETS)
-
-
-def _timed(histogram: Histogram) -> Callable[[Measured], None]:
-    return lambda one: histogram.labels(one.name).observe(one.seconds)

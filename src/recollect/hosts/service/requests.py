@@ -121,40 +121,6 @@ def traceparent(scope: Scope) -> str:
     return bytes(next(found, b"")).decode("latin-1")
 
 
-class _McpAsked(msgspec.Struct):
-    """What is looked at of a message to a tool."""
-
-    class Params(msgspec.Struct):
-        arguments: dict[str, msgspec.Raw] = {}
-
-    params: Params = msgspec.field(default_factory=Params)
-
-
-class _McpTold(msgspec.Struct):
-    """What is looked at of the answer."""
-
-    class Result(msgspec.Struct):
-        content: list[dict[str, msgspec.Raw]] = []
-        contents: list[dict[str, msgspec.Raw]] = []
-
-    result: Result = msgspec.field(default_factory=Result)
-
-
-def mcp_texts(request: bytes, answer: bytes) -> list[str]:
-    """What a tool was given and what it, or a resource, answered; nothing of other messages.
-
-    All else is passed over unread: what somebody made large costs little.
-    """
-    try:
-        asked = msgspec.json.decode(request, type=_McpAsked)
-        told = msgspec.json.decode(answer or b"{}", type=_McpTold)
-        parts = [*told.result.content, *told.result.contents]
-        raws = [*asked.params.arguments.values(), *(one["text"] for one in parts if "text" in one)]
-        return [msgspec.json.decode(raw, type=str) for raw in raws if bytes(raw).startswith(b'"')]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []  # no message of the protocol, and refused as such
-
-
 async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
     """Do it, and stop when the client is gone once its whole request has come."""
     whole = asyncio.Event()
