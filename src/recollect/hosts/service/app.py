@@ -29,12 +29,12 @@ from recollect.core.values.tenant import Tenant, tenant_space
 from recollect.hosts.gateway.asgi import NoBody, Receive, Send, read_body
 from recollect.hosts.service import models as m
 from recollect.hosts.service.api import PREFIX, ApiRoute, matching, openapi
-from recollect.hosts.service.cursors import Cursors
+from recollect.hosts.service.call import Call, Cursors
 from recollect.hosts.service.idempotency import IdempotencyKeys, KeyClaim
 from recollect.hosts.service.limits import Budgets, FairQueue, Intake, Taking
 from recollect.hosts.service.logs import RequestRecord
 from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
-from recollect.hosts.service.operations import Call, aside
+from recollect.hosts.service.operations import aside
 from recollect.hosts.service.principals import Principal, Principals
 from recollect.hosts.service.problems import Problem, ProblemKind, again, problem_of
 from recollect.hosts.service.requests import (

@@ -19,8 +19,8 @@ from uuid import UUID
 
 from recollect.core.boundary import Failure, attempted
 from recollect.hosts.service.api import ApiRoute
+from recollect.hosts.service.call import Call
 from recollect.hosts.service.memories import TenantMemories
-from recollect.hosts.service.operations import Call
 from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.hosts.service.requests import Answer, Incoming
 

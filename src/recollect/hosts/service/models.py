@@ -18,8 +18,13 @@ from recollect.core.values.tenant import KeyScope
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=512)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=100_000)]
 Tokens: TypeAlias = Annotated[int, Meta(ge=1, le=100_000_000)]
-Moment: TypeAlias = Annotated[float, Meta(ge=0, le=32_503_680_000)]
-"""Seconds since the epoch."""
+Moment: TypeAlias = Annotated[
+    float, Meta(ge=0, le=32_503_680_000, description="In seconds since the epoch")
+]
+Format: TypeAlias = Annotated[FormatName | None, Meta(description="The wire format; else detected")]
+Window: TypeAlias = Annotated[
+    Tokens | None, Meta(description="The request's window; else its model's")
+]
 WireObject: TypeAlias = Annotated[
     msgspec.Raw,
     Meta(
@@ -41,9 +46,7 @@ def about(text: str) -> Meta:
     return Meta(description=text)
 
 
-NextPage: TypeAlias = Annotated[
-    str | None, about("The `cursor` of the page behind; null where this is the last")
-]
+NextPage: TypeAlias = Annotated[str | None, about("The `cursor` of the next page")]
 NotReady: TypeAlias = Literal[
     "schema-missing", "schema-old", "schema-new", "unreachable", "draining"
 ]
@@ -66,20 +69,13 @@ class ApiAnswer(Struct, kw_only=True):
 class PrepareBody(ApiBody):
     """A request that is to be sent to a model."""
 
-    request: Annotated[
-        WireObject,
-        about("The request as it would go to the provider: `model`, `messages` and the rest"),
-    ]
-    format: Annotated[
-        FormatName | None, about("The wire format; detected where it is left out")
-    ] = None
-    window_tokens: Annotated[
-        Tokens | None, about("The window of this request; else that of its model")
-    ] = None
+    request: Annotated[WireObject, about("The request as it would go to the provider")]
+    format: Format = None
+    window_tokens: Window = None
     betas: Annotated[
         list[Name],
         Meta(max_length=64),
-        about("Beta features that the request is sent with, where they stand in its headers"),
+        about("Beta features in the request's headers"),
     ] = []
 
 
@@ -89,16 +85,12 @@ class PreparedAnswer(ApiAnswer):
     wire_request: Annotated[WireObject, about("The request to send to the provider")] = field(
         name="request"
     )
-    turn: Annotated[
-        int | None, about("Name it when the reply is observed; null for a request nobody can read")
-    ]
-    archived: Annotated[
-        Literal["store"] | None, about("`store` once it is there; null where nothing is kept")
-    ]
-    tokens_before: Annotated[int, about("What the request came with, estimated")]
-    tokens_after: Annotated[int, about("What it has now, estimated")]
+    turn: Annotated[int | None, about("Name it in `observe`; null if the request was unreadable")]
+    archived: Annotated[Literal["store"] | None, about("`store`, or null if nothing is kept")]
+    tokens_before: Annotated[int, about("Tokens of the request as it came, estimated")]
+    tokens_after: Annotated[int, about("Tokens it has now, estimated")]
     compacted: Annotated[bool, about("Whether its past became a summary")]
-    report: Annotated[Record, about("What was done and why; nothing that was said")]
+    report: Annotated[Record, about("What was done and why, without content")]
 
     @property
     def request(self) -> bytes:
@@ -112,28 +104,18 @@ class ObserveBody(ApiBody):
     reply: WireReply
     turn: Annotated[
         Annotated[int, Meta(ge=1, le=2**53)] | None,
-        about(
-            "The turn that it answers, as `prepare` told it; a reply to an earlier turn"
-            " than the last one is not kept, since the client sends it again"
-        ),
+        about("The turn it answers. A reply to an earlier turn is not kept"),
     ] = None
 
 
 class ObservedAnswer(ApiAnswer):
     """What the reply taught."""
 
-    archived: Annotated[
-        Literal["store"] | None, about("`store` once it is there; null where nothing of it is kept")
-    ]
-    due: Annotated[str, about("What the window asks for next: `nothing`, `flush` or `compaction`")]
-    usage: Annotated[
-        Record | None,
-        about("Tokens as the provider counted them; null where the reply says nothing of them"),
-    ]
-    learned_window_tokens: Annotated[
-        int | None, about("The model's window, where an error told it")
-    ]
-    failures: Annotated[list[Record], about("What did not work, each with stage and reason")]
+    archived: Annotated[Literal["store"] | None, about("`store`, or null if nothing is kept")]
+    due: Annotated[str, about("Due next: `nothing`, `flush` or `compaction`")]
+    usage: Annotated[Record | None, about("Tokens as the provider counted them")]
+    learned_window_tokens: Annotated[int | None, about("The model's window, if an error named it")]
+    failures: Annotated[list[Record], about("Failures, each with stage and reason")]
 
 
 class IngestBody(ApiBody):
@@ -144,20 +126,12 @@ class IngestBody(ApiBody):
         Meta(min_length=1, max_length=10_000),
         about("Messages of a wire format, oldest first"),
     ]
-    format: Annotated[
-        FormatName | None, about("The wire format; detected where it is left out")
-    ] = None
+    format: Format = None
     batch: Annotated[
         Name | None,
-        about(
-            "Left out: the messages are the session's history from its beginning. Else:"
-            " a piece of its own, and the same piece again changes nothing"
-        ),
+        about("Left out: the session's history from its start; else a piece that is stored once"),
     ] = None
-    said_at: Annotated[
-        Moment | None,
-        about("When they were said, in seconds since the epoch; now where it is left out"),
-    ] = None
+    said_at: Annotated[Moment | None, about("When they were said; else now")] = None
 
 
 class IngestedAnswer(ApiAnswer):
@@ -166,37 +140,31 @@ class IngestedAnswer(ApiAnswer):
     read: Annotated[int, about("How many messages came")]
     stored: Annotated[int, about("How many of them are new")]
     known: Annotated[int, about("How many were stored before")]
-    forgotten: Annotated[int, about("How many are kept out, since they were forgotten")]
+    forgotten: Annotated[int, about("How many stay out, since they were forgotten")]
     redacted: Annotated[int, about("How many secrets were masked")]
 
 
 class CompactBody(ApiBody):
     """The request whose past is to become a summary."""
 
-    request: Annotated[
-        WireObject, about("The request whose past is meant, as it would go to the provider")
-    ]
-    instructions: Annotated[
-        str, Meta(max_length=20_000), about("What the summary has to look after")
-    ] = ""
-    format: Annotated[
-        FormatName | None, about("The wire format; detected where it is left out")
-    ] = None
-    window_tokens: Annotated[
-        Tokens | None, about("The window of this request; else that of its model")
-    ] = None
+    request: Annotated[WireObject, about("The request whose past is meant")]
+    instructions: Annotated[str, Meta(max_length=20_000), about("Instructions for the summary")] = (
+        ""
+    )
+    format: Format = None
+    window_tokens: Window = None
 
 
 class CompactedAnswer(ApiAnswer):
     """How a compaction ended; the receipt of its number says more."""
 
-    compacted: Annotated[bool, about("Whether a summary stands in place of the past now")]
+    compacted: Annotated[bool, about("Whether a summary replaces the past now")]
     convergence: Annotated[str, about("`reduced`, `irreducible` or `failed`")]
-    cause: Annotated[str, about("Why it ended so, as a name that programs may go by")]
+    cause: Annotated[str, about("The reason as a stable name")]
     reason: Annotated[str, about("The same as a sentence")]
-    number: Annotated[int, about("The number of its receipt; 0 where nothing was compacted")]
-    tokens_before: Annotated[int, about("What the request came with, estimated")]
-    tokens_after: Annotated[int, about("What it has now, estimated")]
+    number: Annotated[int, about("The number of its receipt; 0: none")]
+    tokens_before: Annotated[int, about("Tokens of the request as it came, estimated")]
+    tokens_after: Annotated[int, about("Tokens it has now, estimated")]
 
 
 class UndoneAnswer(ApiAnswer):
@@ -214,7 +182,7 @@ class PageQuery(ApiBody):
 
     cursor: Annotated[
         Annotated[str, Meta(max_length=2_000)] | None,
-        about("`next` of the page before; left out for the first"),
+        about("`next` of the page before"),
     ] = None
     limit: Annotated[int, Meta(ge=1, le=500), about("How many a page has at the most")] = 100
 
@@ -227,19 +195,12 @@ class SearchBody(ApiBody):
     """A question to memory."""
 
     query: Annotated[Text, about("What is looked for, in words")]
-    session: Annotated[
-        Name | None,
-        about("Only what this session may see; all of the space where it is left out"),
-    ] = None
-    budget_tokens: Annotated[
-        int, Meta(ge=1, le=50_000), about("How many tokens the passages may have together")
-    ] = 2_000
-    said_after: Annotated[
-        Moment | None, about("Only what was said from then on, in seconds since the epoch")
-    ] = None
-    said_before: Annotated[
-        Moment | None, about("Only what was said before then, in seconds since the epoch")
-    ] = None
+    session: Annotated[Name | None, about("Only what this session may see")] = None
+    budget_tokens: Annotated[int, Meta(ge=1, le=50_000), about("Token limit of all passages")] = (
+        2_000
+    )
+    said_after: Annotated[Moment | None, about("Only messages from then on")] = None
+    said_before: Annotated[Moment | None, about("Only messages before then")] = None
 
 
 class FoundPassage(ApiAnswer):
@@ -248,7 +209,7 @@ class FoundPassage(ApiAnswer):
     text: Annotated[str, about("What was said, as far as it bears on the question")]
     role: Annotated[str, about("Whose message it is")]
     session: Annotated[str | None, about("The session that it was said in")]
-    said_at: Annotated[float, about("When, in seconds since the epoch")]
+    said_at: Annotated[float, about("When")]
     score: Annotated[float, about("How well it fits: above 0, higher is better")]
     segment: Annotated[str | None, about("The id of its message, to be forgotten by")]
 
@@ -275,12 +236,8 @@ class SessionItem(ApiAnswer):
 
     session: Annotated[str, about("Its name")]
     messages: Annotated[int, about("How many messages are kept of it")]
-    first_said_at: Annotated[
-        float | None, about("When the first was said, in seconds since the epoch")
-    ]
-    last_said_at: Annotated[
-        float | None, about("When the last was said, in seconds since the epoch")
-    ]
+    first_said_at: Annotated[float | None, about("Time of the first message")]
+    last_said_at: Annotated[float | None, about("Time of the last message")]
 
 
 class SessionsAnswer(ApiAnswer):
@@ -294,7 +251,7 @@ class ReceiptItem(ApiAnswer):
     """A compaction at a glance."""
 
     number: Annotated[int, about("Its number, from 1")]
-    at: Annotated[float, about("When, in seconds since the epoch")]
+    at: Annotated[float, about("When")]
 
 
 class ReceiptsAnswer(ApiAnswer):
@@ -308,11 +265,8 @@ class ReceiptAnswer(ApiAnswer):
     """What a compaction did to what was known."""
 
     number: Annotated[int, about("Its number, from 1")]
-    at: Annotated[float, about("When, in seconds since the epoch")]
-    result: Annotated[
-        Record,
-        about("What the summary holds, what can be recalled, what is lost, and what it cost"),
-    ]
+    at: Annotated[float, about("When")]
+    result: Annotated[Record, about("What was kept, can be recalled and is lost, and the cost")]
 
 
 class TurnsAnswer(ApiAnswer):
@@ -332,7 +286,7 @@ class ReplayAnswer(ApiAnswer):
     wire_request: Annotated[WireObject, about("The request, as far as it is kept")] = field(
         name="request"
     )
-    report: Annotated[Record | None, about("What was done to it and why, where that is kept")]
+    report: Annotated[Record | None, about("What was done to it and why")]
 
     @property
     def request(self) -> bytes:
@@ -348,10 +302,10 @@ class SegmentItem(ApiAnswer):
     session: Annotated[str, about("The session that it belongs to")]
     role: Annotated[str, about("Whose message it is")]
     text: Annotated[str, about("What it says, with secrets masked")]
-    said_at: Annotated[float, about("When, in seconds since the epoch")]
+    said_at: Annotated[float, about("When")]
     source: Annotated[str, about("How it came: by a turn, an import or a client")]
     trust: Annotated[str, about("How far it is trusted")]
-    tool: Annotated[str | None, about("The tool whose result it is; null where it is none")]
+    tool: Annotated[str | None, about("The tool whose result it is")]
 
 
 class FactItem(ApiAnswer):
@@ -360,15 +314,11 @@ class FactItem(ApiAnswer):
     id: Annotated[str, about("Its id")]
     type: Annotated[str, about("What kind of fact it is")]
     content: Annotated[str, about("What it says")]
-    subject: Annotated[str, about("What it is about; empty where that is not told")]
-    at: Annotated[float, about("Since when it holds, in seconds since the epoch")]
-    valid_to: Annotated[
-        float | None, about("Until when it held, in seconds since the epoch; null: it holds")
-    ]
+    subject: Annotated[str, about("What it is about; may be empty")]
+    at: Annotated[float, about("Since when it holds")]
+    valid_to: Annotated[float | None, about("Until when it held; null: it holds")]
     superseded_by: Annotated[str | None, about("The fact that took its place")]
-    session: Annotated[
-        str | None, about("The session that it belongs to; null: all of the space's")
-    ]
+    session: Annotated[str | None, about("Its session; null: the whole space")]
     trust: Annotated[str, about("How far its sources are trusted")]
     pinned: Annotated[bool, about("Whether it stands in every request")]
     sources: Annotated[list[str], about("Ids of the messages that it rests on")]
@@ -389,7 +339,7 @@ class JobItem(ApiAnswer):
     kind: Annotated[str, about("What it does")]
     state: Annotated[str, about("Whether it waits, is worked on, or is dead")]
     attempts: Annotated[int, about("How often it was tried")]
-    run_at: Annotated[float, about("When it may run, in seconds since the epoch")]
+    run_at: Annotated[float, about("When it may run")]
 
 
 class JobsAnswer(ApiAnswer):
@@ -425,32 +375,23 @@ class FactBody(ApiBody):
     content: Annotated[
         str, Meta(min_length=1, max_length=2_000), about("What is to be known, as a sentence")
     ]
-    type: Annotated[
-        FactType | None, about("What kind of fact it is; found out where it is left out")
-    ] = None
+    type: Annotated[FactType | None, about("Its kind; else found out")] = None
     subject: Annotated[str, Meta(max_length=200), about("What it is about")] = ""
-    session: Annotated[
-        Name | None,
-        about("The session that it belongs to; all of the space's where it is left out"),
-    ] = None
+    session: Annotated[Name | None, about("Its session; else the whole space")] = None
 
 
 class FactWrittenAnswer(ApiAnswer):
     """What became of it."""
 
     id: Annotated[str, about("The id of the fact")]
-    outcome: Annotated[
-        str, about("What became of it: new, known already, or in the place of another")
-    ]
+    outcome: Annotated[str, about("New, known already, or in place of another")]
 
 
 class FactForgetQuery(ApiBody):
     """What goes with a fact."""
 
     sources: Annotated[bool, about("Also the messages that it rests on")] = False
-    versions: Annotated[
-        bool, about("Also the facts that it took the place of, and those in its own")
-    ] = False
+    versions: Annotated[bool, about("Also its earlier and later versions")] = False
 
 
 class ForgetBody(ApiBody):
@@ -458,12 +399,8 @@ class ForgetBody(ApiBody):
 
     segments: Annotated[list[Name], Meta(max_length=1_000), about("Ids of messages")] = []
     sessions: Annotated[list[Name], Meta(max_length=1_000), about("Whole sessions, by name")] = []
-    said_before: Annotated[
-        Moment | None, about("All that was said before then, in seconds since the epoch")
-    ] = None
-    said_after: Annotated[
-        Moment | None, about("All that was said from then on, in seconds since the epoch")
-    ] = None
+    said_before: Annotated[Moment | None, about("All messages before then")] = None
+    said_after: Annotated[Moment | None, about("All messages from then on")] = None
     matching: Annotated[
         Annotated[str, Meta(min_length=1, max_length=2_000)] | None,
         about("All that holds this text, case aside"),
@@ -476,13 +413,9 @@ class ForgetPreview(ApiAnswer):
 
     segments: Annotated[int, about("How many messages would go")]
     segment_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
-    facts: Annotated[
-        int, about("How many facts would go, since they rest on these alone or hold the text")
-    ]
+    facts: Annotated[int, about("How many facts would go")]
     fact_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
-    records: Annotated[
-        int, about("How many records of ledger, jobs and session states hold the text")
-    ]
+    records: Annotated[int, about("How many other records hold the text")]
 
 
 class ForgottenAnswer(ApiAnswer):
@@ -490,20 +423,15 @@ class ForgottenAnswer(ApiAnswer):
 
     certificate: Annotated[
         Record | None,
-        about(
-            "Counts, what that covers and what it cannot, sealed with a checksum; null "
-            "after a dry run"
-        ),
+        about("Counts and coverage, sealed with a checksum; null after a dry run"),
     ]
-    preview: Annotated[ForgetPreview | None, about("What would go; null unless it was a dry run")]
+    preview: Annotated[ForgetPreview | None, about("Only after a dry run")]
 
 
 class CertificateAnswer(ApiAnswer):
     """What was removed, what that covers, and what it cannot; without content."""
 
-    certificate: Annotated[
-        Record, about("Counts, what that covers and what it cannot, sealed with a checksum")
-    ]
+    certificate: Annotated[Record, about("Counts and coverage, sealed with a checksum")]
 
 
 # Tenants
@@ -513,7 +441,7 @@ class SpaceItem(ApiAnswer):
     """A space of the tenant."""
 
     name: Annotated[str, about("Its name")]
-    created_at: Annotated[float, about("When it was first written to, in seconds since the epoch")]
+    created_at: Annotated[float, about("When it was created")]
 
 
 class SpacesAnswer(ApiAnswer):
@@ -526,17 +454,11 @@ class SpacesAnswer(ApiAnswer):
 class BudgetItem(ApiAnswer):
     """A budget and what is spent of it in this period, as far as this node knows."""
 
-    budget: Annotated[str, about("Its name: requests per minute, or tokens per day")]
-    limit: Annotated[
-        int | None,
-        about("What may be spent in a period; null: there is no limit, and nobody counts"),
-    ]
+    budget: Annotated[str, about("`requests per minute` or `tokens per day`")]
+    limit: Annotated[int | None, about("The limit per period; null: none")]
     spent: Annotated[
         int,
-        about(
-            "What is spent in this period, with what other nodes have reserved: each "
-            "reserves up to a twentieth of a minute's requests at a time"
-        ),
+        about("What is spent in this period, with what other nodes have reserved"),
     ]
     renews_in_seconds: Annotated[float, about("When the next period begins")]
 
@@ -554,7 +476,7 @@ class TenantAnswer(ApiAnswer):
 class AuditItem(ApiAnswer):
     """An administrative act."""
 
-    at: Annotated[float, about("When, in seconds since the epoch")]
+    at: Annotated[float, about("When")]
     actor: Annotated[str, about("The key, or who ran a command")]
     act: Annotated[str, about("What was done")]
     subject: Annotated[str, about("To what")]
@@ -576,17 +498,14 @@ class HealthAnswer(ApiAnswer):
     version: Annotated[str, about("Of Recollect, on this node")]
     reason: Annotated[
         NotReady | None,
-        about(
-            "Why it is not ready; null where it is. `schema-…`: its operator has to run"
-            " `recollect db migrate`, or, for `schema-new`, to upgrade the node"
-        ),
+        about("Why it is not ready. `schema-…`: run `recollect db migrate`"),
     ] = None
 
 
 class ProblemAnswer(ApiAnswer):
     """What went wrong, and what to do: RFC 9457."""
 
-    type: Annotated[str, about("A URN that ends in the problem's name, which programs may go by")]
+    type: Annotated[str, about("A URN that ends in the problem's name")]
     title: Annotated[str, about("What kind of problem it is")]
     status: Annotated[int, about("The status of HTTP")]
     detail: Annotated[str, about("What is wrong with this request, and what to do")]

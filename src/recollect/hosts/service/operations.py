@@ -1,8 +1,8 @@
-"""What each route does: a call in, an answer out.
+"""The operations of the API: a call in, an answer out.
 
-Owns the way from the API's words to the engine's and back. Whatever is written is in the store
-when the answer goes out; where it is not, the answer is a problem and the same request may come
-again. Answers that are kept for an Idempotency-Key hold nothing that was said.
+Data that a request writes is in the store when its answer goes out; otherwise the answer is a
+problem, and the client may send the request again. Answers kept for an Idempotency-Key hold no
+message content.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -22,10 +21,8 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.facts.book import list_facts
 from recollect.core.engine.keeper import HandedOver
 from recollect.core.engine.ledger import NotRebuilt, rebuild_request
-from recollect.core.engine.session import check_session_name
 from recollect.core.facts.results import FactFilter
 from recollect.core.formats.codec import is_message
-from recollect.core.ports import Store
 from recollect.core.upkeep.certificates import certificate_json, seal
 from recollect.core.upkeep.forget import delete_space, find_meant
 from recollect.core.upkeep.forget import forget as forget_all
@@ -34,17 +31,17 @@ from recollect.core.values.fact import Fact
 from recollect.core.values.reason import Cause
 from recollect.core.values.report import Report, StageLine
 from recollect.core.values.segment import SegmentId, StoredSegment
-from recollect.core.values.tenant import PERIOD_SECONDS, ApiKey, AuditRecord, Tenant, tenant_space
+from recollect.core.values.tenant import PERIOD_SECONDS, AuditRecord, tenant_space
 from recollect.core.values.upkeep import Certificate, ForgetOrder
 from recollect.hosts.inspect.receipts import read_receipts
 from recollect.hosts.service import models as m
-from recollect.hosts.service.cursors import Cursors
-from recollect.hosts.service.limits import Budgets
-from recollect.hosts.service.memories import TenantMemories, TenantMemory
+from recollect.hosts.service.call import Call
+from recollect.hosts.service.memories import TenantMemories
 from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.system.telemetry import count
 
 T = TypeVar("T")
+AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
 
 MOST_JOBS: Final = 100
 MOST_EVENTS: Final = 200_000
@@ -54,103 +51,9 @@ LOG: Final = logging.getLogger("recollect")
 _BEFORE_FACTS: Final = (-1e18, "")
 """A time and an id before those of every fact."""
 _NOTE_AGAIN_SECONDS: Final = (0.1, 0.5)
-NO_SPACE: Final = "the tenant has no space of this name"
 _NO_MODEL: Final = (
     "this service has no model for summaries: views are trimmed; ask its operator (models.provider)"
 )
-
-
-@dataclass(slots=True, kw_only=True)
-class Call:
-    """One request: whose it is, what it names, and what it brings."""
-
-    tenant: Tenant
-    key: ApiKey
-    memories: TenantMemories
-    budgets: Budgets
-    cursors: Cursors
-    route: str
-    """The route's path, as the API's document has it."""
-    path: dict[str, str]
-    query: Any
-    body: Any
-    now: float
-    seconds: float
-    """What is left of its deadline, about."""
-    writes: bool
-    needs_space: bool = False
-    """The space has to be there before, as for a look into it."""
-    keyed: bool = False
-    """An Idempotency-Key came with it."""
-    tokens: int = field(default=0)
-    """What it took in and what models were asked for it, for the tenant's budget."""
-    is_charged: bool = False
-    """The tokens were counted; what comes later is counted by itself."""
-
-    @property
-    def space(self) -> str:
-        """The space as the tenant calls it."""
-        return self.path["space"]
-
-    @property
-    def session(self) -> str:
-        """The session that the path names."""
-        try:
-            return check_session_name(self.path["session"])
-        except ValueError as error:
-            raise Problem(ProblemKind.INVALID, str(error)) from None
-
-    @property
-    def number(self) -> int:
-        """The number that the path names."""
-        text = self.path["number"]
-        if not (text.isascii() and text.isdigit() and len(text) < 16):
-            raise Problem(ProblemKind.NOT_FOUND, "a number stands at the end of this path")
-        return int(text)
-
-    @asynccontextmanager
-    async def memory(self) -> AsyncIterator[TenantMemory]:
-        """The memory of the space; to look into, it has to be there."""
-        records = await self.memories.records()
-        if not self.writes and not await records.has_space(self.tenant.id, self.space):
-            raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
-        async with self.memories.memory(self.tenant.id, self.space) as memory:
-            if self.writes and not memory.is_listed:
-                if self.needs_space and not await records.has_space(self.tenant.id, self.space):
-                    raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
-                await records.add_space(self.tenant.id, self.space, at=self.now)
-                memory.is_listed = True
-            listing: asyncio.Task[None] | None = None
-            try:
-                yield memory
-            finally:
-                # It may have been deleted meanwhile: what was written is to be found, also where
-                # it was cut off. Who was cut off does not wait for it.
-                if self.writes:
-                    listing = self.memories.beside(
-                        records.add_space(self.tenant.id, self.space, at=self.now)
-                    )
-            if listing is not None:
-                await asyncio.shield(listing)
-
-    @asynccontextmanager
-    async def store(self) -> AsyncIterator[Store]:
-        """The store of the space, to look into."""
-        async with self.memory():
-            yield await self.memories.store(self.tenant.id, self.space)
-
-    def after(self, default: Any) -> Any:
-        """Where the page begins that the query names."""
-        if self.query.cursor is None:
-            return default
-        return self.cursors.read(self.query.cursor, self._place(), type(default))
-
-    def cursor(self, position: Any) -> str:
-        """The name of the page that begins behind this position."""
-        return self.cursors.write(position, self._place())
-
-    def _place(self) -> tuple[str, ...]:
-        return (str(self.tenant.id), self.route, *self.path.values())
 
 
 def _kept(where: HandedOver | None) -> Any:
@@ -255,12 +158,8 @@ async def observe(call: Call) -> m.ObservedAnswer:
         where = _kept(learned.archived)  # None: nothing of it is stored
     call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
     told = learned.to_dict()
-    return m.ObservedAnswer(
-        archived=where,
-        due=learned.due,
-        usage=told["usage"],
-        learned_window_tokens=learned.learned_window_tokens,
-        failures=told["failures"],
+    return _copy(
+        m.ObservedAnswer, learned, archived=where, usage=told["usage"], failures=told["failures"]
     )
 
 
@@ -288,13 +187,7 @@ async def ingest(call: Call) -> m.IngestedAnswer:
             call.session, raws, format=body.format, batch=body.batch, said_at=body.said_at
         )
     call.tokens += done.tokens
-    return m.IngestedAnswer(
-        read=done.read,
-        stored=done.stored,
-        known=done.known,
-        forgotten=done.forgotten,
-        redacted=done.redacted,
-    )
+    return _copy(m.IngestedAnswer, done)
 
 
 async def compact(call: Call) -> m.CompactedAnswer:
@@ -310,14 +203,11 @@ async def compact(call: Call) -> m.CompactedAnswer:
             window_tokens=body.window_tokens,
         )
         _kept(await engine._hand_over(session, call.seconds))
-    return m.CompactedAnswer(
-        compacted=done.compacted,
-        convergence=done.convergence,
+    return _copy(
+        m.CompactedAnswer,
+        done,
         cause=done.reason.cause.name.lower(),
         reason=_NO_MODEL if done.reason.cause is Cause.NO_MODEL else str(done.reason),
-        number=done.number,
-        tokens_before=done.tokens_before,
-        tokens_after=done.tokens_after,
     )
 
 
@@ -348,21 +238,8 @@ async def search(call: Call) -> m.FoundAnswer:
         call.tokens += sum(weigh(one.text) for one in found.passages)
         call.tokens += sum(weigh(one.text) for one in found.facts)
     return m.FoundAnswer(
-        passages=[
-            m.FoundPassage(
-                text=one.text,
-                role=one.role,
-                session=one.session,
-                said_at=one.order[0],
-                score=one.score,
-                segment=one.segment,
-            )
-            for one in found.passages
-        ],
-        facts=[
-            m.FoundFact(id=one.id, type=one.type, text=one.text, score=one.score, trust=one.trust)
-            for one in found.facts
-        ],
+        passages=[_copy(m.FoundPassage, one, said_at=one.order[0]) for one in found.passages],
+        facts=[_copy(m.FoundFact, one) for one in found.facts],
     )
 
 
@@ -373,15 +250,7 @@ async def sessions(call: Call) -> m.SessionsAnswer:
     after = call.after("")
     page, more = _page([one for one in found if one.session > after], call.query.limit)
     return m.SessionsAnswer(
-        sessions=[
-            m.SessionItem(
-                session=one.session,
-                messages=one.segments,
-                first_said_at=one.first_said_at,
-                last_said_at=one.last_said_at,
-            )
-            for one in page
-        ],
+        sessions=[_copy(m.SessionItem, one, messages=one.segments) for one in page],
         next=call.cursor(page[-1].session) if more else None,
     )
 
@@ -393,7 +262,7 @@ async def receipts(call: Call) -> m.ReceiptsAnswer:
     after = call.after(0)
     page, more = _page([one for one in found if one.number > after], call.query.limit)
     return m.ReceiptsAnswer(
-        receipts=[m.ReceiptItem(number=one.number, at=one.at) for one in page],
+        receipts=[_copy(m.ReceiptItem, one) for one in page],
         next=call.cursor(page[-1].number) if more else None,
     )
 
@@ -453,7 +322,7 @@ async def export(call: Call) -> m.ExportAnswer:
             facts, more = _page([one for one in found if [one.at, one.id] > place], limit)
             cursor = call.cursor(["facts", facts[-1].at, facts[-1].id]) if more else None
     return m.ExportAnswer(
-        segments=[_segment(one) for one in segments],
+        segments=[_copy(m.SegmentItem, one.segment, sequence=one.sequence) for one in segments],
         facts=[_fact(one) for one in facts],
         next=cursor,
     )
@@ -463,22 +332,8 @@ async def jobs(call: Call) -> m.JobsAnswer:
     """The work that waits for a space in the background."""
     async with call.store() as store:
         queue, found = await store.queue(), await store.jobs(limit=MOST_JOBS)
-    return m.JobsAnswer(
-        waiting=queue.waiting,
-        leased=queue.leased,
-        dead=queue.dead,
-        paused=list(queue.paused),
-        jobs=[
-            m.JobItem(
-                id=str(one.id),
-                kind=one.kind,
-                state=one.state,
-                attempts=one.attempts,
-                run_at=one.run_at,
-            )
-            for one in found
-        ],
-    )
+    listed = [_copy(m.JobItem, one, id=str(one.id)) for one in found]
+    return _copy(m.JobsAnswer, queue, paused=list(queue.paused), jobs=listed)
 
 
 # Facts and forgetting
@@ -582,7 +437,7 @@ async def spaces(call: Call) -> m.SpacesAnswer:
     found = await records.spaces(call.tenant.id, after=call.after(""), limit=limit + 1)
     page, more = _page(found, limit)
     return m.SpacesAnswer(
-        spaces=[m.SpaceItem(name=one.name, created_at=one.created_at) for one in page],
+        spaces=[_copy(m.SpaceItem, one) for one in page],
         next=call.cursor(page[-1].name) if more else None,
     )
 
@@ -633,10 +488,7 @@ async def audit(call: Call) -> m.AuditAnswer:
     found = await records.log(call.tenant.id, before=(at, id_), limit=limit + 1)
     page, more = _page(found, limit)
     return m.AuditAnswer(
-        acts=[
-            m.AuditItem(at=one.at, actor=one.actor, act=one.act, subject=one.subject)
-            for one in page
-        ],
+        acts=[_copy(m.AuditItem, one) for one in page],
         next=call.cursor([page[-1].at, page[-1].id]) if more else None,
     )
 
@@ -646,35 +498,14 @@ def _page(found: Sequence[Any], limit: int) -> tuple[list[Any], bool]:
     return list(found[:limit]), len(found) > limit
 
 
-def _segment(stored: StoredSegment) -> m.SegmentItem:
-    one = stored.segment
-    return m.SegmentItem(
-        id=one.id,
-        sequence=stored.sequence,
-        session=one.session,
-        role=one.role,
-        text=one.text,
-        said_at=one.said_at,
-        source=one.source,
-        trust=one.trust,
-        tool=one.tool,
-    )
+def _copy(kind: type[AnswerT], one: Any, **others: Any) -> AnswerT:
+    """An answer with the fields of the same name, and these others."""
+    same = {name: getattr(one, name) for name in kind.__struct_fields__ if name not in others}
+    return kind(**same, **others)
 
 
 def _fact(one: Fact) -> m.FactItem:
-    return m.FactItem(
-        id=one.id,
-        type=one.type,
-        content=one.content,
-        subject=one.subject,
-        at=one.at,
-        valid_to=one.valid_to,
-        superseded_by=one.superseded_by,
-        session=one.session,
-        trust=one.trust,
-        pinned=one.pinned,
-        sources=list(one.sources),
-    )
+    return _copy(m.FactItem, one, sources=list(one.sources))
 
 
 def _certified(call: Call, certificate: Certificate) -> m.CertificateAnswer:
