@@ -1,76 +1,61 @@
-"""`recollect mcp` on standard input and output: a process that hands on what its client says.
+"""`recollect mcp` on standard input and output: a process that passes its client's lines on.
 
-Clients start one for each of their windows. So it imports next to nothing: what every client asks
-first is answered from here (`mcp.handshake`), the rest goes to the daemon, line by line, which has
-the SDK, the memory and its models open for all of them. Where no daemon can be started, or it dies
-again under the same request, or the settings of this process are others than the daemon's, the
-process serves itself, with the same code and the same answers.
+Clients start one process per window, so it imports little. It answers the first requests of every
+client itself (`mcp.handshake`), and passes the rest to the daemon, which has the SDK and the memory
+open. If no daemon can be started, if it dies twice under the same requests, or if this process has
+other settings than the daemon, the process serves itself with the same code.
 
-Owns descriptors 0 and 1. From the beginning what anybody prints, in Python or below it, goes to
-standard error, and the wire is written through a descriptor that nothing else knows. It ends when
-its input ends and what was asked is answered, after some seconds at the latest, so that a client
-that was killed leaves no process.
+The process owns descriptors 0 and 1: output of any library goes to standard error. It ends when its
+input ends and its requests are answered, after some seconds at the latest.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
-import queue
+import re
 import signal
-import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import AsyncIterator, Iterator
+from itertools import chain
+from typing import Any, Final
 
 from recollect.hosts.daemon.client import (
     MCP_PATH,
     DaemonAway,
-    connect,
     end_hung,
     ensure_daemon,
     is_older,
     note,
     replace_daemon,
+    socket_path,
 )
 from recollect.hosts.mcp import MemoryOrder
 from recollect.hosts.mcp.handshake import EarlyAnswers
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from recollect.hosts.mcp.lines import LineClient
-
-_CHUNK: Final = 1 << 16
 _LONGEST_LINE: Final = 16 << 20
-"""A longer line is no call of a model's: it is passed over, unread."""
+"""A longer line is skipped: no model makes such a call."""
 _STOP_SECONDS: Final = 10.0
 """How long ending may take after a signal: a client that does not read would hold it for ever."""
 _LAST_SECONDS: Final = 30.0
-"""How long what was asked may take behind the end of the input, on a busy machine, too."""
-_ANSWER_SECONDS: Final = 0.02
-"""So often it is looked, at the end, whether all was answered."""
+"""How long open requests may take after the end of the input."""
 _START_SECONDS: Final = 20.0
 _HEAD_SECONDS: Final = 30.0
-"""So long a daemon that may just have been started takes to say that it serves; on a busy machine
-serving alone takes longer still."""
+"""How long a daemon that was just started may take to answer."""
 _LOOK_SECONDS: Final = 15.0
-"""After so long without an answer it is looked whether the daemon hangs."""
+"""After this long without an answer the process checks whether the daemon hangs."""
 _MOST_LOST: Final = 2
-"""A request under which the daemon ended so often is answered here."""
 _REPLAY: Final = "recollect-opening"
-"""The id of the opening request as it is told to who serves; the client has its answer."""
+"""The id of the opening request when it is sent again; the client has its answer."""
 _INTERNAL_ERROR: Final = -32_603
 
 
 def serve_stdio(order: MemoryOrder) -> None:
-    """Serve until the input ends, or a signal says stop."""
-    wire = Wire.claimed()
-    process = McpProcess(order, wire)
+    """Serve until the input ends, or a signal comes."""
+    wire = Wire.claim()
 
     def stop(*_: object) -> None:
         overdue = threading.Timer(_STOP_SECONDS, os._exit, (1,))
@@ -80,23 +65,23 @@ def serve_stdio(order: MemoryOrder) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    try:
-        process.run()
-    finally:
-        process.close()
+    asyncio.run(McpProcess(order, wire).run())
+    # a thread may still wait for input or for a daemon
+    sys.stderr.flush()
+    os._exit(0)
 
 
 class Wire:
-    """The client's end of standard input and output, kept apart from everybody who prints."""
+    """The client's end of standard input and output, apart from everything that prints."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd, self._write_fd = read_fd, write_fd
         self._writing = threading.Lock()
 
     @classmethod
-    def claimed(cls) -> Wire:
-        """Take 0 and 1 for the wire, and give their places to the null device and to standard
-        error, for this process and those it starts."""
+    def claim(cls) -> Wire:
+        """Take 0 and 1, and put the null device and standard error in their places, for this
+        process and its children."""
         sys.stdout.flush()
         read_fd, write_fd = os.dup(0), os.dup(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -106,16 +91,15 @@ class Wire:
         return cls(read_fd, write_fd)
 
     def lines(self) -> Iterator[bytes]:
-        """What the client sends, line by line, until it is gone; blocks."""
+        """The client's lines until it is gone; blocks."""
         left, size = list[bytes](), 0
         while chunk := self._chunk():
             *ends, rest = chunk.split(b"\n")
             for end in ends:
-                line = b"".join((*left, end))
-                left, size = [], size + len(end)
+                line, size = b"".join((*left, end)), size + len(end)
                 if size <= _LONGEST_LINE and line.strip():
                     yield line
-                size = 0
+                left, size = [], 0
             size += len(rest)
             left = [*left, rest] if size <= _LONGEST_LINE else []
         if size <= _LONGEST_LINE and b"".join(left).strip():
@@ -123,311 +107,259 @@ class Wire:
 
     def _chunk(self) -> bytes:
         try:
-            return os.read(self._read_fd, _CHUNK)
+            return os.read(self._read_fd, 1 << 16)
         except OSError:  # the client is gone
             return b""
 
     def write(self, line: bytes) -> None:
-        """Send a line, which has its end; blocks. Nothing where the client is gone: its input ends,
-        too."""
-        left = memoryview(line)
-        with self._writing, contextlib.suppress(BrokenPipeError, ConnectionError):
+        """Send a line; blocks. A client that is gone gets nothing."""
+        left = memoryview(line + b"\n")
+        with self._writing, contextlib.suppress(OSError):
             while left:
                 left = left[os.write(self._write_fd, left) :]
 
 
-class LineServer(Protocol):
-    """Who answers what is handed on: the daemon, or this process."""
-
-    def send(self, line: bytes) -> None:
-        """Hand on a line, which has no end; OSError where nobody takes it any more."""
-
-    def close(self) -> None:
-        """No more comes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Lost:
-    """A server has ended."""
-
-    server: LineServer
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """What the client said: a request's id as JSON, or None, and the line."""
-
-    key: str | None
-    line: bytes = field(repr=False)
-    cancels: str | None = None
-    """The id of the request that the client takes back, as JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The client says nothing more."""
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A request without an answer."""
-
-    line: bytes = field(repr=False)
-    lost: int = 0
-    """How many servers ended while it waited."""
-
-
 class McpProcess:
-    """What one client says, handed on to whoever serves it, and the answers handed back."""
+    """Passes a client's lines to a server, and its answers back."""
 
     def __init__(self, order: MemoryOrder, wire: Wire) -> None:
-        self._order = order
-        self._wire = wire
+        self._order, self._wire = order, wire
         self._early = EarlyAnswers()
         self._opening: list[bytes] = []
-        """What opened the connection: told to every server anew."""
-        self._opens: str | None = None
-        """The request among those that wait by which it is opened; None: it was answered early."""
-        self._tasks: queue.Queue[_Sent | _Lost | _End] = queue.Queue(maxsize=256)
-        self._server: LineServer | None = None
-        self._servers = 0
-        """How many there were."""
-        self._waiting: dict[str, _Waiting] = {}
+        """The lines that opened the connection; every new server gets them."""
+        self._waiting: dict[str, bytes] = {}
         """Requests without an answer, by their ids as JSON."""
-        self._all_handed_on = threading.Event()
-        """The client has ended, and what it said was handed on."""
-        self._asked: dict[str, tuple[LineServer, Any]] = {}
-        """What a server asks the client, by the ids that the client sees: each server counts from
-        the beginning, and an answer must not be taken for that of another question."""
-        self._alone = order.config is not None  # settings of its own: the daemon has the user's
+        self._asked: dict[str, tuple[DaemonConnection | Alone, Any]] = {}
+        """Questions of a server by the ids that the client sees: each server counts from the
+        beginning, and an answer must not reach another question."""
+        self._server: DaemonConnection | Alone | None = None
+        self._servers = self._lost = 0
+        self._alone = order.config is not None  # the daemon has the user's settings
+        self._outgoing: asyncio.Queue[tuple[str, str, bytes] | None] = asyncio.Queue()
+        """The id of a request, the id of a cancelled one, and the line."""
+        self._reading: set[asyncio.Task[None]] = set()
 
-    def run(self) -> None:
-        """Read what the client says until it has ended, and wait a while for what it asked."""
-        threading.Thread(target=self._hand_on, daemon=True).start()
-        for line in self._wire.lines():
-            self._take(line)
-        until = time.monotonic() + _LAST_SECONDS
-        with contextlib.suppress(queue.Full):
-            self._tasks.put(_End(), timeout=_LAST_SECONDS)
-        self._all_handed_on.wait(max(0.0, until - time.monotonic()))
-        while self._waiting and time.monotonic() < until:
-            time.sleep(_ANSWER_SECONDS)
+    async def run(self) -> None:
+        """Serve the client until it ends, and wait a while for its open requests."""
+        loop, lines = asyncio.get_running_loop(), asyncio.Queue[bytes | None](64)
 
-    def close(self) -> None:
-        """The client has ended, or this process is to."""
+        def read() -> None:
+            for line in chain(self._wire.lines(), (None,)):
+                asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+
+        threading.Thread(target=read, daemon=True).start()
+        passing = asyncio.create_task(self._pass_on())
+        watching = asyncio.create_task(self._watch())
+        while (line := await lines.get()) is not None:
+            await self._take(line)
+        self._outgoing.put_nowait(None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_SECONDS):
+                await passing
+                while self._waiting:  # noqa: ASYNC110 - answers come in other tasks
+                    await asyncio.sleep(0.02)
+        watching.cancel()
         if self._server is not None:
             self._server.close()
+            await asyncio.wait(self._reading, timeout=_STOP_SECONDS)
 
     # From the client
 
-    def _take(self, line: bytes) -> None:
+    async def _take(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
             message = None
         early = self._early.answer(message)
-        if early is not None:
-            self._wire.write(json.dumps(early).encode() + b"\n")
         fields = message if isinstance(message, dict) else {}
         method, known_id = fields.get("method"), fields.get("id")
         if method == "initialize":
             self._opening = [json.dumps({**fields, "id": _REPLAY}).encode()]
-            self._opens = None if early is not None else json.dumps(known_id)
         elif method == "notifications/initialized" and self._opening:
             self._opening = [self._opening[0], line]
         if early is not None:
+            await self._write(json.dumps(early).encode())
             return
         if method is None and isinstance(known_id, str) and known_id in self._asked:
             server, own_id = self._asked.pop(known_id)
             if server is not self._server:
-                return  # it was asked by one that has ended
+                return  # it asked before it ended
             line = json.dumps({**fields, "id": own_id}).encode()
         is_request = isinstance(method, str) and isinstance(known_id, int | str)
-        cancels = None
+        cancelled = ""
         if method == "notifications/cancelled" and isinstance(fields.get("params"), dict):
-            cancels = json.dumps(fields["params"].get("requestId"))
-        self._tasks.put(_Sent(json.dumps(known_id) if is_request else None, line, cancels))
+            cancelled = json.dumps(fields["params"].get("requestId"))
+        self._outgoing.put_nowait((json.dumps(known_id) if is_request else "", cancelled, line))
 
-    # To the server, in a thread of its own: finding one may take seconds
+    async def _write(self, line: bytes) -> None:
+        await asyncio.to_thread(self._wire.write, line)
 
-    def _hand_on(self) -> None:
-        while True:
-            try:
-                task = self._tasks.get(timeout=_LOOK_SECONDS if self._waiting else None)
-            except queue.Empty:
-                if not self._alone:
-                    with contextlib.suppress(OSError):
-                        end_hung()  # what it did not answer is asked again when it is gone
-                continue
-            if isinstance(task, _Lost):
-                self._reconnect(task.server)
-                continue
-            if isinstance(task, _End):
-                self._all_handed_on.set()
-                continue
-            if task.cancels is not None:  # it is not answered any more
-                self._waiting.pop(task.cancels, None)
-            if task.key is not None:
-                self._waiting[task.key] = _Waiting(task.line)
+    # To the server
+
+    async def _pass_on(self) -> None:
+        """One line after the other: finding a server may take seconds."""
+        while (sent := await self._outgoing.get()) is not None:
+            key, cancelled, line = sent
+            self._waiting.pop(cancelled, None)
+            if key:
+                self._waiting[key] = line
             if self._server is None:
-                self._connect(task.line if task.key is None else b"")
-            else:
-                # where it fails the server has ended, which is told and mended next
+                await self._connect()  # the server gets the opening and all open requests
+                if key or line in (b"", *self._opening):
+                    continue
+            with contextlib.suppress(OSError):  # it has ended: the next one gets the requests
+                if self._server is not None:
+                    await self._server.send(line)
+
+    async def _watch(self) -> None:
+        """End a daemon that hangs; its requests go to the next one."""
+        while True:
+            before = tuple(self._waiting)
+            await asyncio.sleep(_LOOK_SECONDS)
+            if not self._alone and set(before) & self._waiting.keys():
                 with contextlib.suppress(OSError):
-                    self._server.send(task.line)
+                    await asyncio.to_thread(end_hung)
 
-    def _reconnect(self, lost: LineServer) -> None:
-        if lost is not self._server:
-            return
-        self._server = None
-        if not self._waiting:
-            return  # with the next request
-        waiting = tuple(self._waiting.values())
-        for request in waiting:
-            request.lost += 1
-        if isinstance(lost, Alone):
-            self._refuse()
-            return
-        if any(request.lost >= _MOST_LOST for request in waiting):
-            self._go_alone("it ended under the same request again")
-        self._connect(b"")
-
-    def _connect(self, line: bytes) -> None:
-        """Find who serves; tell it how the connection was opened, what waits, and this."""
-        while self._server is None:
-            if self._alone:
-                self._server = Alone(self._order, self._relay, self._ended)
-            else:
-                try:
-                    self._server = self._daemon()
-                except TimeoutError as error:
+    async def _connect(self) -> None:
+        """Find a server; send it the opening lines and all open requests."""
+        if not self._alone:
+            try:
+                self._server = await self._daemon()
+            except OSError as error:
+                if isinstance(error, TimeoutError):
                     with contextlib.suppress(OSError):
-                        end_hung()
-                    self._go_alone(str(error))
-                except OSError as error:
-                    self._go_alone(f"{type(error).__name__}: {error}")
+                        await asyncio.to_thread(end_hung)
+                self._go_alone(f"{type(error).__name__}: {error}")
+        if self._alone:
+            self._server = Alone(self._order)
+        server = self._server
+        assert server is not None
         self._servers += 1
-        opening = () if self._opens in self._waiting else tuple(self._opening)
-        rest = () if line in (b"", *opening) else (line,)
-        waiting = tuple(self._waiting.values())
+        task = asyncio.create_task(self._relay(server))
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+        opens = any(b'"initialize"' in line for line in self._waiting.values())
         with contextlib.suppress(OSError):
-            for one in (*opening, *(request.line for request in waiting), *rest):
-                self._server.send(one)
+            for line in (*([] if opens else self._opening), *self._waiting.values()):
+                await server.send(line)
 
-    def _daemon(self) -> DaemonConnection:
-        opened = self._opened_daemon()
+    async def _daemon(self) -> DaemonConnection:
+        opened = await self._open_daemon()
         if is_older(opened.version):
             with contextlib.suppress(OSError):
-                replace_daemon()
+                await asyncio.to_thread(replace_daemon)
                 opened.close()
-                opened = self._opened_daemon()
+                opened = await self._open_daemon()
         if opened.status != 200:
             opened.close()
             raise DaemonAway(f"it serves others (status {opened.status})")
-        opened.begin(self._relay, self._ended)
         return opened
 
-    def _opened_daemon(self) -> DaemonConnection:
+    async def _open_daemon(self) -> DaemonConnection:
         try:
-            return DaemonConnection(self._order)
+            return await DaemonConnection.open(self._order)
         except (FileNotFoundError, ConnectionError):
-            ensure_daemon(seconds=_START_SECONDS)
-            return DaemonConnection(self._order)
+            await asyncio.to_thread(ensure_daemon, seconds=_START_SECONDS)
+            return await DaemonConnection.open(self._order)
 
     def _go_alone(self, why: str) -> None:
         self._alone = True
         with contextlib.suppress(OSError):
             note(f"the client is served without the daemon: {why}", who="mcp")
 
-    def _refuse(self) -> None:
-        """Tell who waits that nobody can answer; standard error has what went wrong."""
-        error = {"code": _INTERNAL_ERROR, "message": "the memory cannot be served here"}
-        for key in tuple(self._waiting):
-            answer = {"jsonrpc": "2.0", "id": json.loads(key), "error": error}
-            self._wire.write(json.dumps(answer).encode() + b"\n")
-            self._waiting.pop(key, None)  # behind the answer: at the end it is waited for
-
     # From the server
 
-    def _relay(self, server: LineServer, line: bytes) -> None:
-        """Hand back what a server says."""
-        if server is not self._server or not line.strip():
+    async def _relay(self, server: DaemonConnection | Alone) -> None:
+        """Pass a server's lines to the client until it ends; then find another one."""
+        try:
+            async for line in server.lines():
+                if server is self._server and line.strip():
+                    await self._answer(server, line)
+        finally:
+            if server is self._server:
+                self._server = None
+        if not self._waiting:
+            return  # the next request finds another one
+        self._lost += 1
+        if isinstance(server, Alone):
+            error = {"code": _INTERNAL_ERROR, "message": "the memory cannot be served here"}
+            for key in tuple(self._waiting):
+                answer = {"jsonrpc": "2.0", "id": json.loads(key), "error": error}
+                await self._write(json.dumps(answer).encode())
+                self._waiting.pop(key, None)
             return
+        if self._lost >= _MOST_LOST and not self._alone:
+            self._go_alone("it ended under the same request again")
+        self._outgoing.put_nowait(("", "", b""))
+
+    async def _answer(self, server: DaemonConnection | Alone, line: bytes) -> None:
         message = json.loads(line)
         known_id = message.get("id")
         if "method" not in message:
-            if known_id == _REPLAY:
-                return
-            self._wire.write(line + b"\n")
-            self._waiting.pop(json.dumps(known_id), None)  # behind it: at the end it is waited for
+            if known_id != _REPLAY:
+                self._lost = 0
+                await self._write(line)
+                self._waiting.pop(json.dumps(known_id), None)  # at the end this is waited for
             return
         if known_id is not None:
             shown = f"recollect-{self._servers}-{known_id}"
             self._asked[shown] = server, known_id
             line = json.dumps({**message, "id": shown}).encode()
-        self._wire.write(line + b"\n")
-
-    def _ended(self, server: LineServer) -> None:
-        self._tasks.put(_Lost(server))
+        await self._write(line)
 
 
 class DaemonConnection:
-    """A connection to the daemon: lines go as the body of a request, and come as its reply's."""
+    """A connection to the daemon: lines are the body of a request, answers that of its reply."""
 
-    def __init__(self, order: MemoryOrder) -> None:
-        """OSError where no daemon answers."""
-        from http.client import HTTPException, HTTPResponse
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.status, self.version = 0, ""
 
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        until = time.monotonic() + _HEAD_SECONDS
-        try:
-            connect(self._socket, until)
-            head = f"POST {MCP_PATH} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n"
-            self._socket.sendall(f"{head}connection: close\r\n\r\n".encode())
-            self.send(_written(order))
-            self._socket.settimeout(max(0.001, until - time.monotonic()))
-            self._reply = HTTPResponse(self._socket, method="POST")
-            self._reply.begin()
-        except HTTPException as error:
-            self._socket.close()
-            raise ConnectionResetError("the daemon broke off") from error
-        except OSError:
-            self._socket.close()
-            raise
-        self._socket.settimeout(None)
-        self.status = self._reply.status
-        self.version = self._reply.getheader("x-recollect-version") or ""
+    @classmethod
+    async def open(cls, order: MemoryOrder) -> DaemonConnection:
+        """Connect; OSError if no daemon answers."""
+        async with asyncio.timeout(_HEAD_SECONDS):
+            opened = cls(*await asyncio.open_unix_connection(socket_path(), limit=1 << 26))
+            try:
+                opened._writer.write(
+                    f"POST {MCP_PATH} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+                    "transfer-encoding: chunked\r\n\r\n".encode()
+                )
+                await opened.send(_order_line(order))
+                head = await opened._reader.readuntil(b"\r\n\r\n")
+            except BaseException as error:
+                opened.close()
+                if isinstance(error, asyncio.IncompleteReadError):
+                    raise ConnectionResetError("the daemon broke off") from error
+                raise
+        opened.status = int(head.split(b" ")[1])
+        version = re.search(rb"(?i)\r\nx-recollect-version: *(\S+)", head)
+        opened.version = version[1].decode("latin-1") if version else ""
+        return opened
 
-    def begin(
-        self, relay: Callable[[LineServer, bytes], None], ended: Callable[[LineServer], None]
-    ) -> None:
-        """Have every line told to `relay`, and the end to `ended`."""
-        from http.client import HTTPException
-
-        def read() -> None:
-            with contextlib.suppress(OSError, ValueError, HTTPException):
-                while line := self._reply.readline():
-                    if line.endswith(b"\n"):  # else it is half of one
-                        relay(self, line.rstrip(b"\n"))
-            ended(self)
-
-        threading.Thread(target=read, daemon=True).start()
-
-    def send(self, line: bytes) -> None:
+    async def send(self, line: bytes) -> None:
         """Send a line, as a chunk of the body."""
-        self._socket.sendall(b"%x\r\n%s\n\r\n" % (len(line) + 1, line))
+        self._writer.write(b"%x\r\n%s\n\r\n" % (len(line) + 1, line))
+        await self._writer.drain()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The lines of the reply, read chunk by chunk."""
+        left = b""
+        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
+            while size := int(await self._reader.readline(), 16):
+                chunk = await self._reader.readexactly(size + 2)
+                *lines, left = (left + chunk[:-2]).split(b"\n")
+                for line in lines:
+                    yield line
 
     def close(self) -> None:
-        """No more comes."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        """End the connection."""
+        self._writer.close()
 
 
-def _written(order: MemoryOrder) -> bytes:
-    """What the daemon is asked for; with the environment, from which it sees whether it would open
-    the same memory. It goes to a process of the same user, which keeps none of it."""
-    # what is no UTF-8 is nothing of ours
+def _order_line(order: MemoryOrder) -> bytes:
+    """The memory asked for, with the environment, by which the daemon sees whether it would open
+    the same one. It goes to a process of the same user, which stores none of it."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -441,64 +373,47 @@ def _written(order: MemoryOrder) -> bytes:
 
 
 class Alone:
-    """The memory and the SDK in this process, in a thread of their own."""
+    """The memory and the SDK in this process."""
 
-    def __init__(
-        self,
-        order: MemoryOrder,
-        relay: Callable[[LineServer, bytes], None],
-        ended: Callable[[LineServer], None],
-    ) -> None:
-        self._order, self._relay, self._ended = order, relay, ended
-        self._begun = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._client: LineClient | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+    def __init__(self, order: MemoryOrder) -> None:
+        self._order = order
+        self._sent: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._answers: asyncio.Queue[bytes | None] = asyncio.Queue()
 
-    def _run(self) -> None:
-        import asyncio
+    async def send(self, line: bytes) -> None:
+        """Pass a line to the SDK."""
+        self._sent.put_nowait(line)
 
-        try:
-            if self._order.config is None:
-                from recollect.hosts.hooks.memory import enter_data_folder
-
-                enter_data_folder()
-            asyncio.run(self._serve())
-        finally:
-            self._begun.set()
-            self._ended(self)
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The SDK's lines, until it ends."""
+        serving = asyncio.create_task(self._serve())
+        serving.add_done_callback(lambda _: self._answers.put_nowait(None))
+        while (line := await self._answers.get()) is not None:
+            yield line
+        await serving
 
     async def _serve(self) -> None:
-        import asyncio
-
+        await asyncio.to_thread(_load_memory)
+        from recollect.hosts.hooks.memory import enter_data_folder
         from recollect.hosts.mcp.lines import LineClient
         from recollect.hosts.mcp.memory import served_memory
 
+        if self._order.config is None:
+            enter_data_folder()
+
         async def write(line: str) -> None:
-            told = line.rstrip("\n").encode("utf-8", "replace")
-            await asyncio.to_thread(self._relay, self, told)
+            self._answers.put_nowait(line.rstrip("\n").encode("utf-8", "replace"))
 
-        self._loop, self._client = asyncio.get_running_loop(), LineClient(write)
-        self._begun.set()
+        client = LineClient(write, self._sent)
         async with served_memory(self._order) as memory:
-            await self._client.serve(memory)
-
-    def send(self, line: bytes) -> None:
-        """Hand it to the thread."""
-        self._put(line)
-
-    def _put(self, line: bytes | None) -> None:
-        import asyncio
-
-        self._begun.wait()
-        if self._loop is None or self._client is None or not self._thread.is_alive():
-            raise ConnectionResetError("it has ended")
-        putting = self._client.arrived.put(line)
-        asyncio.run_coroutine_threadsafe(putting, self._loop).result(_STOP_SECONDS)
+            await client.serve(memory)
 
     def close(self) -> None:
-        """No more comes: the memory is closed."""
-        with contextlib.suppress(OSError):
-            self._put(None)
-        self._thread.join(_STOP_SECONDS)
+        """End: the memory is closed."""
+        self._sent.put_nowait(None)
+
+
+def _load_memory() -> None:
+    """Import the engine in a thread, so that early answers do not wait."""
+    import recollect.hosts.hooks.memory
+    import recollect.hosts.mcp.memory  # noqa: F401

@@ -23,10 +23,14 @@ _INVALID_REQUEST: Final = -32_600
 class LineClient:
     """One client, whose messages come and go as lines."""
 
-    def __init__(self, write: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        write: Callable[[str], Awaitable[None]],
+        arrived: asyncio.Queue[bytes | None] | None = None,
+    ) -> None:
         """`write` sends a line to the client."""
-        self.arrived: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=64)
-        """What the client sent; None is the end."""
+        self.arrived = arrived or asyncio.Queue[bytes | None](maxsize=64)
+        """The client's lines; None is the end."""
         self.under_way: set[str] = set()
         """The requests that are not answered yet."""
         self._write = write
