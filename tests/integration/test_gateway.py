@@ -577,27 +577,6 @@ def test_a_body_that_is_tried_again_goes_on_with_one_session(wire: str, texts: l
         assert len(json.loads(listed)["sessions"]) == begun
 
 
-def test_a_person_who_opens_it_in_a_browser_is_told_what_it_is() -> None:
-    browser = "text/html,application/xhtml+xml,*/*;q=0.8"
-    with ModelServer([]) as server, gateway(server) as running:
-        for accepted in (browser, "*/*"):
-            page = ask(running.url, "/", method="GET", accept=accepted)
-            assert page.headers["content-type"] == "text/plain; charset=utf-8"
-            assert "recollect tail" in page.body.decode()
-            assert running.url not in page.body.decode()
-        assert not server.asked
-        for method, path, accepted in (
-            ("GET", "/", "application/json"),
-            ("GET", "/v1/models", browser),
-            ("GET", "/?beta=1", browser),
-            ("HEAD", "/", browser),
-        ):
-            assert ask(running.url, path, method=method, accept=accepted).status == 404
-    assert [(one.method, one.path) for one in server.asked] == [
-        *(("GET", "/v1/"), ("GET", "/v1/models"), ("GET", "/v1/?beta=1"), ("HEAD", "/v1/"))
-    ]
-
-
 def test_compressed_requests_are_read_and_sent_as_they_came() -> None:
     says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
     body = gzip.compress(body_of("openai-responses", ["hello there"]))

@@ -105,7 +105,6 @@ def _show(health: dict[str, Any], *, json_output: bool) -> None:
         return
     click.echo(f"The daemon runs: version {health['version']}, process {health['pid']}")
     click.echo(f"  for {health['uptime_seconds']:.0f} s, {health['hooks']} hooks answered")
-    click.echo(f"  agents that live: {health['agents']}")
     click.echo(f"  memories that are open: {', '.join(health['spaces']) or 'none'}")
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import threading
 import time
 from contextlib import ExitStack
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from tests.integration.service.nodes import Caller, Node, add_tenant
 
-from recollect.adapters.stores.postgres.tenants import TenantRecords
 from recollect_bench.postgres_server import TestDatabase
 
 
@@ -67,36 +63,3 @@ def test_whoever_asks_whether_a_node_is_ready_asks_the_database_once(
             here("GET", "/readyz")
         asked = pool.traffic.transactions - before
         assert asked <= 1 + (time.monotonic() - began) / 1.0
-
-
-def test_a_key_that_many_use_is_looked_up_once(
-    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("recollect.hosts.service.principals.OLD_KEY_SECONDS", 60.0)
-    _, key = add_tenant(database, "many")
-    asked, answered, lookups = threading.Event(), threading.Event(), []
-    real = TenantRecords.key
-
-    async def held_up(self: TenantRecords, *given: Any) -> Any:
-        lookups.append(given)
-        asked.set()
-        await asyncio.to_thread(answered.wait, 10)
-        return await real(self, *given)
-
-    monkeypatch.setattr("recollect.hosts.service.principals.KEY_SECONDS", 0.2)
-    with Node(database) as node:
-        first, others = Caller(node.url, key), Caller(node.url, key)
-        first.get("/v1/tenant")
-        time.sleep(0.3)
-        monkeypatch.setattr(TenantRecords, "key", held_up)
-        waits = threading.Thread(target=first.get, args=("/v1/tenant",))
-        waits.start()
-        assert asked.wait(10)
-        for _ in range(5):
-            others.get("/v1/tenant")  # by what was known of it
-        monkeypatch.setattr("recollect.hosts.service.principals.OLD_KEY_SECONDS", 0.0)
-        others("GET", "/v1/tenant", headers={"x-request-timeout": "0.2"}, expect=504)
-        assert len(lookups) == 1
-        answered.set()
-        waits.join()
-        others.get("/v1/tenant")

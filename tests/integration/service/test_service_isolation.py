@@ -355,9 +355,6 @@ def _mcp(attack: Attack, known: dict[str, Any]) -> None:
         ("tools/call", {"name": "memory_search", "arguments": {"query": "number"}}),
         ("tools/call", {"name": "why", "arguments": {"session": "t0"}}),
     )
-    search = {"name": "memory_search", "arguments": {"query": MARK}}
-    shown = asked(attack.victim_key, "vault", "tools/call", **search).text
-    assert MARK in shown  # the question is such that who may read is answered
     for method, params in questions:
         for space in ("shared", "vault"):
             answer = asked(attack.key, space, method, **params)

@@ -100,8 +100,7 @@ def ask(method: str, path: str, body: bytes = b"", *, seconds: float = WAIT_SECO
         connect(connection, until)
         head = (
             f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nx-recollect-parent: {os.getppid()}\r\n"
-            "connection: close\r\n\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         connection.sendall(head.encode() + body)
         parts: list[bytes] = []
@@ -129,7 +128,6 @@ def connect(connection: socket.socket, until: float) -> None:
 
 
 def _read(raw: bytes) -> DaemonReply:
-    """A whole reply; ConnectionError for part of one."""
     head, _, body = raw.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     fields = {}
@@ -180,7 +178,6 @@ def listens() -> bool:
 
 
 def _start(seconds: float) -> None:
-    """Start a daemon of its own session; it listens when the process that is started here ends."""
     import subprocess
 
     log = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -298,7 +295,6 @@ def _age(version: str) -> tuple[list[int], bool, str]:
 
 
 def _try(work: Callable[[], None]) -> None:
-    """Do what nobody depends on."""
     try:  # noqa: SIM105 - contextlib takes longer to import
         work()
     except OSError:
@@ -306,13 +302,11 @@ def _try(work: Callable[[], None]) -> None:
 
 
 def _said(error: BaseException) -> str:
-    """What went wrong, without what others may have put into an error."""
     told = isinstance(error, OSError | ValueError)
     return f"{type(error).__name__}: {error}" if told else type(error).__name__
 
 
 def _answered(agent: AgentName) -> tuple[bytes, str]:
-    """What is printed, and the version of the daemon that said it; empty where none did."""
     payload = _input()
     why = ""
     for _ in range(2):  # once more where the daemon ends just now: what is kept is kept once
@@ -344,7 +338,6 @@ def _asked(agent: AgentName, payload: bytes) -> DaemonReply:
 
 
 def _input() -> bytes:
-    """What the agent tells, within limits."""
     import select
 
     parts: list[bytes] = []

@@ -197,7 +197,6 @@ class McpProcess:
     # To the server
 
     async def _pass_on(self) -> None:
-        """One line after the other: finding a server may take seconds."""
         while (sent := await self._outgoing.get()) is not None:
             key, cancelled, line = sent
             self._waiting.pop(cancelled, None)
@@ -212,7 +211,6 @@ class McpProcess:
                     await self._server.send(line)
 
     async def _watch(self) -> None:
-        """End a daemon that hangs; its requests go to the next one."""
         while True:
             before = tuple(self._waiting)
             await asyncio.sleep(_LOOK_SECONDS)
@@ -221,7 +219,6 @@ class McpProcess:
                     await asyncio.to_thread(end_hung)
 
     async def _connect(self) -> None:
-        """Find a server; send it the opening lines and all open requests."""
         if not self._alone:
             try:
                 self._server = await self._daemon()
@@ -270,7 +267,6 @@ class McpProcess:
     # From the server
 
     async def _relay(self, server: DaemonConnection | Alone) -> None:
-        """Pass a server's lines to the client until it ends; then find another one."""
         try:
             async for line in server.lines():
                 if server is self._server and line.strip():
@@ -414,6 +410,5 @@ class Alone:
 
 
 def _load_memory() -> None:
-    """Import the engine in a thread, so that early answers do not wait."""
     import recollect.hosts.hooks.memory
     import recollect.hosts.mcp.memory  # noqa: F401

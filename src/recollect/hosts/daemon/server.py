@@ -1,11 +1,8 @@
-"""What the daemon answers: hooks, OpenClaw's plugin, MCP clients, how it is, and that it stop.
+"""The daemon as an ASGI application on a unix socket: hooks, OpenClaw's plugin, MCP clients.
 
-An ASGI application. Over its unix socket come the user's own processes; over loopback HTTP whoever
-brings the token, since there every process of the machine, and every page in a browser, can knock.
-Memories are asked in a thread of their own, so that who comes is heard while they work.
-
-Always holds: what was taken is finished, whether or not its agent still waits; what fails or takes
-too long is answered with nothing, and a line in the log says why.
+Memories run in a thread of their own, so that new requests are read meanwhile. Work that was begun
+is finished, even if its agent has gone. A failed or late request is answered with nothing, and a
+line in the log says why.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import recollect
@@ -37,8 +33,6 @@ if TYPE_CHECKING:
     from recollect.hosts.mcp.memory import SharedMemories
 
 BODY_SECONDS: Final = 10.0
-WATCH_SECONDS: Final = 86_400.0
-"""An agent that lives, and of which nothing was heard for so long, keeps nobody waiting."""
 HOOKS: Final[Mapping[str, AgentName]] = {
     "/hooks/claude-code": "claude-code",
     "/hooks/codex": "codex",
@@ -50,8 +44,6 @@ OPENCLAW_SECONDS: Final = 120.0
 turn's window is the hook that OpenClaw waits for, and the plugin itself waits for no more."""
 _STOP_LOOK_SECONDS: Final = 0.2
 _VERSION: Final = (b"x-recollect-version", recollect.__version__.encode())
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "env", "timeout"})
-"""What agents start commands by: it ends with the command."""
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -85,7 +77,6 @@ class Daemon:
         self._memories = MemoryThread()
         """Where memories are asked, and nowhere else."""
         self._running: set[asyncio.Future[Any]] = set()
-        self._watched = WatchedProcesses()
         self._began = self._used = time.monotonic()
         self._hooks = 0
 
@@ -120,7 +111,6 @@ class Daemon:
         return HookMemory(self._settings)
 
     async def _close(self) -> None:
-        """Finish the hooks that were taken, and close every memory; not for ever."""
         if self._running:
             await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
         if self._memory is not None and await self._memories.answers():
@@ -137,8 +127,6 @@ class Daemon:
     async def _http(
         self, scope: Message, receive: Receive, send: Send
     ) -> tuple[int, Mapping[str, Any]] | None:
-        """What is answered; None where it was already, line by line."""
-        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
         route = (scope["method"], scope["path"])
         if route == ("GET", "/health"):
             return 200, self.health()
@@ -152,7 +140,6 @@ class Daemon:
             return 404, {"error": "there is nothing here"}
         if scope["method"] != "POST":
             return 405, {"error": "hooks are posted"}
-        self._watched.see(headers.get("x-recollect-parent", b""))
         if agent is None:
             return await self._openclaw_call(scope["path"], receive)
         return 200, await self._hook(agent, receive)
@@ -167,7 +154,6 @@ class Daemon:
             "uptime_seconds": round(time.monotonic() - self._began, 3),
             "hooks": self._hooks,
             "spaces": self._open_spaces(),
-            "agents": self._watched.alive(),
             "mcp_clients": len(self._clients),
         }
 
@@ -213,7 +199,6 @@ class Daemon:
     # Clients of the MCP server, whose processes hand on what they say
 
     async def _mcp(self, receive: Receive, send: Send) -> tuple[int, Mapping[str, Any]] | None:
-        """Serve a client until it, or the daemon, ends; the first line says which memory."""
         lines = _body_lines(receive)
         order = await asyncio.to_thread(self._ordered, await anext(lines, b""))
         if order is None:
@@ -273,7 +258,6 @@ class Daemon:
         return order if settings == self._settings and beside[0] == beside[1] else None
 
     async def _serve(self, client: LineClient, order: MemoryOrder) -> None:
-        """In the memories' thread."""
         from recollect.hosts.mcp.memory import SharedMemories
 
         if self._shared is None:
@@ -283,7 +267,6 @@ class Daemon:
             await client.serve(memory)
 
     async def _fed(self, client: LineClient, lines: AsyncIterator[bytes]) -> None:
-        """Hand on what the client sends, no faster than it is taken, and then its end."""
         async for line in lines:
             self._used = time.monotonic()
             await self._memories.ask(client.arrived.put(line))
@@ -291,20 +274,17 @@ class Daemon:
         await asyncio.sleep(CLOSE_SECONDS)  # it ends when that is taken
 
     async def _let_go(self, client: LineClient) -> None:
-        """Wait until the daemon ends and nothing of this client's is under way."""
         await self._ending.wait()
         until = time.monotonic() + CLOSE_SECONDS / 2
         while client.under_way and time.monotonic() < until:  # noqa: ASYNC110 - in another thread
             await asyncio.sleep(0.05)
 
     async def _until_stopped(self) -> None:
-        """Notice that the server is to end: a signal tells nobody but the server itself."""
         while not self._stopping():  # noqa: ASYNC110 - it has no event to wait for
             await asyncio.sleep(_STOP_LOOK_SECONDS)
         self._ending.set()
 
     async def _payload(self, receive: Receive, agent: str) -> dict[str, Any] | None:
-        """What an agent sent; None where it is no object of a usual size."""
         self._used = time.monotonic()
         self._hooks += 1
         body: object = None
@@ -323,7 +303,6 @@ class Daemon:
     async def _answer(
         self, answering: Coroutine[Any, Any, dict[str, Any]], what: str, seconds: float
     ) -> Mapping[str, Any]:
-        """What a memory answers; {} where it fails, or takes too long."""
         # Beside this request: what was said is kept although the agent has gone.
         work = self._memories.ask(attempted(answering))
         self._running.add(work)
@@ -343,7 +322,6 @@ class Daemon:
         self._used = time.monotonic()
 
     async def _until_idle(self) -> None:
-        """End when nobody has asked for so long, and no agent lives that might."""
         idle_seconds = self._settings.daemon.idle_seconds
         while True:
             await asyncio.sleep(min(5.0, idle_seconds / 4))
@@ -352,7 +330,7 @@ class Daemon:
                 return
             idle = time.monotonic() - self._used >= idle_seconds
             busy = self._running or any(client.under_way for client in self._clients)
-            if idle and not busy and not self._watched.alive():
+            if idle and not busy:
                 self.end("idle")
                 return
 
@@ -368,7 +346,6 @@ async def _send(send: Send, status: int, body: bytes) -> None:
 
 
 async def _body_lines(receive: Receive) -> AsyncIterator[bytes]:
-    """A request's body line by line as it comes, until it or the client ends."""
     left = b""
     while True:
         message = await receive()
@@ -379,55 +356,3 @@ async def _body_lines(receive: Receive) -> AsyncIterator[bytes]:
             yield line
         if not message.get("more_body") or len(left) > MOST_BYTES + 1_000_000:
             return
-
-
-class WatchedProcesses:
-    """The agents whose hooks came: while one of them lives, another hook may come."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, tuple[str, float]] = {}
-        """By process id: when it began, for another may get the same id, and when it was seen."""
-
-    def see(self, parent: bytes) -> None:
-        """A hook came whose process was started by this one, or by a shell of it."""
-        if not parent.isdigit():
-            return
-        pid = int(parent)
-        found = _process(pid)
-        while found is not None and found[0] in _SHELLS:
-            pid = found[1]
-            found = _process(pid)
-        if pid > 1:
-            self._seen[pid] = ("" if found is None else found[2], time.monotonic())
-
-    def alive(self) -> int:
-        """How many of them live."""
-        now = time.monotonic()
-        for pid, (began, seen) in tuple(self._seen.items()):
-            if now - seen > WATCH_SECONDS or not _lives(pid, began):
-                del self._seen[pid]
-        return len(self._seen)
-
-
-def _process(pid: int) -> tuple[str, int, str] | None:
-    """Name, parent and beginning of a process; None where the system does not tell."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    fields = rest.split()
-    return (name, int(fields[1]), fields[19]) if fields[0] != "Z" else None
-
-
-def _lives(pid: int, began: str) -> bool:
-    if began:
-        found = _process(pid)
-        return found is not None and found[2] == began
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return True

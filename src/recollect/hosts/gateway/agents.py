@@ -121,7 +121,6 @@ def _pi_urls() -> Mapping[Family, str]:
 
 
 def _pi_launch(url: str) -> Launch:
-    """A folder that looks like pi's own, with another table of models in it."""
     own, shown = pi_folder(), Path(tempfile.mkdtemp(prefix="recollect-pi-"))
     own.mkdir(parents=True, exist_ok=True)
     (own / "sessions").mkdir(exist_ok=True)
@@ -208,7 +207,6 @@ def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
 
 
 def _take_back(shown: Path, own: Path) -> None:
-    """What pi made in the folder that it was shown goes into its own; then the shown one goes."""
     for path in shown.iterdir():
         if not path.is_symlink() and path.name != "models.json":
             shutil.move(path, own / path.name)  # replaces a file that it renewed
@@ -234,7 +232,6 @@ def _named_urls(urls: Mapping[Family, str | None]) -> dict[Family, str]:
 
 
 def _text_of(path: Path) -> str:
-    """A file's text; empty where it is not there."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -242,7 +239,6 @@ def _text_of(path: Path) -> str:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    """What a configuration says; with comments and trailing commas where the agent allows them."""
     if not text.strip():
         return {}
     value = read_configuration(text)

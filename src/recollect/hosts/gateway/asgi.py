@@ -110,7 +110,6 @@ def shown_path(path: str) -> str:
 
 
 def _may_be_key(part: str) -> bool:
-    """Whether it is long, and mixes digits with capitals or has no words: a model's name has."""
     if len(part) <= _LONG_CHARS or not any(map(str.isdigit, part)):
         return False
     return any(map(str.isupper, part)) or _SEPARATORS.isdisjoint(part)
@@ -163,7 +162,6 @@ async def read_body(receive: Receive, most: int) -> bytes | NoBody:
 
 
 def _text(raw: bytes) -> str:
-    """A header's bytes as text that goes out as the same bytes."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -171,17 +169,12 @@ def _text(raw: bytes) -> str:
 
 
 async def send_json(send: Send, status: int, fields: Any) -> None:
-    """A whole answer in JSON."""
-    await _send_whole(send, status, b"application/json", encode(fields))
-
-
-async def send_plain(send: Send, text: str) -> None:
-    """A page of plain text."""
-    await _send_whole(send, 200, b"text/plain; charset=utf-8", text.encode())
-
-
-async def _send_whole(send: Send, status: int, kind: bytes, body: bytes) -> None:
-    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+    """Send a whole answer in JSON."""
+    body = encode(fields)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 

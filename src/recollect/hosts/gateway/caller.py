@@ -204,7 +204,6 @@ def _kind(client: ClientName, fields: _Fields, turn_metadata: Mapping[str, Any])
 
 
 def _folder(turn_metadata: Mapping[str, Any]) -> str | None:
-    """Codex names the folders it works in; where it is one, that is the project."""
     folders = turn_metadata.get("workspaces")
     if isinstance(folders, Mapping) and len(folders) == 1:
         return str(next(iter(folders)))
@@ -224,7 +223,6 @@ def _plain(raw: msgspec.Raw) -> Any:
 
 
 def _json(text: object) -> Mapping[str, Any]:
-    """A JSON object in a text; empty where it is none."""
     if not isinstance(text, str):
         return {}
     try:

@@ -155,7 +155,6 @@ class SessionRecognition:
         )
 
     def _read(self, format_name: FormatName, raw: bytes) -> tuple[MessageId, Role]:
-        """A message's identity, and whose it is."""
         digest = hashlib.blake2b(raw, digest_size=16).digest()
         known = self._messages.get((format_name, digest))
         if known is None:
@@ -190,7 +189,6 @@ class SessionRecognition:
     def _unanswered(
         self, history: History, count: int, running: Collection[str], *, heard: bool
     ) -> str | None:
-        """A session whose last request is the first `count` messages, and got no whole reply."""
         found = [
             name
             for name in self._with(history.asked(count))
@@ -266,5 +264,4 @@ class SessionRecognition:
 
 
 def _slot(mark: str, at: int) -> str:
-    """The mark of the session that was the `at`-th with this history and reply."""
     return f"{mark}-{at}"

@@ -134,7 +134,6 @@ def _zstd(body: bytes) -> bytes:
 
 
 def _bounded(unpacked: bytes, *, more: bool) -> bytes:
-    """What was unpacked; FormatError where more was to come: a few bytes can hold gigabytes."""
     if more:
         raise FormatError(f"a body of more than {MOST_BYTES:,} bytes is not unpacked")
     return unpacked
@@ -187,7 +186,6 @@ async def begin_reading(reply: UpstreamReply, *, nearly_full: bool) -> BegunRepl
 
 
 async def _after(begun: Sequence[bytes], chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Chunks that were read already, then the rest."""
     for chunk in begun:
         yield chunk
     async for chunk in chunks:
@@ -195,7 +193,6 @@ async def _after(begun: Sequence[bytes], chunks: AsyncIterator[bytes]) -> AsyncI
 
 
 def _overflow(status: int, body: bytes, coding: str) -> dict[str, Any] | None:
-    """The provider's error, where it says that the request was too large; else None."""
     try:
         fields = decode(decoded(body, coding))
     except (FormatError, MissingExtra):
@@ -204,7 +201,6 @@ def _overflow(status: int, body: bytes, coding: str) -> dict[str, Any] | None:
 
 
 def _refused_for_size(fields: Any, status: int | None) -> dict[str, Any] | None:
-    """An error, or an event of a stream, where it says that the request was too large."""
     error = read_error(fields)
     if error is None:
         return None

@@ -58,7 +58,6 @@ class BackgroundServer:
         return self
 
     def _why_not(self) -> str:
-        """Why it did not start, for the error."""
         return "it took too long"
 
     def __exit__(

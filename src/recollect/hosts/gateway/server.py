@@ -44,7 +44,6 @@ from recollect.hosts.gateway.asgi import (
     exchange_of,
     read_body,
     send_json,
-    send_plain,
     unless_gone,
 )
 from recollect.hosts.gateway.caller import Caller, RequestKind, read_caller
@@ -85,15 +84,6 @@ _NOT_LET_IN: Final = (
     "the gateway's token is missing or wrong: give your client the base URL that "
     "`recollect gateway` prints, or send the token as x-recollect-token"
 )
-_WELCOME: Final = """\
-This is Recollect's gateway: it gives memory to agents whose base URL is set to it.
-
-It listens on http://{host}
-Every request brings its token. Start your agent with `recollect wrap AGENT`, or give it
-the base URL that `recollect gateway` prints.
-What it does:        recollect tail
-How it works:        docs/gateway.md in Recollect's repository
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +150,6 @@ class Gateway:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -213,9 +200,6 @@ class Gateway:
             more = {"running": self._running, "tasks": tasks} if allowed else {}
             await send_json(send, 200, {"ok": True, **more})
             return
-        if _is_visit(exchange):
-            await send_plain(send, _WELCOME.format(host=exchange.header("host")))
-            return
         refusal = (401, _NOT_LET_IN) if not allowed else None
         if refusal is None and exchange.path.startswith(OWN_PATH):
             await self._own(exchange, receive, send)
@@ -232,7 +216,6 @@ class Gateway:
             await self._answer(exchange, send, status, message)
 
     def _is_own_user(self, scope: Message) -> bool:
-        """Whether a process of this user sent it, where that is asked for and the system tells."""
         client = scope.get("client")
         if not self._own_user_only or client is None:
             return True
@@ -240,7 +223,6 @@ class Gateway:
         return peer_user(*ends) in (None, os.geteuid())
 
     def _refusal(self, exchange: Exchange) -> tuple[int, str] | None:
-        """Why a request is not served."""
         if exchange.header("upgrade").lower() == "websocket":
             return 426, "the gateway speaks HTTP only"
         if self._running >= MOST_REQUESTS:
@@ -254,7 +236,6 @@ class Gateway:
         return None
 
     def _family(self, exchange: Exchange) -> Family:
-        """Whose request it is, told by its path, then by its key and its headers."""
         route = ROUTES.get(exchange.path)
         if route is not None:
             return route.family
@@ -271,7 +252,6 @@ class Gateway:
         return family if self.upstreams.serves(family) else other
 
     async def _take(self, exchange: Exchange, receive: Receive, send: Send) -> None:
-        """Read the body, then handle it for as long as the client is there."""
         body: bytes | NoBody = NoBody.SLOW
         with suppress(TimeoutError):
             async with asyncio.timeout(SILENCE_SECONDS):
@@ -308,7 +288,6 @@ class Gateway:
             raise
 
     async def _pass(self, exchange: Exchange, send: Send) -> None:
-        """Hand a request on untouched, and its reply back."""
         exchange.note(kind="passed through")
         reply = await self._send(exchange, self._family(exchange), exchange.body)
         try:
@@ -318,7 +297,6 @@ class Gateway:
         await self._finish(exchange)
 
     async def _serve(self, exchange: Exchange, route: ServedRoute, send: Send) -> None:
-        """A request of a known format: through memory where it is part of a conversation."""
         body = await self._readable(exchange)
         names = dict(reversed(exchange.headers))
         caller = (
@@ -347,7 +325,6 @@ class Gateway:
             await self._converse(exchange, caller, route, shaped, send, body)
 
     async def _readable(self, exchange: Exchange) -> bytes | None:
-        """The body without its content coding; None where it cannot be read."""
         coding = exchange.header("content-encoding")
         if not coding:
             return exchange.body
@@ -399,7 +376,6 @@ class Gateway:
         send: Send,
         body: bytes | None,
     ) -> None:
-        """Send the view; where the provider refuses it for its size, a smaller one, and so on."""
         self._note_shaped(exchange, shaped)
         exchange.note(added_ms=round((time.perf_counter() - exchange.began) * 1000, 2))
         for tries in range(1, MOST_TRIES + 1):
@@ -446,7 +422,6 @@ class Gateway:
         shaped: ShapedRequest | None,
         kept: KeptReply | None = None,
     ) -> None:
-        """Hand a reply on, chunk by chunk as it comes; `send` waits while the client is slow."""
         head = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
         if shaped is not None and shaped.context is not None and shaped.memory is not None:
             assert shaped.session is not None
@@ -466,7 +441,6 @@ class Gateway:
     def _observe(
         self, exchange: Exchange, shaped: ShapedRequest, kept: KeptReply, status: int
     ) -> None:
-        """Read the reply once it is with the client; the record is complete after that."""
         exchange.note(seconds=round(time.perf_counter() - exchange.began, 3))
         reading: asyncio.Future[Observation | Failure] | None = None
         if status < 400 and shaped.memory is not None and not self.memories.is_stuck:
@@ -480,7 +454,6 @@ class Gateway:
     def _finish_later(
         self, exchange: Exchange, reading: asyncio.Future[Observation | Failure] | None = None
     ) -> None:
-        """Complete the record beside what comes next, and once only."""
         if exchange.concluding:
             return
         exchange.concluding = True
@@ -531,7 +504,6 @@ class Gateway:
         )
 
     async def _finish(self, exchange: Exchange) -> None:
-        """Add the record to what is shown; nothing where that is done once the reply was read."""
         if exchange.concluding:
             return
         if exchange.report is not None:
@@ -546,7 +518,6 @@ class Gateway:
         self.activity.add(replace(record, seconds=seconds))
 
     async def _answer(self, exchange: Exchange, send: Send, status: int, message: str) -> None:
-        """An answer of the gateway's own, in the shape that the provider's errors have."""
         if self._family(exchange) == "anthropic":
             kind = {401: "authentication_error", 429: "rate_limit_error"}.get(status, "api_error")
             fields: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
@@ -557,7 +528,6 @@ class Gateway:
         self._finish_later(exchange)
 
     async def _own(self, exchange: Exchange, receive: Receive, send: Send) -> None:
-        """The gateway's own pages: what it does, for `recollect tail` and whoever asks."""
         if exchange.path == f"{OWN_PATH}activity":
             await unless_gone(receive, self._follow(exchange, send))
         elif exchange.path.startswith(_REPORTS):
@@ -568,7 +538,6 @@ class Gateway:
             await send_json(send, 404, {"error": f"there is no {exchange.record.path}"})
 
     async def _follow(self, exchange: Exchange, send: Send) -> None:
-        """Records as lines of JSON: the newest, then each as its reply ends."""
         headers = [(b"content-type", b"application/x-ndjson")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if "follow=0" in exchange.target:
@@ -585,19 +554,11 @@ def _already_told(_: str) -> None:
     """A provider that is away is away for turns, too, and told there."""
 
 
-def _is_visit(exchange: Exchange) -> bool:
-    """Whether a person looks at what is here: with a browser, or with curl."""
-    accepted = exchange.header("accept")
-    asked = (exchange.method, exchange.target) == ("GET", "/")
-    return asked and (accepted == "*/*" or "text/html" in accepted)
-
-
 def _line(record: ExchangeRecord) -> bytes:
     return encode(record.to_dict()) + b"\n"
 
 
 def _used(kept: KeptReply) -> Observation:
-    """What a reply says of its usage, where no memory reads it."""
     read = kept.read()
     told = StreamedReply(read).reply() if isinstance(read, list) else decode(read)
     return Observation(usage=read_usage(told), calibration_ratio=1.0, learned_window_tokens=None)
@@ -608,7 +569,6 @@ def _as_it_came(body: bytes, why: WithoutMemory) -> ShapedRequest:
 
 
 def _is_nearly_full(shaped: ShapedRequest) -> bool:
-    """Whether the provider may still refuse the view for its size after it began to answer."""
     if shaped.context is None:
         return False
     report = shaped.context.report

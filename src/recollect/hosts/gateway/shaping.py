@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -42,10 +41,6 @@ REPLY_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 0.005
 """How long a request that names no session waits for the end of a reply that it seems to repeat:
 clients do not wait for the end of a stream once its last event has come."""
-TURNS_AT_ONCE: Final = 8
-SLOT_SECONDS: Final = 0.25
-"""So many turns are shaped at once, and the others in the order they came: side by side all would
-take as long as the last. One that waits, such as for a summary, holds up the others this long."""
 LARGE_BYTES: Final = 65_536
 """More than this is read in a thread, where that takes longer than the way there."""
 
@@ -104,7 +99,6 @@ class Shaper:
         self._settings = settings
         self._spaces = spaces
         self._part = Part("gateway's memory")
-        self._slots = asyncio.Semaphore(TURNS_AT_ONCE)
         summarizes = settings.gateway.summaries != "off" or settings.models.provider is not None
         self._seconds = 2 * settings.turn.deadline_seconds + (
             settings.compaction.deadline_seconds if summarizes else 0.0
@@ -127,8 +121,7 @@ class Shaper:
             return await self.without_memory(
                 caller, format_name, body, why=WithoutMemory.NOT_OPENED
             )
-        async with self._slot():
-            done = await attempted(self._turn(memory, caller, format_name, body, known))
+        done = await attempted(self._turn(memory, caller, format_name, body, known))
         if isinstance(done, Failure):
             if issubclass(done.error, FormatError):
                 return ShapedRequest(body=body, handling=Handling.PASSED, why=done.said)
@@ -148,27 +141,6 @@ class Shaper:
             named=named,
         )
 
-    @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
-        """Wait until few others are being shaped; not longer than a turn may take."""
-        try:
-            await asyncio.wait_for(self._slots.acquire(), self._settings.turn.deadline_seconds)
-        except TimeoutError:
-            yield
-            return
-        taken = [self._slots]
-
-        def give_back() -> None:
-            while taken:
-                taken.pop().release()
-
-        timer = asyncio.get_running_loop().call_later(SLOT_SECONDS, give_back)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            give_back()
-
     async def _turn(
         self,
         memory: SpaceMemory,
@@ -177,7 +149,6 @@ class Shaper:
         body: bytes,
         known: NamedSession | None,
     ) -> tuple[NamedSession, Context]:
-        """The session, and its view; once more where another turn of it overtook this one."""
         named = known or await self._name(memory, caller)
         named = named or await self._recognise(memory, caller, format_name, body)
         session = named.session
@@ -324,7 +295,6 @@ class Shaper:
         return await memory.engine.observe(session, read, turn=turn, wait=False, mark=mark)
 
     async def _name(self, memory: SpaceMemory, caller: Caller) -> NamedSession | None:
-        """What the session is called that a client names; looked up once."""
         if caller.session is None:
             return None
         if caller.session not in memory.names:
@@ -339,7 +309,6 @@ class Shaper:
     async def _recognise(
         self, memory: SpaceMemory, caller: Caller, format_name: FormatName, body: bytes
     ) -> NamedSession:
-        """The session of a request that names none: the one that it continues, or a new one."""
         recognition = memory.recognition
         history = await aside_if_large(
             len(body), recognition.history, format_name, body, caller.credential
@@ -372,7 +341,6 @@ class Shaper:
         return newest in handle.keeping.durable or newest in handle.state.path
 
     async def _newest(self, memory: SpaceMemory, session: str) -> EntryKey | None:
-        """The newest stored message of a session; None where nothing can be recalled of it."""
         work = partial(_newest_key, session=session)
         newest = await attempted(self._within(memory.engine._look_up(work)))
         return None if isinstance(newest, Failure) else newest
@@ -402,7 +370,6 @@ class Shaper:
         return None, None
 
     async def _observed(self, memory: SpaceMemory, session: str) -> None:
-        """Wait for the reading of the session's last reply, for a while."""
         reading = memory.observing.get(session)
         if reading is not None:
             await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
@@ -421,12 +388,10 @@ class Shaper:
 
 
 async def _newest_key(store: Store, session: str) -> EntryKey | None:
-    """The key of the newest message of a session; None where it has none."""
     page = await store.page(limit=1, session=session, descending=True)
     return page[0].segment.key if page else None
 
 
 def _ignore(task: asyncio.Future[Any]) -> None:
-    """Take an abandoned task's error, so that nobody is told of it twice."""
     if not task.cancelled():
         task.exception()

@@ -213,7 +213,6 @@ class OpenSpaces:
         return await asyncio.shield(opening)
 
     async def _opened_aside(self, space: str) -> SpaceMemory | None:
-        """Open a memory in a thread: that may wait for a disk or a server."""
         made = await attempted(asyncio.to_thread(self._made, space))
         if isinstance(made, Failure):
             if space not in self._failed_at:
@@ -230,7 +229,6 @@ class OpenSpaces:
         return SpaceMemory(self._open(space), SessionRecognition(secret))
 
     def _close_unused(self) -> None:
-        """Let go of the memories that were unused for longest, where too many are open."""
         for space in tuple(self._spaces)[: max(0, len(self._spaces) - MOST_OPEN)]:
             if self._spaces[space].idle:
                 task = asyncio.create_task(_closed(self._spaces.pop(space)))

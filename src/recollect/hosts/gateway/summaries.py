@@ -96,7 +96,6 @@ class DaySpending:
         return fits
 
     def _read(self) -> int:
-        """What the file says of today."""
         try:
             kept = decode(self._path.read_bytes())
         except (FileNotFoundError, FormatError):
@@ -139,7 +138,6 @@ class ClientModel:
         return Answer(text=text, stop=stop, usage=usage)
 
     async def _answered(self, request: CrossingRequest, prompt: Prompt) -> Any:
-        """The provider's answer; ModelUnavailable or ModelRefused where it gives none."""
         family, path = _PATHS[request.format]
         body = encode(_fields(request, prompt))
         headers = [*request.headers, ("content-type", "application/json")]

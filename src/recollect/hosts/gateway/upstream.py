@@ -310,7 +310,6 @@ def why_away(error: BaseException) -> str:
 
 
 def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for an address."""
     parts = urlsplit(url)
     if proxy_bypass(parts.hostname or ""):
         return None

@@ -166,7 +166,6 @@ def installed_at(agent: AgentName) -> float:
 
 
 def _without_ours(path: Path, text: str) -> str | None:
-    """The file before our hooks; None if there was none."""
     record = _record(_record_file(path))
     if hashlib.sha256(_bytes(text)).hexdigest() == record.get("after"):
         known = record.get("before")
@@ -199,7 +198,6 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
 
 
 def _write(settings: dict[str, Any], *, like: str) -> str:
-    """The settings as JSON, indented as the file is."""
     found = re.search(r"\n([ \t]+)\S", like)
     return json.dumps(settings, indent=found[1] if found else 2, ensure_ascii=False) + "\n"
 

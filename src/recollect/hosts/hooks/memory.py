@@ -188,7 +188,6 @@ class HookMemory:
     async def _session(
         self, session_id: str, agent: AgentName, path: str, cwd: str
     ) -> _HookSession:
-        """What is known of a session; its memory is that of the folder it began in."""
         known = self._sessions.get(session_id)
         if known is None:
             began_in = await asyncio.to_thread(first_folder, agent, Path(path))
@@ -200,7 +199,6 @@ class HookMemory:
         return known
 
     def _followed(self, agent: AgentName, path: str) -> FollowedTranscript:
-        """The transcript there, as far as it was read before."""
         known = self._transcripts.pop((agent, path), None) or FollowedTranscript(agent, path)
         self._transcripts[agent, path] = known
         if len(self._transcripts) > _MOST_TRANSCRIPTS:
@@ -210,7 +208,6 @@ class HookMemory:
     # What is told
 
     async def _prompted(self, hook: _Hook, prompt: str) -> str:
-        """What memory would put before this prompt."""
         hook.session.told_behind = None
         if not prompt.strip() or prompt.lstrip().startswith(_NOT_TYPED):
             return ""
@@ -331,7 +328,6 @@ class HookMemory:
     async def _catch_up_with(
         self, hook: _Hook, other: _FoundTranscript, known: Mapping[str, float], since: float
     ) -> None:
-        """Keep what another session's transcript has beyond what memory knows of it."""
         transcript = await asyncio.to_thread(read_whole, hook.agent, str(other.path))
         name = "" if transcript is None else transcript.session_id or other.path.stem
         said_at = known.get(name, known.get(f"{hook.agent}:{name}"))
@@ -367,8 +363,6 @@ class HookMemory:
         hook.memory.engine._wake_jobs()
 
     def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
-        """Do it beside the answer; what fails is told in the log."""
-
         async def done() -> None:
             outcome = await attempted(work)
             if isinstance(outcome, Failure):
@@ -450,7 +444,6 @@ def _beside(agent: AgentName, path: Path) -> list[_FoundTranscript]:
 
 
 def _space_of(agent: AgentName, path: Path) -> str | None:
-    """The memory that a transcript belongs to; None where it does not say."""
     folder = first_folder(agent, path)
     return None if folder is None else project_space(folder)
 

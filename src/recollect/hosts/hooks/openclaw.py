@@ -179,7 +179,6 @@ class OpenClawMemory:
     # The window of a turn
 
     async def _assembled(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
-        """The messages that go out before the prompt, untouched ones by their place."""
         conversation = self._conversation(asked)
         conversation.messages, conversation.is_shown = asked.messages, True
         await self._keep_pending(memory, asked.space, asked.session, conversation)
@@ -235,7 +234,6 @@ class OpenClawMemory:
     async def _keep_pending(
         self, memory: SpaceMemory, space: str, session: str, conversation: _Conversation
     ) -> None:
-        """Keep the turns that the conversation, as it was shown, does not hold."""
         pending, conversation.pending = conversation.pending, []
         shown = {encode(message) for message in conversation.messages}
         lacking = [raw for raw in map(encode, pending) if raw not in shown]
@@ -245,7 +243,6 @@ class OpenClawMemory:
     async def _keep(
         self, memory: SpaceMemory, space: str, session: str, raws: Sequence[bytes]
     ) -> int:
-        """Archive messages in this order; how many are new."""
         items = tuple(TranscriptItem(raw=raw, line=at) for at, raw in enumerate(raws, 1))
         secret = space_secret(space, deployment_secret())
         seal = partial(seal_secret, space)
@@ -266,7 +263,6 @@ class OpenClawMemory:
     # The past compacted
 
     async def _compact(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
-        """Begin a compaction; the answer is its end, or what it asks OpenClaw's model."""
         running = _Compaction(host_answers=asked.host_answers)
         token = _running.set(running)
         try:
@@ -281,7 +277,6 @@ class OpenClawMemory:
         return await self._next(running)
 
     async def _compacted(self, memory: SpaceMemory, asked: _Asked) -> CompactionResult | None:
-        """How it ended; None where none was due, or nothing is known of the session."""
         conversation = self._conversations.get((asked.space, asked.session))
         if conversation is None or not conversation.messages:
             return None
@@ -309,7 +304,6 @@ class OpenClawMemory:
         return done
 
     async def _next(self, running: _Compaction) -> dict[str, Any]:
-        """What the model is to be asked next, or how the compaction ended."""
         assert running.task is not None
         asking = asyncio.ensure_future(running.asked.get())
         done, _ = await asyncio.wait({running.task, asking}, return_when=asyncio.FIRST_COMPLETED)
@@ -379,7 +373,6 @@ def _with_times(rows: Sequence[Any], given: Sequence[Any], now: int) -> list[Any
 
 
 def _is_due(report: Report) -> bool:
-    """Whether the window is full, or something was left out of it that no summary stands for."""
     full = report.moment is not None and report.moment.kind == "over-limit"
     trimmed = {edit.anchor for edit in report.edits if isinstance(edit, LeaveOut)}
     return full or any(fate.fate == "left out" and fate.key in trimmed for fate in report.fates())

@@ -103,7 +103,6 @@ class FollowedTranscript:
             return self._look
 
     def _unread(self, file: BinaryIO, *, goes_on: bool) -> bytes:
-        """What was not read yet; all of it where it is another file than before."""
         if goes_on and self._read_bytes:
             file.seek(self._read_bytes - len(self._end))
             data = file.read(MOST_BYTES)

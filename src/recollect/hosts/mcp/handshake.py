@@ -119,7 +119,6 @@ def _is_modern(params: Mapping[str, Any]) -> bool:
 
 
 def _names(fields: Mapping[str, Any], key: str) -> bool:
-    """Whether somebody is named under this key, as the protocol has it."""
     named = fields.get(key)
     return isinstance(named, dict) and all(
         isinstance(named.get(part), str) for part in ("name", "version")

@@ -90,7 +90,6 @@ class LineClient:
 
 
 def _mended(line: bytes) -> str:
-    """A line with every half of a character replaced; else as it came."""
     text = line.decode("utf-8", "replace")
     if not _HALF.search(text):
         return text
@@ -102,7 +101,6 @@ def _mended(line: bytes) -> str:
 
 
 def _refusal(text: str) -> str | None:
-    """What is answered to a request that cannot be read; None where it names none."""
     try:
         request = json.loads(text)
     except (ValueError, RecursionError):

@@ -109,7 +109,6 @@ async def served_memory(order: MemoryOrder) -> AsyncIterator[ServedMemory]:
 
 @contextlib.asynccontextmanager
 async def _warming(memory: ServedMemory) -> AsyncIterator[None]:
-    """Warm it up beside what is done meanwhile, and no longer than that."""
     task = asyncio.ensure_future(memory.warm_up())
     try:
         yield

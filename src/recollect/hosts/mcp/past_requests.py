@@ -112,7 +112,6 @@ class PastRequests:
             )
 
     async def _messages(self, session: str, wanted: str) -> Sequence[StoredSegment]:
-        """The messages of a session that are meant: by id, or by words, the newest first."""
         stored = await self._tools.find_message(wanted)
         if stored is not None:
             return [stored] if stored.segment.session == session else []
@@ -196,7 +195,6 @@ class PastRequests:
     # of both
 
     async def _meant(self, wanted: str) -> str:
-        """The session that is meant: named, the server's own, or the newest there is."""
         if self._only is not None:
             if wanted not in ("", self._only):
                 raise RecollectError("only this session's own requests can be asked for here.")
@@ -232,7 +230,6 @@ class PastRequests:
 
 
 def _became(request: SentTurn, stored: StoredSegment) -> str:
-    """What became of a message in a request."""
     id_, fate = stored.segment.message_id, request.fate(stored.segment.key)
     number, covered = request.summary or (0, frozenset[MessageId]())
     quoting = [at for at, sent in enumerate(request.messages, 1) if id_ in sent.about]

@@ -166,7 +166,6 @@ class ForgetQuestion:
         return _is_yes(said)
 
     def _asked_before(self, text: str, whole: str) -> bool:
-        """What was said to the question, where the client comes back with it; else it is asked."""
         about = blake2b(whole.encode("utf-8", "replace"), digest_size=16).hexdigest()
         said = (self.params.input_responses or {}).get(_QUESTION)
         if said is not None and self.params.request_state == about:
@@ -193,5 +192,4 @@ def _result(text: str, *, is_error: bool) -> types.CallToolResult:
 
 
 def _sendable(text: str) -> str:
-    """A text that can be written as UTF-8, whatever was said."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -196,7 +196,6 @@ class Service:
             return problem
 
     async def _open_page(self, incoming: Incoming) -> Answer | None:
-        """What is answered to everybody."""
         if incoming.parts == ("openapi.json",) and incoming.method == "GET":
             incoming.record.operation = "openapi"
             return 200, [(b"content-type", b"application/json")], self._document
@@ -267,7 +266,6 @@ class Service:
         principal: Principal,
         taking: Taking,
     ) -> None:
-        """A request of the Model Context Protocol, each by itself."""
         assert self._mcp is not None
         if incoming.method != "POST":
             raise Problem(ProblemKind.METHOD, "every message is a POST of its own", allow="POST")
@@ -311,7 +309,6 @@ class Service:
         return found[incoming.method]
 
     async def _take(self, tenant: Tenant) -> None:
-        """Count a request of a tenant; Problem where a budget is spent."""
         if tenant.requests_per_minute is None and tenant.tokens_per_day is None:
             return
         records = await self.memories.records()
@@ -331,12 +328,9 @@ class Service:
         return max(LEAST_SECONDS, min(seconds, MOST_SECONDS))
 
     def _asked_seconds(self, incoming: Incoming, seconds: float) -> float:
-        """The deadline as it was given, where that is shorter than the shortest there is."""
         return min(float(incoming.headers.get("x-request-timeout", seconds)), seconds)
 
     async def _body(self, incoming: Incoming, receive: Receive, taking: Taking) -> bytes:
-        """The whole body; Problem where it is too large, comes too slowly, or is too much now."""
-
         async def holding() -> MutableMapping[str, Any]:
             message = await receive()
             taking.hold(len(message.get("body", b"")))
@@ -413,8 +407,6 @@ class Service:
         return answer
 
     async def _worked(self, route: ApiRoute, call: Call) -> Answer | Problem:
-        """What a request comes to. What models were asked is counted whatever becomes of it."""
-
         def asked(use: ModelUse) -> None:
             if use.purpose == "summary":
                 call.tokens += use.input_tokens + use.output_tokens
@@ -439,7 +431,6 @@ class Service:
         return 200, [(b"content-type", b"application/json")], _ENCODER.encode(answer)
 
     async def _settle(self, call: Call) -> None:
-        """Count what a request took; and once in a while remove what has expired."""
         tokens, call.tokens, call.is_charged = call.tokens, 0, True
         if time.monotonic() - self._purged_at > PURGE_SECONDS:
             self._purged_at = time.monotonic()
@@ -447,7 +438,6 @@ class Service:
         await self._charge(call.tenant, tokens)
 
     async def _charge(self, tenant: Tenant, tokens: int) -> None:
-        """Count tokens of work that is done: where that fails, the caller has its answer."""
         if not tokens or tenant.tokens_per_day is None:
             return
 
@@ -469,7 +459,6 @@ class Service:
 
 
 async def _problems_kept(work: Awaitable[m.ApiAnswer]) -> m.ApiAnswer | Problem:
-    """A problem is an answer, not a failure."""
     try:
         return await work
     except Problem as problem:

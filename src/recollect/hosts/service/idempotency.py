@@ -150,7 +150,6 @@ class IdempotencyKeys:
         return answer
 
     def _release(self, claim: KeyClaim) -> None:
-        """Nobody waits for it: the answer is due, and the database may be away."""
         self._memories.beside(
             attempted(claim.records.release(claim.tenant, claim.key_hash, claim.token))
         )
@@ -175,7 +174,6 @@ class IdempotencyKeys:
             seconds = min(2 * seconds, most)
 
     def _mark(self, call: Call, *parts: bytes) -> bytes:
-        """A keyed hash of a tenant's key or request."""
         made = blake2b(call.tenant.id.bytes, key=self._secret, digest_size=32)
         for part in parts:
             made.update(len(part).to_bytes(8, "big") + part)

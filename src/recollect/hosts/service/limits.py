@@ -243,7 +243,6 @@ class Budgets:
     async def _reserve(
         self, share: _Share, tenant: Tenant, limit: int, records: CountsSpending
     ) -> None:
-        """Some more requests for this node, unless others did so while this one waited."""
         if share.left or share.spent >= limit:
             return
         now = self._now()
@@ -280,7 +279,6 @@ class Budgets:
             share.spent, share.heard_at = max(heard, share.spent), now
 
     def _is_old(self, share: _Share) -> bool:
-        """Whether what was heard of it has to be asked again: others may have spent since."""
         return share.heard_at is None or self._now() - share.heard_at > TOKENS_SECONDS
 
     def period(self, budget: BudgetName) -> int:

@@ -111,7 +111,6 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
 
 
 def _whose(context: Any) -> str:
-    """What a question is bound to: one tenant's space."""
     del context
     principal = _ASKED.get().principal
     return f"{principal.tenant.id}/{principal.space}"

@@ -193,7 +193,6 @@ class TenantMemories:
         return await (await self.fleet()).space(space)
 
     def _close_unused(self) -> None:
-        """Let go of the memories that were unused for longest, where too many are open."""
         excess = len(self._memories) - OPEN_SPACES
         for key in tuple(self._memories)[: max(0, excess)]:
             if not self._memories[key].using:

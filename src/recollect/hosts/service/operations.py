@@ -57,7 +57,6 @@ _NO_MODEL: Final = (
 
 
 def _kept(where: HandedOver | None) -> Any:
-    """Where something is; a problem unless it is in the store, or nothing is to be kept."""
     if where == "stale":
         raise Problem(
             ProblemKind.STALE,
@@ -132,7 +131,6 @@ async def prepare(call: Call) -> m.PreparedAnswer:
 
 
 def _recall_outcome(report: Report) -> str:
-    """What memory had for a request: something, nothing, or no answer."""
     if report.recalled:
         return "recalled"
     failed = any(line.stage == "recall" for line in report.failures)
@@ -164,7 +162,6 @@ async def observe(call: Call) -> m.ObservedAnswer:
 
 
 def _events(raw: bytes) -> list[Any]:
-    """The events of a stream; one by one, so that others go on between them."""
     raws = msgspec.json.decode(raw, type=list[msgspec.Raw])
     if len(raws) > MOST_EVENTS:
         raise Problem(ProblemKind.INVALID, f"a stream has at most {MOST_EVENTS:,} events")
@@ -358,7 +355,6 @@ async def facts(call: Call) -> m.FactsAnswer:
 
 
 def _fact_place(one: Fact) -> list[Any]:
-    """What facts are listed by: a page begins behind the last one, whatever was forgotten."""
     return [not one.pinned, one.at, one.id]
 
 
@@ -494,12 +490,10 @@ async def audit(call: Call) -> m.AuditAnswer:
 
 
 def _page(found: Sequence[Any], limit: int) -> tuple[list[Any], bool]:
-    """The first of them, and whether there are more."""
     return list(found[:limit]), len(found) > limit
 
 
 def _copy(kind: type[AnswerT], one: Any, **others: Any) -> AnswerT:
-    """An answer with the fields of the same name, and these others."""
     same = {name: getattr(one, name) for name in kind.__struct_fields__ if name not in others}
     return kind(**same, **others)
 
@@ -509,7 +503,6 @@ def _fact(one: Fact) -> m.FactItem:
 
 
 def _certified(call: Call, certificate: Certificate) -> m.CertificateAnswer:
-    """The certificate with the space's name as its tenant calls it."""
     return m.CertificateAnswer(
         certificate=certificate_json(seal(replace(certificate, space=call.space, checksum="")))
     )

@@ -13,11 +13,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from recollect.core.boundary import Failure, attempted
 from recollect.core.values.tenant import ApiKey, Tenant
 from recollect.hosts.service.keys import GivenKey, opens, read_key
-from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
-from recollect.hosts.service.problems import Problem, ProblemKind, problem_of
+from recollect.hosts.service.memories import TenantMemories
+from recollect.hosts.service.problems import Problem, ProblemKind
 
 KEY_SECONDS: Final = 5.0
 """How long a node goes by what it read of a key: so late a revocation reaches it."""
@@ -28,8 +27,6 @@ KEYS_LOOKED_UP: Final = 2
 """So many keys that a node has not seen are asked of the database at once."""
 KEYS_WAITING: Final = 200
 """So many more wait for that; others are told to come again."""
-OLD_KEY_SECONDS: Final = 1.0
-"""While a key is looked up again, others go by what was known of it, so long at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +48,6 @@ class Principals:
         self._refused_keys: OrderedDict[bytes, float] = OrderedDict()
         self._lookups = asyncio.Semaphore(KEYS_LOOKED_UP)
         self._waiting = 0
-        self._renewing: dict[bytes, asyncio.Task[Principal | Failure | None]] = {}
 
     async def of(self, header: str) -> Principal:
         """Who asks; a key that is unknown, has ended or was revoked is none."""
@@ -65,7 +61,6 @@ class Principals:
         return found
 
     async def _known(self, given: GivenKey) -> Principal | None:
-        """Whose key it is, asked of the database where that was not done lately."""
         now = time.monotonic()
         since = now - KEY_SECONDS
         if self._refused_keys.get(given.hash, since) > since:
@@ -74,28 +69,9 @@ class Principals:
         if known is None:
             return await self._looked_up_in_turn(given)
         self._keys.move_to_end(given.hash)
-        if known[0] > since:
-            return known[1]
-        renewing = self._renewing.get(given.hash)
-        if renewing is not None and known[0] > since - OLD_KEY_SECONDS:
-            return known[1]
-        return await self._renewed(given, renewing)
-
-    async def _renewed(
-        self, given: GivenKey, renewing: asyncio.Task[Principal | Failure | None] | None
-    ) -> Principal | None:
-        """What the database says of a known key now: all who wait for that ask once."""
-        if renewing is None:
-            work = asyncio.wait_for(self._looked_up(given), MOST_SECONDS)
-            renewing = self._renewing[given.hash] = asyncio.create_task(attempted(work))
-            renewing.add_done_callback(lambda _: self._renewing.pop(given.hash, None))
-        found = await asyncio.shield(renewing)  # whoever asked first may hang up
-        if isinstance(found, Failure):
-            raise problem_of(found.error, found.said)
-        return found
+        return known[1] if known[0] > since else await self._looked_up(given)
 
     async def _looked_up_in_turn(self, given: GivenKey) -> Principal | None:
-        """A key that may be invented: few at once, so that the others' requests do not wait."""
         if self._waiting >= KEYS_WAITING:
             raise Problem(ProblemKind.BUSY, "too many unknown keys: come again", retry_after=1.0)
         self._waiting += 1

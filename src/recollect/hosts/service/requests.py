@@ -102,7 +102,6 @@ def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
 
 
 def _expected(body: bytes, kind: type[m.ApiBody]) -> str:
-    """What a body takes; and where to put what came beside the `request` it belongs into."""
     fields = kind.__struct_encode_fields__
     takes = f"this body takes {', '.join(fields)}"
     try:

@@ -109,7 +109,6 @@ def _attributes(what: Measured) -> dict[str, Attribute]:
 
 
 def _is_error(what: Measured) -> bool:
-    """Of requests only what is the service's own fault, as the conventions for servers say."""
     if what.kind == "request":
         status = what.attributes.get("http.response.status_code", 0)
         return isinstance(status, int) and status >= 500

@@ -772,8 +772,8 @@ class DaemonSettings(Validated):
     """The daemon that answers the hooks of agents: `recollect daemon`."""
 
     idle_seconds: Seconds = setting(
-        1_800.0,
-        "Stop the daemon after this long without requests, once its agents have exited",
+        14_400.0,
+        "Stop the daemon after this long without requests",
         project=ASK,
     )
 
