@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from recollect.hosts.gateway.asgi import Message, Receive, Send, http_server, read_body, send_plain
+from recollect.hosts.gateway.asgi import Message, Receive, Send, http_server, read_body, send_json
 from recollect.hosts.gateway.running import BackgroundServer
 from recollect.system.loopback import listen_on
 
@@ -22,7 +22,7 @@ async def counting(scope: Message, receive: Receive, send: Send) -> None:
         await send({"type": "lifespan.shutdown.complete"})
         return
     body = await read_body(receive, 10_000_000)
-    await send_plain(send, f"{len(body) if isinstance(body, bytes) else body}")
+    await send_json(send, 200, len(body) if isinstance(body, bytes) else str(body))
 
 
 @pytest.fixture
