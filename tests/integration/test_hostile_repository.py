@@ -70,16 +70,6 @@ def test_everything_at_once(tmp_path: Path, surface: str) -> None:
             assert "recollect trust" in on.recollect("doctor").stdout, "and afterwards"
 
 
-@pytest.mark.parametrize("surface", at_size(ci=QUICK, full=tuple(SURFACES)))
-def test_tables_of_agents(tmp_path: Path, surface: str) -> None:
-    with machine(tmp_path) as on:
-        on.variables["RECOLLECT_AGENT"] = "night"
-        lines = (f"agents.night.{line}" for line in filled(all_settings(), on).split("\n"))
-        (on.project / "recollect.toml").write_text("\n".join(lines) + "\n")
-        SURFACES[surface](on)
-        on.assert_unharmed()
-
-
 @pytest.mark.parametrize("surface", at_size(ci=QUICK[:1], full=tuple(SURFACES)))
 @pytest.mark.parametrize("kind", ALONE)
 def test_links_pipes_and_huge_files(tmp_path: Path, kind: str, surface: str) -> None:

@@ -1,6 +1,6 @@
 """Writes docs/settings.md from the code: `python -m tests.meta.settings_page > docs/settings.md`.
 
-Nothing on the page is typed in by hand; a test fails when the file and this differ.
+A test fails when the file and this differ.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from recollect.system.config.fields import shown
-from recollect.system.config.keys import camel_case, known_groups, known_keys
-from recollect.system.config.load import NOT_RESTORED, NOT_SETTINGS, OPENCLAW, variable_name
-from recollect.system.config.openclaw import routes
+from recollect.system.config.fields import expects, shown
+from recollect.system.config.keys import known_groups, known_keys
+from recollect.system.config.load import NOT_SETTINGS, OPENCLAW, variable_name
+from recollect.system.config.openclaw import OPENCLAW_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,26 +41,94 @@ ttl = "5m"
 ```
 
 A file that ends in `.json` or `.json5` is read as an `openclaw.json` wherever a settings file is
-named: `{config}`, `--config`, `open_memory(config=…)`. What holds for one agent alone stands in
-`[agents.NAME]` with the same keys (`[agents.NAME.pruning]`), or in OpenClaw's `agents.list`; the
-variable `{agent}` says which agent it is.
+named: `{config}`, `--config`, `open_memory(config=…)`.
 
 - As a variable the last key is `{variable}`; lists are separated by commas.
 - Durations are `"250ms"`, `"90s"`, `"5m"`, `"1h"` or a number of seconds.
 - `"none"` empties a key that may be empty.
 - `preset = "openclaw"` sets the column "openclaw"; a key that is set by itself wins over it.
-- Keys that are "later" are accepted, and say which feature they wait for.
 - Variables with our prefix that are not settings: {reserved}.
 """
 
 _CLIP_CHARS = 44
+_NOT_RESTORED = (
+    (
+        "archives messages at a compaction or after a trim, beside the turn",
+        "every message is archived on arrival, and none leaves the view before it is durable",
+        "a crash in between loses what was only in the view",
+    ),
+    (
+        "archives the words of user and assistant alone",
+        "tool calls and results are archived too; its recall leaves them out",
+        "they could never be searched, exported or restored",
+    ),
+    (
+        "replaces the history by a fixed text when summarising fails",
+        "the history stays and the view is trimmed",
+        "a failed call of a model must not wipe a session",
+    ),
+    (
+        "may reset the session when a compaction fails",
+        "the session goes on, and the report says what failed",
+        "nothing that was said is lost without being asked",
+    ),
+    (
+        "masks secrets by six patterns",
+        "our rules mask them, unless redaction is off",
+        "the six miss most secrets and destroy commit ids (docs/figures.md)",
+    ),
+    (
+        "puts recalled text into the block as it is",
+        "tags in it that could close the block, or open another, are defused",
+        "an old message could speak for the block around it",
+    ),
+    (
+        "chooses anew on every turn what to trim, and leaves no trace of it",
+        "what was trimmed stays out until the view is over its limit again; one line marks the gap",
+        "a view that changes everywhere breaks the provider's cache, and a silent gap misleads",
+    ),
+    (
+        "shows facts of all sessions",
+        "facts keep to the scope of recall: this session's and those of none",
+        "what one session said must not show in another by default",
+    ),
+    (
+        "supersedes and rewrites facts by the share of words they have in common",
+        "a fact is replaced by one of the same subject and attribute, and never rewritten",
+        "unrelated facts of one type superseded each other",
+    ),
+    (
+        "re-ranks by maximal marginal relevance",
+        "there is no such step",
+        "it never changes anything there: its limit is never below the number of candidates",
+    ),
+    (
+        "dates a message by when it was archived",
+        "by when it was said",
+        "decay and the block's dates would tell of compactions",
+    ),
+    (
+        "embeds the first 2,000 characters of a message with any embedder",
+        "with hash it does; with another one the message's nearest passage counts",
+        "passages are embedded already, and a model's time is dear",
+    ),
+    (
+        "keeps the whole reserve of any window",
+        "the reserve is at most a quarter of the window",
+        "a window of 20,000 tokens would hold nothing",
+    ),
+    (
+        "prompts models in its own sentences",
+        "the prompts are ours; tags and placeholders are its own",
+        "only literals of a protocol are taken over",
+    ),
+)
 
 
 def settings_page() -> str:
     """The whole page."""
     introduction = _INTRODUCTION.format(
         config="RECOLLECT_CONFIG",
-        agent="RECOLLECT_AGENT",
         variable=variable_name("pruning.ttl"),
         reserved=", ".join(f"`{name}`" for name in sorted(NOT_SETTINGS)),
     )
@@ -77,16 +145,16 @@ def _section(title: str, says: str, keys: Iterable[Key]) -> str:
     rows = [
         f"| `{key.path}` | {_cell(shown(key.default))} "
         f"| {_cell(shown(OPENCLAW[key.path])) if key.path in OPENCLAW else ''} "
-        f"| {key.project} | {key.effect} | {_plain(key.description)}; {_plain(key.shape.expects)} |"
+        f"| {key.project} | {_plain(key.description)}; {_plain(expects(key.hint))} |"
         for key in keys
     ]
-    head = "| key | default | openclaw | project | in this version | what it says; what it takes |"
+    head = "| key | default | openclaw | project | effect; accepted values |"
     return "\n".join([f"## {title}", *([says] if says else []), "", head, _rule(head), *rows, ""])
 
 
 def _not_restored_section() -> str:
     head = "| OpenClaw | here | why |"
-    rows = [f"| {one.openclaw} | {one.here} | {one.why} |" for one in NOT_RESTORED]
+    rows = [f"| {openclaw} | {here} | {why} |" for openclaw, here, why in _NOT_RESTORED]
     return "\n".join(
         [
             '## What `preset = "openclaw"` does not restore',
@@ -103,7 +171,11 @@ def _not_restored_section() -> str:
 
 
 def _foreign_section() -> str:
-    rows = [f"| `{camel_case(path)}` | `{route.to}` |" for path, route in routes().items()]
+    rows = [
+        f"| `{f'{block}.{name}'.lstrip('.')}` | `{to}` |"
+        for block, names in OPENCLAW_KEYS.items()
+        for name, to in names.items()
+    ]
     head = "| key in openclaw.json | here |"
     return "\n".join(
         [
@@ -112,12 +184,11 @@ def _foreign_section() -> str:
             "Comments and trailing commas are fine. Other keys of these blocks have no effect, and",
             "one notice names them; everything else in the file is left alone. A bare",
             '`agents.defaults.contextPruning: "adaptive"` sets the mode. Memory plugins count',
-            "only with an entry and the memory slot, both; where switches disagree, off wins.",
+            "only with an entry and the memory slot, both; if switches disagree, off wins.",
             "",
             head,
             _rule(head),
             *rows,
-            "| `agents.list[...]` | the same keys, for the agent that RECOLLECT_AGENT names |",
             "",
         ]
     )

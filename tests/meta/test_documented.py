@@ -15,6 +15,7 @@ import recollect
 from recollect import errors
 from recollect.cli import main
 from recollect.system.config import known_keys
+from recollect.system.config.fields import read_value
 from recollect.system.config.keys import known_groups
 from recollect.system.config.load import PRESETS
 
@@ -182,7 +183,7 @@ def test_every_setting_that_the_docs_name_exists(page: str) -> None:
 
 
 def read_as(name: str, value: str) -> object:
-    return known_keys()[name].shape.read_text(value.strip().strip('"'))
+    return read_value(known_keys()[name].hint, value.strip().strip('"'), text=True)
 
 
 def quoted_defaults(text: str) -> Iterator[tuple[str, str]]:

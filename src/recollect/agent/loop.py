@@ -81,6 +81,8 @@ from recollect.system.config.settings import Reset
 # One run at a time
 
 
+RESET_HOUR = 4
+"""Local hour of the daily reset."""
 AT_WORK = (
     "this agent is at work: wait for its turn to end, or abort it; to leave an iterator early, use "
     "contextlib.aclosing(agent.run(...))"
@@ -167,8 +169,8 @@ def reset_due(
     if idle is not None and now - last_activity >= idle * 60:
         return ResetResult(due=True, reason=f"idle for {idle} minutes (session.reset.idle_minutes)")
     if settings.mode == "daily":
-        if last_activity < _last_change(now, settings.at_hour, tz):
-            reason = f"a new day began at {settings.at_hour:02d}:00 (session.reset.at_hour)"
+        if last_activity < _last_change(now, RESET_HOUR, tz):
+            reason = f"a new day began at {RESET_HOUR:02d}:00 (session.reset.mode)"
             return ResetResult(due=True, reason=reason)
         return ResetResult(due=False, reason="used since the day began")
     if idle is None:

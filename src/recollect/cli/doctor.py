@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,8 @@ from recollect.cli.doctor_checks import Check, checks_of
 from recollect.cli.store_options import DEFAULT_SPACE, meant_space
 from recollect.errors import MissingExtra, ModelRefused, RecollectError, SettingsError
 from recollect.system import config
-from recollect.system.config.fields import shown, written
-from recollect.system.config.load import NOT_RESTORED, OPENCLAW, PRESETS
+from recollect.system.config.fields import shown
+from recollect.system.config.load import OPENCLAW, PRESETS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,6 @@ class SettingRow:
     source: config.Source
     default: Any
     openclaw: Any
-    effect: config.Effect
 
     @property
     def is_default(self) -> bool:
@@ -58,16 +57,15 @@ class SettingRow:
         return not self.is_default or self.value != self.openclaw
 
     def as_json(self) -> dict[str, Any]:
-        """The row as `--json` prints it; durations are text as in a file."""
+        """The row as `--json` prints it."""
         return {
-            "value": written(self.value),
+            "value": self.value,
             "source": str(self.source),
             "source_kind": self.source.kind,
-            "default": written(self.default),
+            "default": self.default,
             "is_default": self.is_default,
-            "openclaw": written(self.openclaw),
+            "openclaw": self.openclaw,
             "deviates": self.deviates,
-            "effect": str(self.effect),
         }
 
 
@@ -80,7 +78,6 @@ def setting_rows(loaded: config.LoadedSettings) -> list[SettingRow]:
             source=loaded.sources[key.path],
             default=key.default,
             openclaw=_THEIRS.get(key.path, key.default),
-            effect=key.effect,
         )
         for key in config.known_keys().values()
     ]
@@ -140,10 +137,7 @@ def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[st
         "facts": _facts(loaded),
         "model_use": _model_use(loaded, as_json=True),
         "settings": {row.key: row.as_json() for row in rows},
-        "presets": {
-            name: {key: written(value) for key, value in of.items()} for name, of in PRESETS.items()
-        },
-        "not_restored": [asdict(not_restored) for not_restored in NOT_RESTORED],
+        "presets": {name: dict(values) for name, values in PRESETS.items()},
         "notices": [{"key": notice.key, "message": notice.message} for notice in loaded.notices],
     }
 
@@ -158,15 +152,13 @@ def _draw(loaded: config.LoadedSettings, rows: list[SettingRow]) -> None:
     console.print(
         f"\n[bold]{len(rows)}[/] settings, [bold]{changed}[/] not at their default, "
         f'[bold]{unlike}[/] not as OpenClaw\'s; preset "{loaded.settings.preset}"   '
-        "[dim]● changed   ○ waits for a later version[/]"
+        "[dim]● changed[/]"
     )
     console.print(f"vectors: {_embedders(loaded)}", markup=False)
     console.print(f"summaries: {_summaries(loaded)}", markup=False)
     console.print(f"facts: {_facts(loaded)}", markup=False)
     console.print(f"asked of models besides: {_model_use(loaded, as_json=False)}", markup=False)
     _draw_notices(console, loaded.notices)
-    if loaded.settings.preset == "openclaw":
-        _draw_not_restored(console)
 
 
 _SIGNS = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
@@ -273,20 +265,13 @@ def _table(rows: list[SettingRow], *, full_sources: bool) -> Table:
         quiet = "dim" if row.is_default else ""
         table.add_row(
             Text("" if row.is_default else "●", style="yellow"),
-            _name_text(row, f"  {name}" if name else top),
+            Text(f"  {name}" if name else top, style="" if row.is_default else "cyan"),
             _value_text(row),
             Text(_source_text(row.source, full=full_sources), style=quiet),
             Text("" if row.is_default else _clipped(shown(row.default)), style="yellow"),
             Text("" if row.value == row.openclaw else _clipped(shown(row.openclaw)), style=quiet),
         )
     return table
-
-
-def _name_text(row: SettingRow, name: str) -> Text:
-    from rich.text import Text as RichText
-
-    waits = "" if row.effect.state == "active" else " ○"
-    return RichText.assemble((name, "" if row.is_default else "cyan"), (waits, "dim"))
 
 
 def _value_text(row: SettingRow) -> Text:
@@ -315,21 +300,6 @@ def _draw_notices(console: Console, notices: tuple[config.Notice, ...]) -> None:
     for message, keys in keys_by_message.items():
         console.print(Text.assemble(("\n! ", "yellow"), (", ".join(keys), "bold")))
         console.print(Padding(Text(message), (0, 0, 0, 2)))
-
-
-def _draw_not_restored(console: Console) -> None:
-    """What the preset leaves as ours: no setting says so."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    console.print('\nNot restored by preset "openclaw":', style="bold")
-    for not_restored in NOT_RESTORED:
-        console.print(Padding(Text(f"OpenClaw {not_restored.openclaw}."), (0, 0, 0, 2)))
-        console.print(
-            Padding(
-                Text(f"Here {not_restored.here}: {not_restored.why}.", style="dim"), (0, 0, 0, 4)
-            )
-        )
 
 
 def _clipped(text: str, at_most_chars: int = _CLIP_CHARS) -> str:

@@ -6,15 +6,15 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from recollect.cli.store_options import json_option, print_json
 from recollect.errors import RecollectError
-from recollect.system.config.fields import written
+from recollect.system.config.fields import holds_text
 from recollect.system.config.keys import known_keys
-from recollect.system.config.load import parse_tables
+from recollect.system.config.load import parse_file
 from recollect.system.config.trust import (
     FILE_NAME,
     ProjectFile,
@@ -29,9 +29,6 @@ from recollect.system.config.trust import (
 )
 from recollect.system.plain_text import number_of
 
-if TYPE_CHECKING:
-    from recollect.system.config.keys import GivenValue
-
 _END_CHARS: Final = 60
 
 
@@ -41,22 +38,17 @@ class WithheldLine:
 
     key: str
     value: Any
-    agent: str | None
-    """The agent that it is for; None: every agent."""
 
     def __str__(self) -> str:
         # in ASCII: no sign can hide another, turn the line round or move the cursor
-        whose = "" if self.agent is None else f"   (agent {_short(json.dumps(self.agent))})"
-        items = len(self.value) if isinstance(self.value, list) else 0
+        items = len(self.value) if isinstance(self.value, tuple) else 0
         value = json.dumps(self.value)
         shown = _short(value)
-        return (
-            f"{self.key} = {shown}{f'   ({items} items)' * (shown != value and items > 0)}{whose}"
-        )
+        return f"{self.key} = {shown}{f'   ({items} items)' * (shown != value and items > 0)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"key": self.key, "value": self.value, "agent": self.agent}
+        return {"key": self.key, "value": self.value}
 
 
 @click.command("trust")
@@ -112,18 +104,10 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
 
 
 def withheld_lines(file: ProjectFile) -> list[WithheldLine]:
-    """What a project's file sets and only the user may decide, for every agent.
-
-    Servers, paths, keys and other texts are first.
-    """
-    common, by_agent = parse_tables(file.data, file.path)
-    tables: list[tuple[str | None, dict[str, GivenValue]]] = [(None, common), *by_agent.items()]
-    lines = [
-        WithheldLine(key=key, value=written(one.value), agent=agent)
-        for agent, given in tables
-        for key, one in withheld_values(given).items()
-    ]
-    return sorted(lines, key=lambda line: not known_keys()[line.key].shape.holds_text)
+    """The settings of a project's file that only the user may decide: texts first."""
+    withheld = withheld_values(parse_file(file.data, file.path))
+    lines = [WithheldLine(key=key, value=one.value) for key, one in withheld.items()]
+    return sorted(lines, key=lambda line: not holds_text(known_keys()[line.key].hint))
 
 
 def _short(text: str) -> str:

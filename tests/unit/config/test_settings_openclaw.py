@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from recollect.system.config.openclaw import routes
 
 DEFAULTS = "agents.defaults"
 CONTEXT = "plugins.entries.memory-context"
-LANCEDB = "plugins.entries.memory-lancedb"
-PLUGIN_SLOTS = {CONTEXT: "memory-context", LANCEDB: "memory-lancedb"}
 
 # (key in the file, its value, what it sets): every key of settings.md's first column
 KEYS: list[tuple[str, Any, dict[str, Any]]] = [
@@ -56,7 +53,6 @@ KEYS: list[tuple[str, Any, dict[str, Any]]] = [
         8000,
         {"compaction.flush.soft_threshold_tokens": 8000},
     ),
-    (f"{DEFAULTS}.compaction.memoryFlush.softThreshold", 0.7, {"compaction.flush.at_ratio": 0.7}),
     (f"{DEFAULTS}.compaction.memoryFlush.prompt", "Notes!", {"compaction.flush.prompt": "Notes!"}),
     (
         f"{DEFAULTS}.compaction.memoryFlush.systemPrompt",
@@ -69,8 +65,8 @@ KEYS: list[tuple[str, Any, dict[str, Any]]] = [
     (f"{DEFAULTS}.contextPruning", "adaptive", {"pruning.mode": "adaptive"}),
     (f"{DEFAULTS}.contextPruning", "aggressive", {"pruning.mode": "aggressive"}),
     (f"{DEFAULTS}.contextPruning.mode", "off", {"pruning.mode": "off"}),
-    (f"{DEFAULTS}.contextPruning.ttl", "1h", {"pruning.ttl": timedelta(hours=1)}),
-    (f"{DEFAULTS}.contextPruning.ttl", "30", {"pruning.ttl": timedelta(minutes=30)}),
+    (f"{DEFAULTS}.contextPruning.ttl", "1h", {"pruning.ttl": 3600.0}),
+    (f"{DEFAULTS}.contextPruning.ttl", "30", {"pruning.ttl": 1800.0}),
     (f"{DEFAULTS}.contextPruning.keepLastAssistants", 5, {"pruning.keep_last_assistants": 5}),
     (f"{DEFAULTS}.contextPruning.softTrimRatio", 0.25, {"pruning.soft_trim_ratio": 0.25}),
     (f"{DEFAULTS}.contextPruning.hardClearRatio", 0.45, {"pruning.hard_clear_ratio": 0.45}),
@@ -99,47 +95,19 @@ KEYS: list[tuple[str, Any, dict[str, Any]]] = [
     (f"{DEFAULTS}.memorySearch.provider", "local", {"recall.embedder": "transformer"}),
     (f"{DEFAULTS}.memorySearch.model", "embed-3", {"recall.remote.model": "embed-3"}),
     (f"{DEFAULTS}.memorySearch.query.maxResults", 6, {"recall.max_results": 6}),
-    (f"{DEFAULTS}.memorySearch.query.hybrid.enabled", False, {"recall.hybrid.enabled": False}),
     (
         f"{DEFAULTS}.memorySearch.query.hybrid.vectorWeight",
         0.7,
         {"recall.hybrid.vector_weight": 0.7},
     ),
     (f"{DEFAULTS}.memorySearch.query.hybrid.textWeight", 0.3, {"recall.hybrid.text_weight": 0.3}),
-    (
-        f"{DEFAULTS}.memorySearch.query.hybrid.candidateMultiplier",
-        6,
-        {"recall.hybrid.candidate_multiplier": 6},
-    ),
     (f"{DEFAULTS}.memorySearch.cache.enabled", False, {"embedding_cache.enabled": False}),
-    (f"{DEFAULTS}.memorySearch.cache.maxEntries", 9, {"embedding_cache.max_entries": 9}),
     (f"{DEFAULTS}.memorySearch.sources", ["memory"], {"index.sources": ("memory",)}),
-    (
-        f"{DEFAULTS}.memorySearch.experimental.sessionMemory",
-        False,
-        {"index.sources": ("memory",)},
-    ),
     (f"{DEFAULTS}.memorySearch.extraPaths", ["~/docs"], {"index.extra_paths": ("~/docs",)}),
     ("memory.citations", "off", {"recall.citations": "off"}),
-    ("memory.qmd.includeDefaultMemory", False, {"index.sources": ("sessions",)}),
-    ("memory.qmd.sessions.enabled", False, {"index.sources": ("memory",)}),
-    ("memory.qmd.paths", ["a"], {"index.extra_paths": ("a",)}),
-    (
-        "memory.qmd.paths",
-        [{"path": "~/n/", "pattern": "**/*.md", "name": "n"}, {"path": "b"}],
-        {"index.extra_paths": ("~/n/**/*.md", "b")},
-    ),
-    ("memory.qmd.sessions.retentionDays", 30, {"index.eviction_days": 30}),
-    ("memory.qmd.update.interval", "10m", {"index.update_interval": timedelta(minutes=10)}),
-    ("memory.qmd.limits.maxResults", 6, {"recall.max_results": 6}),
-    ("memory.qmd.limits.timeoutMs", 4000, {"recall.deadline_seconds": 4.0}),
     ("session.reset.mode", "daily", {"session.reset.mode": "daily"}),
-    ("session.reset.atHour", 5, {"session.reset.at_hour": 5}),
     ("session.reset.idleMinutes", 480, {"session.reset.idle_minutes": 480}),
     ("plugins.slots.memory", "none", {"recall.enabled": False, "ingest.enabled": False}),
-    (f"{LANCEDB}.enabled", False, {"recall.enabled": False, "ingest.enabled": False}),
-    (f"{LANCEDB}.config.autoCapture", False, {"ingest.enabled": False}),
-    (f"{LANCEDB}.config.autoRecall", False, {"recall.enabled": False}),
     (f"{CONTEXT}.enabled", False, {"recall.enabled": False, "ingest.enabled": False}),
     (f"{CONTEXT}.config.autoRecall", False, {"recall.enabled": False}),
     (f"{CONTEXT}.config.autoCapture", False, {"ingest.enabled": False}),
@@ -160,9 +128,8 @@ WITHOUT_EFFECT = [
     f"{DEFAULTS}.compaction.model",
     f"{DEFAULTS}.memorySearch.query.hybrid.mmr",
     f"{DEFAULTS}.memoryContext.hardCapToken",
-    "memory.qmd.command",
+    "memory.qmd",
     f"{CONTEXT}.config.storagePath",
-    f"{LANCEDB}.config.dreaming",
 ]
 
 
@@ -179,11 +146,8 @@ def document(path: str, value: Any) -> dict[str, Any]:
     for group in groups:
         inner = inner.setdefault(group, {})
     inner[last] = value
-    for plugin, slot in PLUGIN_SLOTS.items():
-        if path.startswith(plugin):
-            found["plugins"]["slots"] = {"memory": slot}
-    if path.startswith("memory.qmd."):
-        found["memory"]["backend"] = "qmd"
+    if path.startswith(CONTEXT):
+        found["plugins"]["slots"] = {"memory": "memory-context"}
     return found
 
 
@@ -229,7 +193,6 @@ def test_keys_that_set_nothing_are_named_in_one_notice_without_their_values() ->
         for group in groups:
             inner = inner.setdefault(group, {})
         inner[last] = "hush-hush"
-    content["memory"]["backend"] = "qmd"
     content["plugins"]["slots"] = {"memory": "memory-context"}
     loaded = load(content)
     (said,) = [notice.message for notice in loaded.notices if notice.without_effect]
@@ -247,9 +210,7 @@ def test_a_value_that_does_not_fit_is_refused_by_name(
     assert path in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "path", [f"{DEFAULTS}.compaction", "memory", "memory.qmd", "session.reset"]
-)
+@pytest.mark.parametrize("path", [f"{DEFAULTS}.compaction", "memory", "session.reset"])
 def test_a_block_must_be_an_object(path: str) -> None:
     with pytest.raises(SettingsError, match="must be an object"):
         load(document(path, 3))
@@ -322,14 +283,6 @@ def test_nothing_remote_is_switched_on_by_an_import() -> None:
     assert any("nothing is sent" in notice.message for notice in loaded.notices)
 
 
-def test_a_key_to_a_provider_is_never_shown() -> None:
-    entry = {"enabled": True, "config": {"embedding": {"apiKey": "hush-hush"}, "autoRecall": True}}
-    plugins = {"entries": {"memory-lancedb": entry}, "slots": {"memory": "memory-lancedb"}}
-    loaded = load({"plugins": plugins})
-    assert "hush" not in repr(loaded)
-    assert loaded.settings == Settings()
-
-
 @pytest.mark.parametrize(
     ("plugins", "is_on"),
     [
@@ -337,15 +290,6 @@ def test_a_key_to_a_provider_is_never_shown() -> None:
         ({"entries": {"memory-context": {}}}, False),
         ({"slots": {"memory": "memory-context"}}, False),
         ({"slots": {"memory": "memory-core"}}, True),
-        ({"slots": {"memory": "memory-lancedb"}}, False),
-        ({"entries": {"memory-lancedb": {}}}, True),
-        (
-            {
-                "entries": {"memory-context": {}, "memory-lancedb": {}},
-                "slots": {"memory": "memory-lancedb"},
-            },
-            True,
-        ),
         ({}, True),
     ],
 )
@@ -355,40 +299,16 @@ def test_a_memory_plugin_needs_its_entry_and_the_slot(plugins: dict[str, Any], i
 
 
 def test_the_settings_of_an_unused_plugin_are_not_used_and_it_says_so() -> None:
-    entries = {"memory-lancedb": {"config": {"autoRecall": False}}}
+    entries = {"memory-context": {"config": {"hardCapTokens": 5}}}
     loaded = load({"plugins": {"entries": entries, "slots": {"memory": "memory-core"}}})
-    assert changed(loaded) == {}
-    assert [notice.key for notice in loaded.notices] == [LANCEDB]
+    assert changed(loaded) == {"recall.enabled": False, "ingest.enabled": False}
+    assert [notice.key for notice in loaded.notices] == [CONTEXT]
 
 
-def test_where_switches_disagree_off_wins() -> None:
-    content = document(f"{LANCEDB}.config.autoRecall", False)
+def test_if_switches_disagree_off_wins() -> None:
+    content = document(f"{CONTEXT}.config.autoRecall", False)
     content["agents"] = {"defaults": {"memoryContext": {"enabled": True}}}
     assert changed(load(content)) == {"recall.enabled": False}
-
-
-def test_qmd_counts_only_as_the_backend() -> None:
-    qmd = {"command": "/bin/sh", "sessions": {"retentionDays": 30}}
-    unused = load({"memory": {"backend": "builtin", "qmd": qmd}})
-    assert changed(unused) == {}
-    assert unused.notices[0].key == "memory.qmd"
-    used = load({"memory": {"backend": "qmd", "qmd": qmd}})
-    assert changed(used) == {"index.eviction_days": 30}
-    assert any("memory.qmd.command" in one.message for one in used.notices)
-
-
-def test_paths_of_both_places_are_joined_and_sources_have_the_last_word() -> None:
-    content = document("memory.qmd.paths", ["b"])
-    search = {
-        "extraPaths": ["a"],
-        "sources": ["memory"],
-        "experimental": {"sessionMemory": True},
-    }
-    content["agents"] = {"defaults": {"memorySearch": search}}
-    assert changed(load(content)) == {
-        "index.extra_paths": ("a", "b"),
-        "index.sources": ("memory",),
-    }
 
 
 def test_two_keys_that_disagree_are_an_error_and_two_that_agree_are_not() -> None:
@@ -399,7 +319,10 @@ def test_two_keys_that_disagree_are_an_error_and_two_that_agree_are_not() -> Non
     assert changed(load(both(9000, 9000))) == {"compaction.reserve_tokens": 9000}
     with pytest.raises(SettingsError, match=r"both set compaction\.reserve_tokens"):
         load(both(9000, 8000))
-    twice = {"memory": {"citations": "on"}, "session": {"reset": {"atHour": 3, "at_hour": 3}}}
+    twice = {
+        "memory": {"citations": "on"},
+        "session": {"reset": {"idleMinutes": 3, "idle_minutes": 3}},
+    }
     with pytest.raises(SettingsError, match="are one key"):
         load(twice)
 
@@ -453,14 +376,3 @@ def test_whatever_a_file_holds_it_is_read_or_refused_by_name(path: str, value: A
         assert path in str(problem) or "pruning.soft_trim: " in str(problem)
     else:
         assert all(known_keys()[key] for key in changed(loaded))
-
-
-@settings(max_examples=at_size(ci=100, full=300), deadline=None)
-@given(path=st.sampled_from(list(known_keys())), value=ANYTHING)
-def test_whatever_an_argument_holds_it_is_taken_or_refused_by_name(path: str, value: Any) -> None:
-    try:
-        loaded = load_settings(arguments={path: value}, environment={})
-    except SettingsError as problem:
-        assert path.rpartition(".")[2] in str(problem)
-    else:
-        assert loaded.sources[path].kind == "argument"

@@ -449,10 +449,6 @@ class TestVectors:
             await held.embed("toy")
             found = await held.recall(question, vectors=[asked_by(question)])
             assert texts(found)[0] == said[0]
-            alone = await held.recall(
-                question, vectors=[asked_by(question)], **{"hybrid.enabled": False}
-            )
-            assert texts(alone)[0] == said[0]
             two = [asked_by(question), asked_by(question, "unknown", "static")]
             assert texts(await held.recall(question, vectors=two))[0] == said[0]
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from recollect.system.config.settings import Preset
 
 P = ParamSpec("P")
+LOOK_SECONDS = 300.0
+"""How often indexed files are checked for changes."""
 QUESTION_SECONDS = 0.4
 """What embedding a question may take, and of `recall.deadline_seconds` this share: the search
 needs some."""
@@ -304,7 +306,7 @@ def follow_files(
             embedders=tuple(embedders),
         ),
     )
-    return Following(files.look, interval_seconds=settings.index.update_interval.total_seconds())
+    return Following(files.look, interval_seconds=LOOK_SECONDS)
 
 
 def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:

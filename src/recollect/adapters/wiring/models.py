@@ -47,6 +47,8 @@ OwnModel: TypeAlias = AnswersPrompts | Callable[[Prompt], Awaitable[Answer | str
 ModelRole: TypeAlias = Literal["main", "summary", "extraction"]
 
 _LOADED: dict[str, Embedder] = {}
+CACHED_VECTORS = 50_000
+"""Vectors in the embedding cache of a space."""
 ONNX_THREADS = 2
 """Cores that a run of a model may use; a turn's question is one short text."""
 CACHE_WAIT_SECONDS = 5.0
@@ -245,7 +247,7 @@ def cached(
         CachedEmbedder(
             embedder,
             embedding_cache_file(file, space),
-            max_entries=settings.embedding_cache.max_entries,
+            max_entries=CACHED_VECTORS,
             key=key,
         )
         if embedder.kind in ("onnx", "remote")

@@ -124,7 +124,7 @@ class Observer:
             )
             state = replace(state, calibration=learned)
         if usage is not None:
-            ttl = self._settings.pruning.ttl.total_seconds()
+            ttl = self._settings.pruning.ttl
             pause = state.pause_seconds
             went_on = pause is not None and pause < ttl
             state = replace(

@@ -145,8 +145,6 @@ def limits_of(
         compact_at = min(compact_at, int(window_tokens * compaction.at_ratio))
     flush = compaction.flush
     flush_at = compact_at - min(flush.soft_threshold_tokens, window_tokens // FLUSH_SHARE)
-    if flush.at_ratio is not None:
-        flush_at = min(compact_at, int(window_tokens * flush.at_ratio))
     return WindowLimits(
         window_tokens=window_tokens,
         reserve_tokens=reserve,
@@ -211,7 +209,7 @@ def batch_moment(
     pruning = settings.pruning
     marked = LONG_TTL_SECONDS if kept_an_hour else 0.0
     age = 0.0 if state.sent_at is None else now - state.sent_at
-    if age >= max(pruning.ttl.total_seconds(), marked) and age > state.cache.lives_seconds:
+    if age >= max(pruning.ttl, marked) and age > state.cache.lives_seconds:
         expired = Reason(Cause.CACHE_EXPIRED, minutes=age / 60)
         return BatchMoment(kind="cache-expired", reason=expired)
     share = used_tokens / limits.window_tokens

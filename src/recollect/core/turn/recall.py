@@ -79,7 +79,8 @@ from recollect.system.config.settings import Recall as RecallSettings
 
 PASSAGE_TOKENS: Final = 105
 """About what a passage takes: so many of them are wanted as the budget holds of these, and
-`candidate_multiplier` times as many are looked for by words and by each vector."""
+`_CANDIDATE_MULTIPLIER` times as many are looked for by words and by each vector."""
+_CANDIDATE_MULTIPLIER: Final = 4
 SEEDS_SHARE: Final = 1.6
 """Segments whose surroundings are looked at, for each passage that is wanted."""
 _LEAST_WANTED: Final = 12
@@ -127,7 +128,7 @@ async def recall(
     if types:  # "list all decisions" is no question about lists
         kept = tuple([word for word in question.words if word not in LISTING_WORDS])
         question, vectors = replace(question, words=kept), vectors if kept else ()
-    asked = _asked(request, question, vectors, settings)
+    asked = _asked(request, question, vectors)
     if not question.words and not asked.vectors and not types:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     reads = RecallReads() if request.reads is None else request.reads
@@ -540,16 +541,15 @@ def _asked(
     request: RecallRequest,
     question: Question,
     vectors: Sequence[AskedVector],
-    settings: RecallSettings,
 ) -> CandidateQuery:
-    limit = _wanted(request) * settings.hybrid.candidate_multiplier
+    limit = _wanted(request) * _CANDIDATE_MULTIPLIER
     # quoted passages are found too: they must not take the place of others
     limit += len(request.quoted) - len(request.quoted_whole)
     lost = lost_words_asked(request) if request.gated else ()
     return CandidateQuery(
         words=tuple(dict.fromkeys((*question.words, *question.marks, *lost))),
         vectors=tuple(vectors),
-        lexical_limit=limit if settings.hybrid.enabled or not vectors else 0,
+        lexical_limit=limit,
         vector_limit=limit,
         session=request.session if request.scope == "session" else None,
         with_files=True,
@@ -687,9 +687,7 @@ def _weighing(vectors: Sequence[AskedVector], settings: RecallSettings, now: flo
     kinds = tuple(vector.kind for vector in vectors)
     shares = vector_shares(kinds)
     hybrid = settings.hybrid
-    if kinds and not hybrid.enabled:
-        shares = tuple(share / sum(shares) for share in shares)
-    elif kinds and (hybrid.vector_weight, hybrid.text_weight) != (None, None):
+    if kinds and (hybrid.vector_weight, hybrid.text_weight) != (None, None):
         wanted = _vector_share(hybrid)
         shares = tuple(share * wanted / sum(shares) for share in shares)
     return Weighing(kinds=kinds, shares=shares, decay_per_day=settings.decay_per_day, now=now)

@@ -137,7 +137,7 @@ def _weights(settings: RecallSettings) -> Weights:
     text = TEXT_WEIGHT if hybrid.text_weight is None else hybrid.text_weight
     return Weights(
         vector=vector,
-        text=text if hybrid.enabled else 0.0,
+        text=text,
         decay_per_day=settings.decay_per_day,
         min_score=MIN_SCORE if settings.min_score is None else settings.min_score,
     )

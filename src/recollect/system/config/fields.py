@@ -1,10 +1,4 @@
-"""What a setting is declared with, and how its value is read from typed data and from text.
-
-Owns the declaration (`setting`), and the reading of one value: a shape is derived from a field's
-type, says in words what it expects, and turns what a source holds into the one canonical value. It
-knows no key and no source, and never guesses: whatever does not fit raises `ValueError` saying what
-would. Reading a canonical value always gives it back unchanged.
-"""
+"""Declares a setting, and reads one value: msgspec checks it, and the error is worded here."""
 
 from __future__ import annotations
 
@@ -12,8 +6,7 @@ import dataclasses
 import json
 import os
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -21,46 +14,26 @@ from types import UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as type_hints
 
-from msgspec import Meta
+from msgspec import Meta, ValidationError, convert
 
 from recollect.errors import SettingsError
 
 T = TypeVar("T")
 
+Text = Annotated[str, Meta(pattern=r"\S")]
+GREATEST: Final = 10**15
+"""Larger numbers mean nothing, and whole ones may be too large for a float."""
+SECONDS: Final = {"unit": "seconds"}
+"""`extra` of a type that also takes durations such as "5m"."""
 NONE_WORD = "none"
-"""How a file or a variable says "no value": TOML has no null."""
+"""How a file or a variable spells "no value": TOML has no null."""
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|[smhd])\s*)+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
-_FALSE_WORDS = frozenset({"false", "no", "off", "0"})
+_FLAGS = {"yes": True, "on": True, "no": False, "off": False}
 _SHOWN_CHARS = 60
-_GREATEST = 1e15
-"""Larger numbers mean nothing, and whole ones may be too large for a float."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """What setting a key does in this version."""
-
-    state: Literal["active", "later", "none"]
-    why: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.state}: {self.why}" if self.why else self.state
-
-    def notice(self) -> str:
-        """What a person who set the key is told; empty when it acts."""
-        if self.state == "active":
-            return ""
-        if self.state == "later":
-            return f"accepted; takes effect with {self.why}, which this version does not have yet"
-        return f"accepted without effect: {self.why}"
-
-
-ACTIVE: Final = Effect(state="active")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +75,10 @@ def at_least(number: int) -> ProjectRule:
     return ProjectRule(None, number)
 
 
-def setting(
-    default: T,
-    description: str,
-    *,
-    project: ProjectRule,
-    openclaw: str | tuple[str, ...] = (),
-    effect: Effect = ACTIVE,
-) -> T:
-    """A setting's field: its default and what is to be known of it; bounds stand in its type.
-
-    `description` is its line in docs/settings.md. `project` decides what a recollect.toml that was
-    only found in a folder may set. `openclaw` are the keys of an openclaw.json that set it: from
-    `agents.defaults` on, or from the top where they begin with another block of it.
-    """
-    keys = (openclaw,) if isinstance(openclaw, str) else openclaw
-    extra = {"openclaw": keys, "effect": effect, "project": project}
-    meta = Meta(description=description, extra=extra)
-    declared: Any = dataclasses.field(default=default, metadata={"meta": meta})
+def setting(default: T, description: str, project: ProjectRule = ASK) -> T:
+    """Declare a setting: its default, its line in docs/settings.md, what a project may set."""
+    metadata = {"description": description, "project": project}
+    declared: Any = dataclasses.field(default=default, metadata=metadata)
     return declared  # type: ignore[no-any-return]
 
 
@@ -130,276 +89,12 @@ class Validated:
 
     def __post_init__(self) -> None:
         group: type = type(self)
-        for name, shape in shapes_of(group).items():
-            value = getattr(self, name)
+        for name, hint in value_hints(group).items():
             try:
-                canonical = shape.read(value)
+                value = read_value(hint, getattr(self, name))
             except ValueError as problem:
                 raise SettingsError(f"{group.__name__}.{name} {problem}") from None
-            if canonical != value:
-                raise SettingsError(
-                    f"{group.__name__}.{name} must be given as {canonical!r}, not {value!r}"
-                )
-
-
-class ValueShape(ABC):
-    """Reads one setting's value; `ValueError` says what was expected instead."""
-
-    __slots__ = ()
-
-    @property
-    def holds_text(self) -> bool:
-        """Whether it takes any text: a server, a path, a key, a model, a command, words."""
-        return False
-
-    @property
-    @abstractmethod
-    def expects(self) -> str:
-        """What it takes, in words that complete "must be …"."""
-
-    @abstractmethod
-    def read(self, value: Any) -> Any:
-        """The canonical value of typed data (TOML, JSON, an argument)."""
-
-    def read_text(self, text: str) -> Any:
-        """The canonical value of an environment variable's text."""
-        return self.read(text)
-
-    def misfit(self, value: Any) -> ValueError:
-        """The error of a value that does not fit, with the value cut short."""
-        given = repr(value)
-        given = given if len(given) <= _SHOWN_CHARS else given[: _SHOWN_CHARS - 3] + "..."
-        return ValueError(f"must be {self.expects}, not {given}")
-
-
-@dataclass(frozen=True, slots=True)
-class Flag(ValueShape):
-    """True or false; a quoted "false" is not taken for true, but a variable may say yes or off."""
-
-    expects = "true or false"
-
-    def read(self, value: Any) -> bool:
-        if isinstance(value, bool):
-            return value
-        raise self.misfit(value)
-
-    def read_text(self, text: str) -> bool:
-        word = text.strip().lower()
-        if word in _TRUE_WORDS or word in _FALSE_WORDS:
-            return word in _TRUE_WORDS
-        raise self.misfit(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Number(ValueShape):
-    """A finite number within its bounds; JSON writes 4000 as 4e3 too, so 4e3 counts as whole."""
-
-    bounds: Meta
-    whole: bool
-
-    @property
-    def expects(self) -> str:
-        kind = "a whole number" if self.whole else "a number"
-        return f"{kind} {_bounds_words(self.bounds)}".rstrip()
-
-    def read(self, value: Any) -> float:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not _is_within(self.bounds, value):
-            raise self.misfit(value)
-        if not self.whole:
-            return float(value)
-        if value != int(value):
-            raise self.misfit(value)
-        return int(value)
-
-    def read_text(self, text: str) -> float:
-        try:
-            number: float = int(text) if self.whole else float(text)
-        except ValueError:
-            raise self.misfit(text) from None
-        return self.read(number)
-
-
-@dataclass(frozen=True, slots=True)
-class Duration(ValueShape):
-    """A length of time: "5m", "1h30m", "250ms"; a bare number is seconds.
-
-    Keys that carry their unit (`…_seconds`) hold a float, the others a `timedelta`.
-    """
-
-    bounds: Meta
-    as_seconds: bool
-
-    @property
-    def expects(self) -> str:
-        words = _bounds_words(self.bounds)
-        return f'a duration such as "5m", "90s" or a number of seconds {words}'.rstrip()
-
-    def read(self, value: Any) -> timedelta | float:
-        seconds = read_seconds(value)
-        if seconds is None or not _is_within(self.bounds, seconds):
-            raise self.misfit(value)
-        if self.as_seconds:
-            return seconds
-        try:
-            return timedelta(seconds=seconds)
-        except OverflowError:
-            raise self.misfit(value) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Choice(ValueShape):
-    """One of a few words."""
-
-    options: tuple[str, ...]
-
-    @property
-    def expects(self) -> str:
-        return "one of " + ", ".join(f'"{option}"' for option in self.options)
-
-    def read(self, value: Any) -> str:
-        if isinstance(value, str) and value in self.options:
-            return value
-        raise self.misfit(value)
-
-    def read_text(self, text: str) -> str:
-        return self.read(text.strip())
-
-
-@dataclass(frozen=True, slots=True)
-class TextValue(ValueShape):
-    """A string with something in it; a path counts as its text."""
-
-    expects = "a non-empty string"
-    holds_text = True
-
-    def read(self, value: Any) -> str:
-        text = os.fspath(value) if isinstance(value, os.PathLike) else value
-        if isinstance(text, str) and text.strip():
-            return text
-        raise self.misfit(value)
-
-
-@dataclass(frozen=True, slots=True)
-class ListOf(ValueShape):
-    """A list of one shape, repetitions left out; a lone string would be read letter by letter."""
-
-    item: ValueShape
-
-    @property
-    def holds_text(self) -> bool:
-        return self.item.holds_text
-
-    @property
-    def expects(self) -> str:
-        return f"a list, each item {self.item.expects}"
-
-    def read(self, value: Any) -> tuple[Any, ...]:
-        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-            raise self.misfit(value)
-        try:
-            return tuple(dict.fromkeys(self.item.read(item) for item in value))
-        except ValueError:
-            raise self.misfit(value) from None
-
-    def read_text(self, text: str) -> tuple[Any, ...]:
-        """A JSON array, or items separated by commas; an empty variable is an empty list."""
-        if text.lstrip().startswith("["):
-            try:
-                return self.read(json.loads(text))
-            except json.JSONDecodeError:
-                raise self.misfit(text) from None
-        return self.read([item.strip() for item in text.split(",") if item.strip()])
-
-
-@dataclass(frozen=True, slots=True)
-class Optional(ValueShape):
-    """A shape that may also be absent, said as null or as the word "none"."""
-
-    inner: ValueShape
-
-    @property
-    def holds_text(self) -> bool:
-        return self.inner.holds_text
-
-    @property
-    def expects(self) -> str:
-        return f'{self.inner.expects}, or "{NONE_WORD}"'
-
-    def read(self, value: Any) -> Any:
-        if value is None or (isinstance(value, str) and value.strip().lower() == NONE_WORD):
-            return None
-        try:
-            return self.inner.read(value)
-        except ValueError:
-            raise self.misfit(value) from None
-
-    def read_text(self, text: str) -> Any:
-        if text.strip().lower() == NONE_WORD:
-            return None
-        try:
-            return self.inner.read_text(text)
-        except ValueError:
-            raise self.misfit(text) from None
-
-
-def _is_within(bounds: Meta, number: float) -> bool:
-    return abs(number) <= _GREATEST and not (  # neither infinite nor NaN
-        (bounds.ge is not None and number < bounds.ge)
-        or (bounds.gt is not None and number <= bounds.gt)
-        or (bounds.le is not None and number > bounds.le)
-    )
-
-
-def _bounds_words(bounds: Meta) -> str:
-    if bounds.ge is not None and bounds.le is not None:
-        return f"from {bounds.ge:g} to {bounds.le:g}"
-    words = [
-        *([f"above {bounds.gt:g}"] if bounds.gt is not None else []),
-        *([f"of at least {bounds.ge:g}"] if bounds.ge is not None else []),
-        *([f"up to {bounds.le:g}"] if bounds.le is not None else []),
-    ]
-    return " and ".join(words)
-
-
-def read_seconds(value: Any) -> float | None:
-    """A length of time as settings spell it ("5m", "1h30m", a number), in seconds; else None."""
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if abs(value) <= _GREATEST else None
-    text = value.strip().lower() if isinstance(value, str) else ""
-    if _NUMBER.fullmatch(text):
-        return float(text)
-    if not _DURATION.fullmatch(text):
-        return None
-    parts = _DURATION_PART.findall(text)
-    return sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in parts)
-
-
-def shape_of(hint: Any, bounds: Meta | None = None) -> ValueShape:
-    """The shape that a field's type describes, with the bounds that msgspec's `Meta` gives it."""
-    options = get_args(hint)
-    if get_origin(hint) is Annotated:
-        (meta,) = (mark for mark in hint.__metadata__ if isinstance(mark, Meta))
-        return shape_of(hint.__origin__, meta)
-    if get_origin(hint) in (UnionType, Union):
-        (inner,) = (option for option in options if option is not type(None))
-        return Optional(shape_of(inner))
-    if get_origin(hint) is Literal:
-        return Choice(options)
-    if get_origin(hint) is tuple:
-        return ListOf(shape_of(options[0]))
-    if hint is bool:
-        return Flag()
-    if hint is str:
-        return TextValue()
-    bounds = bounds or Meta(ge=0)
-    if hint is timedelta or (hint is float and "unit" in (bounds.extra or {})):
-        return Duration(bounds, as_seconds=hint is float)
-    if hint in (int, float):
-        return Number(bounds, whole=hint is int)
-    raise TypeError(f"no shape for {hint!r}")
+            object.__setattr__(self, name, value)
 
 
 @cache
@@ -409,34 +104,110 @@ def annotations_of(group: type) -> Mapping[str, Any]:
 
 
 @cache
-def shapes_of(group: type) -> Mapping[str, ValueShape]:
-    """The shapes of a group's own values, by field name; groups inside it are not values."""
-    return {
-        name: shape_of(hint)
-        for name, hint in annotations_of(group).items()
-        if not dataclasses.is_dataclass(hint)
-    }
+def value_hints(group: type) -> Mapping[str, Any]:
+    """The types of a group's own values, by field name; groups inside it are not values."""
+    hints = annotations_of(group).items()
+    return {name: hint for name, hint in hints if not dataclasses.is_dataclass(hint)}
 
 
-def written(value: Any) -> Any:
-    """The value as a file would hold it: durations as text, lists for tuples."""
+def read_value(hint: Any, value: Any, *, text: bool = False) -> Any:
+    """The value of a setting of this type; `ValueError` states what would fit.
+
+    With `text` the value is an environment variable's.
+    """
+    try:
+        return convert(_prepare(hint, value, text=text), hint, strict=not text)
+    except (ValidationError, ValueError, OverflowError):
+        given = repr(value)
+        given = given if len(given) <= _SHOWN_CHARS else given[: _SHOWN_CHARS - 3] + "..."
+        raise ValueError(f"must be {expects(hint)}, not {given}") from None
+
+
+def _prepare(hint: Any, value: Any, *, text: bool) -> Any:
+    """The value as msgspec reads it."""
+    kind, bounds, optional = _parts(hint)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    word = value.strip() if isinstance(value, str) else ""
+    if optional and word.lower() == NONE_WORD:
+        return None
+    if bounds is not None and bounds.extra == SECONDS:
+        return value if value is None else _seconds(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not text:
+        return value
+    if get_origin(kind) is tuple:
+        items = [item.strip() for item in word.split(",") if item.strip()]
+        return json.loads(word) if word.startswith("[") else items
+    return _FLAGS.get(word.lower(), word) if kind is bool else word
+
+
+def _seconds(value: Any) -> float:
+    seconds = read_seconds(value)
+    if seconds is None:
+        raise ValueError
+    return seconds
+
+
+def _parts(hint: Any) -> tuple[Any, Meta | None, bool]:
+    """A hint's type, its bounds, and whether None fits too."""
+    if get_origin(hint) in (UnionType, Union):
+        (inner,) = (option for option in get_args(hint) if option is not type(None))
+        return (*_parts(inner)[:2], True)
+    if get_origin(hint) is Annotated:
+        return hint.__origin__, hint.__metadata__[0], False
+    return hint, None, False
+
+
+def expects(hint: Any) -> str:
+    """What a setting of this type takes, in words that complete "must be …"."""
+    kind, bounds, optional = _parts(hint)
+    if get_origin(kind) is Literal:
+        words = "one of " + ", ".join(f'"{option}"' for option in get_args(kind))
+    elif get_origin(kind) is tuple:
+        words = f"a list, each item {expects(get_args(kind)[0])}"
+    elif bounds is not None and bounds.extra == SECONDS:
+        words = f'a duration such as "5m", "90s" or a number of seconds {_bounds_words(bounds)}'
+    else:
+        names = {bool: "true or false", str: "a non-empty string", int: "a whole number"}
+        words = f"{names.get(kind, 'a number')} {_bounds_words(bounds)}".rstrip()
+    return f'{words}, or "{NONE_WORD}"' if optional else words
+
+
+def holds_text(hint: Any) -> bool:
+    """Whether any text fits: a server, a path, a key, a model, a command, words."""
+    kind = _parts(hint)[0]
+    return kind is str or (get_origin(kind) is tuple and holds_text(get_args(kind)[0]))
+
+
+def _bounds_words(bounds: Meta | None) -> str:
+    if bounds is None or bounds.pattern is not None:
+        return ""
+    if bounds.le == GREATEST:
+        return f"above {bounds.gt}" if bounds.ge is None else f"of at least {bounds.ge}"
+    if bounds.ge is None:
+        return f"above {bounds.gt:g} and up to {bounds.le:g}"
+    return f"from {bounds.ge:g} to {bounds.le:g}"
+
+
+def read_seconds(value: Any) -> float | None:
+    """A duration as settings spell it ("5m", "1h30m", a number), in seconds; else None."""
     if isinstance(value, timedelta):
-        return _duration_text(value)
-    return list(value) if isinstance(value, tuple) else value
+        return value.total_seconds()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if abs(value) <= GREATEST else None
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if not _DURATION.fullmatch(text):
+        return None
+    parts = _DURATION_PART.findall(text)
+    return sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in parts)
 
 
 def shown(value: Any) -> str:
     """The value as a person reads it in a table."""
-    plain = written(value)
-    if plain is None:
+    if value is None:
         return NONE_WORD
-    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-
-
-def _duration_text(duration: timedelta) -> str:
-    milliseconds = round(duration.total_seconds() * 1000)
-    for unit in ("d", "h", "m", "s"):
-        size = round(_UNIT_SECONDS[unit] * 1000)
-        if milliseconds and milliseconds % size == 0:
-            return f"{milliseconds // size}{unit}"
-    return f"{milliseconds}ms" if milliseconds else "0s"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

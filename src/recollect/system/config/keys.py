@@ -1,8 +1,8 @@
-"""The settings as a flat table of dotted keys, where a value came from, and how it is taken in.
+"""The settings as a flat table of dotted keys, and how a value from a source is taken in.
 
-Derived from the dataclasses in `settings`, never written by hand: what is not a field there is not
-a key. Owns the two spellings (`hard_cap_tokens`, `hardCapTokens`), the hint for a key that nobody
-knows, the keys of earlier versions, and the error for a value that does not fit.
+Derived from the dataclasses in `settings`. Holds the two spellings (`hard_cap_tokens`,
+`hardCapTokens`), the errors for an unknown key and for a value that does not fit, and the keys of
+earlier versions.
 """
 
 from __future__ import annotations
@@ -11,39 +11,33 @@ import dataclasses
 import difflib
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from recollect.errors import SettingsError
-from recollect.system.config.fields import (
-    Effect,
-    ProjectRule,
-    ValueShape,
-    annotations_of,
-    shapes_of,
-)
+from recollect.system.config.fields import ProjectRule, annotations_of, read_value, value_hints
 from recollect.system.config.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from msgspec import Meta
-
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_GUARDED = "redaction"
 
 SourceKind = Literal["default", "preset", "openclaw", "file", "environment", "argument"]
-
 
 _FACTS = "Facts are extracted only if models.extraction is set"
 
 REMOVED_KEYS: Final[Mapping[str, str]] = {
     "compaction.breaker_failures": "",
     "compaction.breaker_seconds": "",
+    "compaction.flush.at_ratio": "",
     "compaction.flush.files": "",
     "compaction.summary_tokens": "",
     "daemon.port": "Hooks use the daemon's socket",
+    "embedding_cache.max_entries": "",
     "facts.digests": _FACTS,
     "facts.enabled": _FACTS,
     "gateway.connect_seconds": "",
@@ -52,11 +46,14 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "gateway.silence_seconds": "",
     "gateway.summary_day_tokens": "jobs.day_tokens limits summaries too",
     "gateway.token_variable": "Set RECOLLECT_GATEWAY_TOKEN to the token",
+    "index.update_interval": "",
     "jobs.lease_seconds": "",
     "jobs.max_attempts": "",
     "models.flush": "",
     "query.user_messages": "",
     "recall.blocks_tokens": "",
+    "recall.hybrid.candidate_multiplier": "",
+    "recall.hybrid.enabled": "",
     "recall.remote.dimensions": "",
     "serve.idempotency_hours": "",
     "serve.key_cache_seconds": "",
@@ -66,6 +63,7 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "serve.open_spaces": "",
     "serve.tenant_concurrency": "",
     "serve.tenant_waiting": "",
+    "session.reset.at_hour": "",
     "store.open_seconds": "",
     "store.undurable_seconds": "",
     "telemetry.tenant_label": "",
@@ -77,35 +75,13 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One setting: its dotted path, its default, what it takes and what is declared of it."""
+    """One setting: its dotted path, its default, its type and its declaration."""
 
     path: str
     default: Any
-    shape: ValueShape
-    meta: Meta
-
-    @property
-    def description(self) -> str:
-        """Its line in docs/settings.md."""
-        return self.meta.description or ""
-
-    @property
-    def effect(self) -> Effect:
-        """What it does in this version."""
-        effect: Effect = (self.meta.extra or {})["effect"]
-        return effect
-
-    @property
-    def project(self) -> ProjectRule:
-        """What an untrusted project file may set it to."""
-        rule: ProjectRule = (self.meta.extra or {})["project"]
-        return rule
-
-    @property
-    def openclaw(self) -> tuple[str, ...]:
-        """The keys of an openclaw.json that set it, as they are declared."""
-        keys: tuple[str, ...] = (self.meta.extra or {})["openclaw"]
-        return keys
+    hint: Any
+    description: str
+    project: ProjectRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +104,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenValue:
-    """A canonical value and where it was given."""
+    """A value that was read and checked, and where it was set."""
 
     value: Any
     source: Source
@@ -136,7 +112,7 @@ class GivenValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something a person should know about a key that is no error."""
+    """Something that a user should know about a key and that is not an error."""
 
     key: str
     message: str
@@ -159,27 +135,14 @@ def known_groups() -> Mapping[str, type]:
     return dict(_groups_of(Settings, ""))
 
 
-@cache
-def removed_groups() -> frozenset[str]:
-    """Every group that holds a setting of an earlier version."""
-    parts = (path.split(".") for path in REMOVED_KEYS)
-    return frozenset(".".join(names[:end]) for names in parts for end in range(1, len(names)))
-
-
-def active_keys() -> tuple[str, ...]:
-    """The keys that change what this version does."""
-    return tuple(path for path, key in known_keys().items() if key.effect.state == "active")
-
-
 def _keys_of(group: type, prefix: str) -> Iterator[Key]:
-    shapes, hints = shapes_of(group), annotations_of(group)
+    hints = value_hints(group)
     for field in dataclasses.fields(group):
         path = prefix + field.name
-        if field.name in shapes:
-            shape, meta = shapes[field.name], field.metadata["meta"]
-            yield Key(path=path, default=field.default, shape=shape, meta=meta)
+        if field.name in hints:
+            yield Key(path=path, default=field.default, hint=hints[field.name], **field.metadata)
         else:
-            yield from _keys_of(hints[field.name], f"{path}.")
+            yield from _keys_of(annotations_of(group)[field.name], f"{path}.")
 
 
 def _groups_of(group: type, prefix: str) -> Iterator[tuple[str, type]]:
@@ -190,7 +153,7 @@ def _groups_of(group: type, prefix: str) -> Iterator[tuple[str, type]]:
 
 
 def build(values: Mapping[str, Any]) -> Settings:
-    """The settings with these canonical values; what is not named keeps its default."""
+    """The settings with these values; every other key keeps its default."""
     nested: dict[str, Any] = {}
     for path, value in values.items():
         *groups, name = path.split(".")
@@ -203,10 +166,12 @@ def build(values: Mapping[str, Any]) -> Settings:
 
 
 def _build_group(group: type, nested: Mapping[str, Any]) -> Any:
-    shapes, hints = shapes_of(group), annotations_of(group)
+    hints = annotations_of(group)
     return group(
         **{
-            name: value if name in shapes else _build_group(hints[name], value)
+            name: _build_group(hints[name], value)
+            if dataclasses.is_dataclass(hints.get(name))
+            else value
             for name, value in nested.items()
         }
     )
@@ -220,12 +185,12 @@ def value_of(settings: Settings, path: str) -> Any:
     return value
 
 
-def fit(key: Key, value: Any, source: Source) -> Any:
-    """The canonical value, or an error that names the key and its place."""
+def fit(path: str, value: Any, source: Source, *, text: bool = False) -> Any:
+    """The value as the setting takes it, or an error that names the key and its place."""
     try:
-        return key.shape.read(value)
+        return read_value(known_keys()[path].hint, value, text=text)
     except ValueError as problem:
-        ours = "" if snake_case(source.key) == key.path else f" ({key.path})"
+        ours = "" if snake_case(source.key) == path else f" ({path})"
         raise SettingsError(f"{source}{ours} {problem}") from None
 
 
@@ -250,7 +215,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def text_of(data: bytes, path: Path) -> str:
-    """A settings file's text, a byte order mark left out and line ends as one sign."""
+    """A settings file's text without a byte order mark and with plain line ends."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -265,12 +230,17 @@ def snake_case(spelled: str) -> str:
     return ".".join(_HUMP.sub("_", part).lower() for part in spelled.split("."))
 
 
-def camel_case(path: str) -> str:
-    """The key in OpenClaw's spelling."""
-    return re.sub(r"_([a-z0-9])", lambda hump: hump[1].upper(), path)
+def unknown_key(
+    path: str, source: Source, *, known_as: Callable[[str], str] = str
+) -> SettingsError:
+    """The error for an unknown key, with the nearest known one."""
+    groups = () if source.kind == "environment" else known_groups()
+    nearest = _nearest_key(path, (*known_keys(), *groups))
+    hint = f"did you mean {known_as(nearest)}?" if nearest else "`recollect doctor` lists every key"
+    return SettingsError(f"{source} is not a setting of Recollect; {hint}")
 
 
-def nearest_key(path: str, known: Iterable[str]) -> str | None:
+def _nearest_key(path: str, known: Iterable[str]) -> str | None:
     """The known key that an unknown one was probably meant to be.
 
     It is of the group that was typed: a user who follows a hint into another group changes
@@ -281,25 +251,17 @@ def nearest_key(path: str, known: Iterable[str]) -> str | None:
     group, dot, _ = path.partition(".")
     if dot:
         groups = {one.partition(".")[0] for one in paths if "." in one}
-        meant = [group] if group in groups else _closest(group, groups, 0.75)
-        return next(iter(_closest(path, [one for one in paths if _is_in(one, meant)], 0.6)), None)
+        meant = _closest(group, groups, 0.75)
+        return _closest(path, [one for one in paths if meant and one.startswith(f"{meant}.")], 0.6)
     # A variable whose group ends in one underscore begins with the group's name.
     named = [one for one in paths if "." not in one or path.startswith(one.partition(".")[0])]
-    close = _closest(path, named, 0.6)
-    if close:
-        return close[0]
+    if close := _closest(path, named, 0.6):
+        return close
     # A key without its group, if one group alone has it.
     names = Counter(one.rpartition(".")[2] for one in paths)
     by_name = {name: one for one in paths if names[name := one.rpartition(".")[2]] == 1}
-    return next((by_name[name] for name in _closest(path, by_name, 0.75)), None)
+    return by_name.get(_closest(path, by_name, 0.75) or "")
 
 
-_GUARDED = "redaction"
-
-
-def _closest(word: str, words: Iterable[str], cutoff: float) -> list[str]:
-    return difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)
-
-
-def _is_in(path: str, groups: Iterable[str]) -> bool:
-    return any(path.startswith(f"{group}.") for group in groups)
+def _closest(word: str, words: Iterable[str], cutoff: float) -> str | None:
+    return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)), None)

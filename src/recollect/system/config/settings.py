@@ -1,25 +1,32 @@
-"""The settings as values: every key, its type, bounds and default, what it does, each written once.
+"""Every setting: its type with bounds, its default, its line in docs/settings.md.
 
-It reads nothing (files and variables are in `load`) and decides nothing (what a limit comes to is
-in `rules.budget`). A `Settings` that exists is valid: every group checks its values when it is
-made, however it is made. `setting` says what stands in a declaration.
+A `Settings` that exists is valid: each group checks its values when it is created. The
+keys of an openclaw.json that set these are in `openclaw`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from recollect.errors import SettingsError
-from recollect.system.config.fields import ANY, ASK, Validated, at_least, only, setting
+from recollect.system.config.fields import (
+    ANY,
+    GREATEST,
+    SECONDS,
+    Text,
+    Validated,
+    at_least,
+    only,
+    setting,
+)
 
 CALIBRATED_MIN_SCORE = 0.2
-"""From which certainty on something is recalled, where `recall.min_score` says nothing else."""
+"""Lowest score that is recalled unless `recall.min_score` is set."""
 FALLBACK_WINDOW_TOKENS = 200_000
-"""The window assumed when neither the settings, a table of models nor the provider says it."""
+"""The window if neither the settings, the table of models nor the provider states it."""
 
 Preset = Literal["recollect", "openclaw"]
 RecallMethod = Literal["recollect", "openclaw"]
@@ -40,40 +47,20 @@ ResetMode = Literal["daily", "idle"]
 LogFormat = Literal["text", "json"]
 GatewaySummaries = Literal["off", "client"]
 
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0, le=GREATEST)]
+Positive = Annotated[int, Meta(ge=1, le=GREATEST)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
-Seconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
+Share = Annotated[float, Meta(gt=0, le=1)]
+Seconds = Annotated[float, Meta(gt=0, le=GREATEST, extra=SECONDS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hybrid(Validated):
-    """How lexical and vector scores are joined."""
+    """How word scores and vector scores are combined."""
 
-    enabled: bool = setting(
-        True,
-        "Search by words and by vectors; off: by vectors alone",
-        project=ASK,
-        openclaw="memorySearch.query.hybrid.enabled",
-    )
-    vector_weight: Ratio | None = setting(
-        None,
-        "Weight of the vector score; none: by embedder",
-        project=ASK,
-        openclaw=("memorySearch.query.hybrid.vectorWeight", "memory-context.search.vectorWeight"),
-    )
-    text_weight: Ratio | None = setting(
-        None,
-        "Weight of the word score; none: by embedder",
-        project=ASK,
-        openclaw=("memorySearch.query.hybrid.textWeight", "memory-context.search.bm25Weight"),
-    )
-    candidate_multiplier: Positive = setting(
-        4,
-        "Candidates taken from each side, as a multiple of what is wanted",
-        project=ASK,
-        openclaw="memorySearch.query.hybrid.candidateMultiplier",
-    )
+    vector_weight: Ratio | None = setting(None, "Weight of the vector score; none: by embedder")
+    text_weight: Ratio | None = setting(None, "Weight of the word score; none: by embedder")
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
@@ -86,130 +73,79 @@ class Hybrid(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote(Validated):
-    """The remote embedder, used only when `recall.embedder` is "remote"."""
+    """The remote embedder, used only if `recall.embedder` is "remote"."""
 
-    provider: RemoteProvider | None = setting(
-        None, "Whose embeddings", project=ASK, openclaw="memorySearch.provider"
+    provider: RemoteProvider | None = setting(None, "The embedding provider")
+    model: Text | None = setting(None, "Its model; none: the provider's usual one")
+    base_url: Text | None = setting(
+        None, "Another server with the provider's API; none: the provider's own"
     )
-    model: str | None = setting(
-        None,
-        "Which of its models; none: the provider's usual one",
-        project=ASK,
-        openclaw="memorySearch.model",
-    )
-    base_url: str | None = setting(
-        None,
-        "Another server that speaks the provider's wire; none: the provider's own",
-        project=ASK,
-    )
-    key_variable: str | None = setting(
+    key_variable: Text | None = setting(
         None,
         "Environment variable that holds the key; none: the provider's usual one, and no key to "
         "another base_url",
-        project=ASK,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall(Validated):
-    """What is put back into a view from memory, and where."""
+    """The block of memories that is added to a request."""
 
-    enabled: bool = setting(
-        True,
-        "Put a recalled block into the view",
-        project=ASK,
-        openclaw=(
-            "memoryContext.enabled",
-            "memorySearch.enabled",
-            "memory-context.autoRecall",
-            "memory-lancedb.autoRecall",
-            "plugins.entries.memory-context.enabled",
-            "plugins.entries.memory-lancedb.enabled",
-            "plugins.slots.memory",
-        ),
-    )
+    enabled: bool = setting(True, "Add a recalled block to requests")
     method: RecallMethod = setting(
         "recollect",
-        'How memory is searched and the block is written; "openclaw": whole messages by its '
-        "formula, in its lines",
-        project=ASK,
+        'How memory is searched and the block is written; "openclaw": whole messages by '
+        "OpenClaw's formula and in its format",
     )
-    every_turn: bool = setting(
-        False, "Recall on every turn, without asking whether it is needed", project=ASK
-    )
-    placement: Placement = setting("before-newest-user", "Where the block goes", project=ASK)
+    every_turn: bool = setting(False, "Recall on every turn, whether it is needed or not")
+    placement: Placement = setting("before-newest-user", "Where the block goes")
     sticky: bool = setting(
-        True,
-        "The block stays until the next batch moment; off: it is removed next turn",
-        project=ASK,
+        True, "Keep the block until the next edit batch; off: remove it on the next turn"
     )
     hard_cap_tokens: Count = setting(
         4000,
-        "The block's upper limit for who asks, never over 10% of the window where tools are used, "
-        "a third of it where people only talk",
-        project=ANY,
-        openclaw=("memoryContext.hardCapTokens", "memory-context.autoRecallMaxTokens"),
+        "Token limit of the block for a question. At most 10% of the window if tools are used, a "
+        "third of it otherwise",
+        ANY,
     )
     block_tokens: Count = setting(
-        400,
-        "The block's size for a turn that asks nothing; a question may take the hard cap",
-        project=ANY,
+        400, "Token limit of the block for a turn that asks no question", ANY
     )
     standing_tokens: Count = setting(
         1200,
-        "What the user laid down in messages that left the view stands at its head in so many "
-        "tokens, never over 10% of the window; 0: nothing stands",
-        project=ANY,
+        "Token limit of the block at the start of each request that repeats the user's decisions "
+        "from trimmed messages. At most 10% of the window; 0 turns it off",
+        ANY,
     )
     embedder: EmbedderName = setting(
         "auto",
-        'What makes vectors; "auto" takes only what is local and installed; "transformer": onnx, '
-        "or words alone where there is no model",
-        project=ASK,
-        openclaw="memoryContext.embeddingModel",
+        'The embedder; "auto" uses only what is local and installed; "transformer": onnx, or '
+        "words alone if there is no model",
     )
-    onnx_model: str | None = setting(
-        None,
-        "The ONNX model: a folder, or its name among the downloaded; none: the first",
-        project=ASK,
+    onnx_model: Text | None = setting(
+        None, "The ONNX model: a folder, or the name of a downloaded one; none: the first"
     )
     min_score: Ratio | None = setting(
         None,
-        "Lowest score that is recalled; none: the calibrated absolute score, "
-        f"{CALIBRATED_MIN_SCORE}",
-        project=ANY,
-        openclaw="memoryContext.autoRecallMinScore",
+        f"Lowest score that is recalled; none: the calibrated score {CALIBRATED_MIN_SCORE}",
+        ANY,
     )
     scope: Scope = setting(
         "auto",
         'What is searched; "auto": the session in library, chat and gateway, the space in '
         "hooks, `recollect wrap`, `recollect serve`, MCP and imports",
-        project=only("session"),
-        openclaw="memoryContext.crossSession",
+        only("session"),
     )
-    decay_per_day: Ratio = setting(
-        1.0,
-        "Factor on a score for each day of age; 1 is no decay",
-        project=ASK,
-        openclaw="memory-context.search.timeDecay",
-    )
+    decay_per_day: Ratio = setting(1.0, "Factor on a score per day of age; 1 is no decay")
     max_results: Positive | None = setting(
-        None,
-        "Most passages in one block; none: what fits",
-        project=ANY,
-        openclaw=("memorySearch.query.maxResults", "memory.qmd.limits.maxResults"),
+        None, "Most passages in one block; none: as many as fit", ANY
     )
     deadline_seconds: Seconds | None = setting(
         None,
         "How long recall may take; none: one second, or 5/6 of turn.deadline_seconds if shorter",
-        project=ASK,
-        openclaw="memory.qmd.limits.timeoutMs",
     )
     citations: Citations = setting(
-        "auto",
-        "Recalled lines name their file and line or segment",
-        project=ANY,
-        openclaw="memory.citations",
+        "auto", "Recalled lines name their file and line, or their message", ANY
     )
     hybrid: Hybrid = field(default_factory=Hybrid)
     remote: Remote = field(default_factory=Remote)
@@ -217,17 +153,10 @@ class Recall(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction(Validated):
-    """What never reaches the disk in clear."""
+    """What is masked before anything is stored."""
 
-    enabled: bool = setting(
-        True,
-        "Mask secrets in everything that is stored",
-        project=only(True),
-        openclaw="memoryContext.redaction",
-    )
-    pii: bool = setting(
-        False, "Mask e-mail addresses, phone and card numbers too", project=only(True)
-    )
+    enabled: bool = setting(True, "Mask secrets in everything that is stored", only(True))
+    pii: bool = setting(False, "Mask e-mail addresses, phone and card numbers too", only(True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,55 +164,42 @@ class Facts(Validated):
     """Statements that a model extracts from messages."""
 
     idle_seconds: Seconds = setting(
-        600.0,
-        "How long a session must be silent before it is read for facts",
-        project=ASK,
+        600.0, "How long a session must be silent before facts are extracted from it"
     )
-    window_tokens: Annotated[int, Meta(ge=500)] = setting(
-        12_000,
-        "How much of a session a model reads in one call, never more than its window holds",
-        project=ASK,
+    window_tokens: Annotated[int, Meta(ge=500, le=GREATEST)] = setting(
+        12_000, "Tokens of a session that a model reads per call, at most what its window holds"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models(Validated):
-    """Which model does what, where it is not the session's own."""
+    """Which model does what."""
 
     provider: ProviderFormat | None = setting(
-        None,
-        "The wire that models are asked in; none: no model is asked, and nothing is compacted",
-        project=ASK,
+        None, "The API of the models; none: no model is asked, and nothing is compacted"
     )
-    base_url: str | None = setting(
-        None, "Another server that speaks this wire; none: the provider's own", project=ASK
-    )
-    key_variable: str | None = setting(
+    base_url: Text | None = setting(None, "Another server with this API; none: the provider's own")
+    key_variable: Text | None = setting(
         None,
         "Environment variable that holds the key; none: the provider's usual one, and no key to "
         "another base_url",
-        project=ASK,
     )
-    main: str | None = setting(None, "Model of our own agent's conversations", project=ASK)
-    summary: str | None = setting(None, "Model that summarises; none: models.main", project=ASK)
-    extraction: str | None = setting(
-        None,
-        "Model that reads messages for facts; none: no facts are extracted",
-        project=ASK,
+    main: Text | None = setting(None, "Model of our own agent's conversations")
+    summary: Text | None = setting(None, "Model that summarises; none: models.main")
+    extraction: Text | None = setting(
+        None, "Model that reads messages for facts; none: no facts are extracted"
     )
-    deadline_seconds: Seconds = setting(120.0, "How long one call of a model may take", project=ASK)
+    deadline_seconds: Seconds = setting(120.0, "How long one call of a model may take")
     max_output_tokens: Positive | None = setting(
         None,
-        "The most that a reply of our own agent takes; none: the provider's limit, or what a small "
-        "window keeps free for it",
-        project=ASK,
+        "Longest reply of our own agent; none: the provider's limit, or what a small window "
+        "leaves free",
     )
-    prices: tuple[str, ...] = setting(
+    prices: tuple[Text, ...] = setting(
         (),
-        "Dollars for a million tokens, a line a model: its name (ending with a hyphen: all that "
-        "begin so), then input and output, and cache reads and writes where they cost something "
-        "else; beside known list prices",
-        project=ASK,
+        "Dollars per million tokens, one line per model: its name (with a hyphen at the end: a "
+        "name prefix), input, output, and cache reads and writes if they differ. Added to the "
+        "known list prices",
     )
 
 
@@ -292,85 +208,48 @@ class Index(Validated):
     """What is searchable, and how much of it."""
 
     max_segments: Positive = setting(
-        200_000,
-        "Segments kept warm; beyond it they go cold, never away",
-        project=ASK,
-        openclaw="memoryContext.maxSegments",
+        200_000, "Segments in the search index; older ones stay stored, outside of the index"
     )
     eviction_days: Positive | None = setting(
-        None,
-        "Age in days at which a segment goes cold; none: never",
-        project=ASK,
-        openclaw=("memoryContext.evictionDays", "memory.qmd.sessions.retentionDays"),
+        None, "Age in days at which a segment leaves the index; none: never"
     )
-    sources: tuple[IndexSource, ...] = setting(
-        ("sessions", "memory"),
-        "What is indexed",
-        project=ASK,
-        openclaw=(
-            "memorySearch.sources",
-            "memorySearch.experimental.sessionMemory",
-            "memory.qmd.includeDefaultMemory",
-            "memory.qmd.sessions.enabled",
-        ),
-    )
-    extra_paths: tuple[str, ...] = setting(
-        (),
-        "Further files and folders to index",
-        project=ASK,
-        openclaw=("memorySearch.extraPaths", "memory.qmd.paths"),
-    )
-    update_interval: timedelta = setting(
-        timedelta(minutes=5),
-        "How often indexed files are looked at again",
-        project=ASK,
-        openclaw="memory.qmd.update.interval",
-    )
+    sources: tuple[IndexSource, ...] = setting(("sessions", "memory"), "What is indexed")
+    extra_paths: tuple[Text, ...] = setting((), "More files and folders to index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingest(Validated):
-    """What is kept of the conversation."""
+    """What is stored of the conversation."""
 
-    enabled: bool = setting(
-        True,
-        "Write new messages to the archive; off: only read it",
-        project=ASK,
-        openclaw=("memory-context.autoCapture", "memory-lancedb.autoCapture"),
-    )
+    enabled: bool = setting(True, "Store new messages; off: only read the archive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings(Validated):
-    """Where memory is kept."""
+    """Where memory is stored."""
 
-    url: str | None = setting(
+    url: Text | None = setting(
         None,
-        "A file, sqlite:///PATH or postgresql://…; none: one file a space in the data folder",
-        project=ASK,
+        "A file, sqlite:///PATH or postgresql://…; none: one file per space in the data folder",
     )
-    key: str | None = setting(
+    key: Text | None = setting(
         None,
         "Key of encrypted files: env:NAME, file:PATH or keyring:SERVICE/NAME; none: not encrypted",
-        project=ASK,
     )
     read_seconds: Seconds = setting(
         10.0,
-        "How long one look into the store may take at the most; a store that then answers nothing "
-        "else either counts as away sooner, though never under two seconds",
-        project=ASK,
+        "Longest time for one query. A store that answers no other query either counts as down "
+        "sooner, after two seconds at the earliest",
     )
     write_seconds: Seconds = setting(
         2.0,
-        "How long the store may take at the most before a batch goes to the spool instead; one "
-        "that takes batches quickly is given less, though never under a second",
-        project=ASK,
+        "Longest time for a write before the batch goes to the spool. A fast store gets less, at "
+        "least one second",
     )
     pool_size: Positive = setting(
         8,
-        "Connections to PostgreSQL that all memories of a process share at the most; those that "
-        "nobody uses are closed after a minute",
-        project=ASK,
+        "Most connections to PostgreSQL for all memories of a process; unused ones close after a "
+        "minute",
     )
 
 
@@ -378,119 +257,79 @@ class StoreSettings(Validated):
 class Jobs(Validated):
     """Work in the background: embedding, packing, eviction, extraction."""
 
-    in_process: bool = setting(
-        True, "Run jobs in this process; off: `recollect worker` does", project=ASK
-    )
+    in_process: bool = setting(True, "Run jobs in this process; off: `recollect worker` does")
     day_tokens: Positive | None = setting(
-        1_000_000, "Tokens that the jobs of a space may spend a day; none: no limit", project=ASK
+        1_000_000, "Tokens that the jobs of a space may use per day; none: no limit"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSettings(Validated):
-    """What was sent at each turn, so that it can be looked at again."""
+    """The record of each request that was sent."""
 
-    enabled: bool = setting(True, "Keep it", project=ASK)
-    retention_days: Positive | None = setting(30, "For how long; none: for ever", project=ASK)
+    enabled: bool = setting(True, "Keep the record")
+    retention_days: Positive | None = setting(30, "Days that it is kept; none: for ever")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Validated):
-    """The silent turn before a compaction in which the agent writes notes."""
+    """The note-taking turn of our own agent before a compaction."""
 
-    enabled: bool = setting(True, "Run it", project=ASK, openclaw="compaction.memoryFlush.enabled")
+    enabled: bool = setting(True, "Run it")
     soft_threshold_tokens: Count = setting(
-        4000,
-        "How long before the compaction, never over 5% of the window",
-        project=ASK,
-        openclaw="compaction.memoryFlush.softThresholdTokens",
+        4000, "How many tokens before the compaction it runs, at most 5% of the window"
     )
-    at_ratio: Ratio | None = setting(
-        None,
-        "Share of the window at which it runs instead; none: by the threshold",
-        project=ASK,
-        openclaw="compaction.memoryFlush.softThreshold",
-    )
-    prompt: str = setting(
+    prompt: Text = setting(
         "Older messages are about to be replaced by a summary. Append whatever must outlast them "
         "(decisions, open work, exact names and paths) to memory/YYYY-MM-DD.md, preferences of the "
         "user to USER.md and facts that stay true to memory.md, as far as you may write them. "
         "If there is nothing to add, answer NO_REPLY.",
-        "Its user message; YYYY-MM-DD is filled in",
-        project=ASK,
-        openclaw="compaction.memoryFlush.prompt",
+        "Its user message; YYYY-MM-DD is replaced by the date",
     )
-    system_prompt: str = setting(
+    system_prompt: Text = setting(
         "This turn exists to save notes before the conversation is shortened; the user does not "
         "see it. Only append, with write; change nothing that is already there, repeat nothing "
         "that stands in the files, and finish with NO_REPLY.",
-        "Its addition to the system prompt; YYYY-MM-DD is filled in",
-        project=ASK,
-        openclaw="compaction.memoryFlush.systemPrompt",
+        "Its addition to the system prompt; YYYY-MM-DD is replaced by the date",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction(Validated):
-    """When the past is replaced by a summary, and how."""
+    """When older messages are replaced by a summary, and how."""
 
-    enabled: bool = setting(
-        True,
-        "Compact when the window fills; off: only trim",
-        project=ASK,
-        openclaw="compaction.enabled",
-    )
+    enabled: bool = setting(True, "Compact when the window is full; off: only trim")
     mode: CompactionMode = setting(
-        "safeguard",
-        '"safeguard" summarises in stages, "default" in one pass',
-        project=ASK,
-        openclaw="compaction.mode",
+        "safeguard", '"safeguard" summarises in stages, "default" in one pass'
     )
     reserve_tokens: Count = setting(
-        16_384,
-        "Left free for the reply; with the floor, at most a quarter of the window",
-        project=ANY,
-        openclaw="compaction.reserveTokens",
+        16_384, "Left free for the reply; with the floor, at most a quarter of the window", ANY
     )
-    reserve_tokens_floor: Count = setting(
-        20_000,
-        "Least reserve; 0 disables it",
-        project=ANY,
-        openclaw="compaction.reserveTokensFloor",
-    )
+    reserve_tokens_floor: Count = setting(20_000, "Least reserve; 0 disables it", ANY)
     keep_recent_tokens: Count = setting(
         20_000,
         "Recent messages that a compaction keeps word for word; with the standing block at most "
         "40% of what the reserve leaves",
-        project=ANY,
-        openclaw="compaction.keepRecentTokens",
+        ANY,
     )
     max_history_share: Annotated[float, Meta(ge=0.1, le=0.9)] = setting(
-        0.5,
-        "Over this share of the window the oldest chunks are summarised apart",
-        project=ANY,
-        openclaw="compaction.maxHistoryShare",
+        0.5, "Over this share of the window the oldest chunks are summarised separately", ANY
     )
-    at_ratio: Annotated[float, Meta(gt=0, le=1)] | None = setting(
-        None, "Share of the window at which to compact early; none: at the limit", project=ASK
+    at_ratio: Share | None = setting(
+        None, "Share of the window at which to compact early; none: at the limit"
     )
     background: bool = setting(
-        True,
-        "Compact while nobody waits, once a reply has filled the window; off: only when due",
-        project=ASK,
+        True, "Compact between turns once a reply has filled the window; off: only when due"
     )
     audit: bool = setting(
         True,
-        "Check a summary for its sections, identifiers and the newest question, and ask once "
-        "more where they are missing",
-        project=ASK,
+        "Check a summary for its sections, identifiers and the newest question, and ask once more "
+        "if some are missing",
     )
     pin_ratio: Ratio = setting(
-        0.05,
-        "Share of the window that may be added to a summary for what would be lost",
-        project=ANY,
+        0.05, "Share of the window for quotes that are added to a summary that lost them", ANY
     )
-    deadline_seconds: Seconds = setting(180.0, "How long a whole compaction may take", project=ASK)
+    deadline_seconds: Seconds = setting(180.0, "How long a whole compaction may take")
     flush: Flush = field(default_factory=Flush)
 
 
@@ -498,24 +337,9 @@ class Compaction(Validated):
 class SoftTrim(Validated):
     """How a long tool result is shortened."""
 
-    max_chars: Count = setting(
-        4000,
-        "Results longer than this keep only their head and tail",
-        project=ANY,
-        openclaw="contextPruning.softTrim.maxChars",
-    )
-    head_chars: Count = setting(
-        1500,
-        "Characters kept of the head",
-        project=ANY,
-        openclaw="contextPruning.softTrim.headChars",
-    )
-    tail_chars: Count = setting(
-        1500,
-        "Characters kept of the tail",
-        project=ANY,
-        openclaw="contextPruning.softTrim.tailChars",
-    )
+    max_chars: Count = setting(4000, "Results longer than this keep only their head and tail", ANY)
+    head_chars: Count = setting(1500, "Characters kept of the head", ANY)
+    tail_chars: Count = setting(1500, "Characters kept of the tail", ANY)
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
@@ -530,43 +354,24 @@ class SoftTrim(Validated):
 class HardClear(Validated):
     """How an old tool result is cleared."""
 
-    enabled: bool = setting(
-        True,
-        "Replace the oldest results by the placeholder",
-        project=ANY,
-        openclaw="contextPruning.hardClear.enabled",
-    )
-    placeholder: str = setting(
-        "[Old tool result content cleared]",
-        "What stands in their place",
-        project=ASK,
-        openclaw="contextPruning.hardClear.placeholder",
-    )
+    enabled: bool = setting(True, "Replace the oldest results by the placeholder", ANY)
+    placeholder: Text = setting("[Old tool result content cleared]", "The text in their place")
     line_chars: Annotated[int, Meta(ge=0, le=2_000)] = setting(
-        160,
-        "Behind it, of the line that bears most on what the tool was called for; 0: no line",
-        project=ANY,
+        160, "Length of the line after it that is most relevant to the call; 0: no line", ANY
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedTools(Validated):
-    """Whose results may be pruned, by glob patterns of the tools' names; deny wins."""
+    """Whose results may be pruned, by glob patterns of tool names; deny wins."""
 
-    allow: tuple[str, ...] = setting(
-        ("*",),
-        "Tools whose results may be pruned",
-        project=ANY,
-        openclaw="contextPruning.tools.allow",
-    )
-    deny: tuple[str, ...] = setting(
-        (), "Tools whose results never are", project=ANY, openclaw="contextPruning.tools.deny"
-    )
+    allow: tuple[Text, ...] = setting(("*",), "Tools whose results may be pruned", ANY)
+    deny: tuple[Text, ...] = setting((), "Tools whose results are never pruned", ANY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning(Validated):
-    """How old tool results are shortened in a view, at batch moments; images never are."""
+    """How old tool results are shortened, in edit batches; images never are."""
 
     mode: PruningMode = setting(
         "cache-ttl",
@@ -574,38 +379,22 @@ class Pruning(Validated):
         "if the provider caches nothing, as soon as a request fills soft_trim_ratio of the window. "
         '"adaptive": by the ratios. "aggressive": clears all but the last assistants\' results. '
         '"off": only whole messages are left out',
-        project=ANY,
-        openclaw="contextPruning.mode",
+        ANY,
     )
-    ttl: timedelta = setting(
-        timedelta(minutes=5),
-        "Age at which the provider's cache counts as expired",
-        project=ANY,
-        openclaw="contextPruning.ttl",
+    ttl: Annotated[float, Meta(ge=0, le=GREATEST, extra=SECONDS)] = setting(
+        300.0, "Age at which the provider's cache counts as expired", ANY
     )
     keep_last_assistants: Count = setting(
-        3,
-        "Results of this many last assistant messages are safe",
-        project=ANY,
-        openclaw="contextPruning.keepLastAssistants",
+        3, "Results of this many last assistant messages stay", ANY
     )
     soft_trim_ratio: Ratio = setting(
-        0.3,
-        "Share of the window from which results are shortened",
-        project=ANY,
-        openclaw="contextPruning.softTrimRatio",
+        0.3, "Share of the window from which results are shortened", ANY
     )
     hard_clear_ratio: Ratio = setting(
-        0.5,
-        "Share of the window from which results are cleared",
-        project=ANY,
-        openclaw="contextPruning.hardClearRatio",
+        0.5, "Share of the window from which results are cleared", ANY
     )
     min_prunable_tool_chars: Count = setting(
-        50_000,
-        "Nothing is cleared while the prunable results hold fewer characters",
-        project=ANY,
-        openclaw="contextPruning.minPrunableToolChars",
+        50_000, "Nothing is cleared while the prunable results hold fewer characters", ANY
     )
     soft_trim: SoftTrim = field(default_factory=SoftTrim)
     hard_clear: HardClear = field(default_factory=HardClear)
@@ -614,16 +403,14 @@ class Pruning(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim(Validated):
-    """How whole messages are left out when a view is over its limit."""
+    """How whole messages are left out of a request that is over its limit."""
 
-    low_water_ratio: Annotated[float, Meta(gt=0, le=1)] = setting(
-        0.6, "Share of the limit that one sticky batch goes down to", project=ANY
+    low_water_ratio: Share = setting(
+        0.6, "Share of the limit that one sticky batch goes down to", ANY
     )
-    protect_messages: Count = setting(
-        6, "Last user and assistant messages never left out", project=ANY
-    )
+    protect_messages: Count = setting(6, "Last user and assistant messages never left out", ANY)
     protect_first_user: bool = setting(
-        True, "The first user message, which often is the task, is never left out", project=ANY
+        True, "Never leave out the first user message, which often is the task", ANY
     )
 
 
@@ -631,25 +418,19 @@ class Trim(Validated):
 class Tokens(Validated):
     """How tokens are counted."""
 
-    counter: Counter = setting(
-        "script-aware", '"openclaw": a third of the characters, rounded up', project=ASK
-    )
-    calibrate: bool = setting(
-        True, "Correct the count by the usage that providers report", project=ASK
-    )
+    counter: Counter = setting("script-aware", '"openclaw": a third of the characters, rounded up')
+    calibrate: bool = setting(True, "Correct the count by the usage that providers report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn(Validated):
-    """How one request is shaped."""
+    """How one request is prepared."""
 
     trim_first: bool = setting(
-        False, "Trim on every turn before compacting, to window - reserve - hard cap", project=ANY
+        False, "Trim on every turn before compacting, to window - reserve - hard cap", ANY
     )
     deadline_seconds: Seconds = setting(
-        6.0,
-        "What a whole turn may wait for, beside 15 seconds for the store to open in the first",
-        project=ASK,
+        6.0, "How long a whole turn may wait, plus 15 seconds for the store to open in the first"
     )
 
     @property
@@ -663,17 +444,13 @@ class WorkspaceSettings(Validated):
     """The workspace's files in the system prompt."""
 
     max_chars: Positive = setting(
-        20_000,
-        "Characters of one file; longer ones keep head and tail",
-        project=ANY,
-        openclaw="bootstrapMaxChars",
+        20_000, "Characters of one file; longer ones keep head and tail", ANY
     )
     skip_bootstrap: bool = setting(
         True,
         "Do not create the agent's missing files in the workspace; `recollect init --workspace` "
         "creates them",
-        project=only(True),
-        openclaw="skipBootstrap",
+        only(True),
     )
 
 
@@ -681,13 +458,11 @@ class WorkspaceSettings(Validated):
 class GatewayUpstreams(Validated):
     """The providers behind the gateway; requests reach no other server."""
 
-    anthropic: str | None = setting(
-        "https://api.anthropic.com", "Base URL for the Messages API; none: not served", project=ASK
+    anthropic: Text | None = setting(
+        "https://api.anthropic.com", "Base URL for the Messages API; none: not served"
     )
-    openai: str | None = setting(
-        "https://api.openai.com/v1",
-        "Base URL for Chat Completions and Responses; none: not served",
-        project=ASK,
+    openai: Text | None = setting(
+        "https://api.openai.com/v1", "Base URL for Chat Completions and Responses; none: not served"
     )
 
 
@@ -695,20 +470,14 @@ class GatewayUpstreams(Validated):
 class GatewaySettings(Validated):
     """The HTTP gateway: `recollect gateway` and `recollect wrap`."""
 
-    host: str = setting(
-        "127.0.0.1", "Address to listen on; every request brings the token", project=ASK
-    )
-    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(
-        8788, "Port to listen on; 0: a free one", project=ASK
-    )
-    space: str = setting("default", "Space of requests that name none", project=ASK)
-    by_folder: bool = setting(
-        True, "A space of its own per project folder, where the client says", project=ASK
-    )
+    host: Text = setting("127.0.0.1", "Address to listen on; every request needs the token")
+    port: Port = setting(8788, "Port to listen on; 0: a free one")
+    space: Text = setting("default", "Space of requests that name none")
+    by_folder: bool = setting(True, "One space per project folder, if the client names its folder")
     summaries: GatewaySummaries = setting(
         "off",
-        '"client": when the window fills, ask the client\'s own model, with its key, for a summary',
-        project=ASK,
+        '"client": when the window is full, ask the client\'s own model, with its key, for a '
+        "summary",
     )
     upstream: GatewayUpstreams = field(default_factory=GatewayUpstreams)
 
@@ -717,53 +486,35 @@ class GatewaySettings(Validated):
 class ServeSettings(Validated):
     """The service for tenants on PostgreSQL: `recollect serve`."""
 
-    host: str = setting(
-        "127.0.0.1", "Address to listen on; 0.0.0.0 behind a proxy that has TLS", project=ASK
-    )
-    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(
-        8789, "Port to listen on; 0: a free one", project=ASK
-    )
+    host: Text = setting("127.0.0.1", "Address to listen on; 0.0.0.0 behind a proxy that has TLS")
+    port: Port = setting(8789, "Port to listen on; 0: a free one")
     concurrency: Positive = setting(
-        16,
-        "Requests worked on at once, and connections to the database; the others wait",
-        project=ASK,
+        16, "Requests handled at once, and connections to the database; the others wait"
     )
     deadline_seconds: Seconds = setting(
-        30.0, "How long a request may take that names no deadline; then 504", project=ASK
+        30.0, "How long a request without its own deadline may take; then 504"
     )
     drain_seconds: Seconds = setting(
-        5.0,
-        "After SIGTERM: how long it goes on while /readyz says no, so that nobody is cut off",
-        project=ASK,
+        5.0, "After SIGTERM: how long it still serves while /readyz already fails"
     )
     jobs: bool = setting(
-        False,
-        "Do jobs in the nodes, which slows requests down; off: `recollect worker` does",
-        project=ASK,
+        False, "Run jobs in the nodes, which slows requests down; off: `recollect worker` does"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings(Validated):
-    """What `recollect serve` and `recollect worker` tell those who run them."""
+    """Metrics, traces and logs of `recollect serve` and `recollect worker`."""
 
-    metrics_port: Annotated[int, Meta(ge=0, le=65_535)] | None = setting(
-        None,
-        "Port of /metrics for Prometheus, apart from the API; 0: a free one; none: no metrics",
-        project=ASK,
+    metrics_port: Port | None = setting(
+        None, "Port of /metrics for Prometheus; 0: a free one; none: no metrics"
     )
-    metrics_host: str = setting(
-        "127.0.0.1",
-        "Address of /metrics, which asks for no key: keep tenants away from it",
-        project=ASK,
+    metrics_host: Text = setting(
+        "127.0.0.1", "Address of /metrics, which needs no key: block tenants from it"
     )
-    traces: bool = setting(
-        False, "Spans by OpenTelemetry, sent where its own OTEL_ variables say", project=ASK
-    )
+    traces: bool = setting(False, "Send OpenTelemetry spans as the OTEL_ variables configure")
     log_format: LogFormat | None = setting(
-        None,
-        "A line for every request or job on standard error; none: only what is amiss",
-        project=ASK,
+        None, "One line per request or job on standard error; none: only problems"
     )
 
 
@@ -771,39 +522,22 @@ class TelemetrySettings(Validated):
 class DaemonSettings(Validated):
     """The daemon that answers the hooks of agents: `recollect daemon`."""
 
-    idle_seconds: Seconds = setting(
-        14_400.0,
-        "Stop the daemon after this long without requests",
-        project=ASK,
-    )
+    idle_seconds: Seconds = setting(14_400.0, "Stop the daemon after this long without requests")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingCache(Validated):
-    """Vectors kept so that no text is embedded twice."""
+    """Vectors on disk, so that no text is embedded twice."""
 
-    enabled: bool = setting(True, "Keep them", project=ASK, openclaw="memorySearch.cache.enabled")
-    max_entries: Positive = setting(
-        50_000, "How many", project=ASK, openclaw="memorySearch.cache.maxEntries"
-    )
+    enabled: bool = setting(True, "Keep them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset(Validated):
     """When a chat starts a new session by itself."""
 
-    mode: ResetMode | None = setting(
-        None, "Every day, after idling, or never", project=ASK, openclaw="session.reset.mode"
-    )
-    at_hour: Annotated[int, Meta(ge=0, le=23)] = setting(
-        4, "Local hour of the daily reset", project=ASK, openclaw="session.reset.atHour"
-    )
-    idle_minutes: Positive | None = setting(
-        None,
-        "Idle time after which a session ends",
-        project=ASK,
-        openclaw="session.reset.idleMinutes",
-    )
+    mode: ResetMode | None = setting(None, "Every day at 4:00, after idle time, or never")
+    idle_minutes: Positive | None = setting(None, "Idle time after which a session ends")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -820,15 +554,12 @@ class Settings(Validated):
     Naming a preset here does not apply it: `load_settings` and `preset_settings` do.
     """
 
-    preset: Preset = setting(
-        "recollect", "A group of settings that belong together; single keys win", project=ASK
-    )
+    preset: Preset = setting("recollect", "Several settings at once; single keys win over it")
     window_tokens: Positive | None = setting(
         None,
         "The model's window; none: by table or as the provider states it, else "
         f"{FALLBACK_WINDOW_TOKENS}",
-        project=at_least(4_000),
-        openclaw="contextTokens",
+        at_least(4_000),
     )
     turn: Turn = field(default_factory=Turn)
     tokens: Tokens = field(default_factory=Tokens)
@@ -853,8 +584,7 @@ class Settings(Validated):
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
 
     def across_sessions(self) -> Settings:
-        """With `recall.scope` that of the space where nobody chose: for surfaces whose users look
-        for what they said in other sessions, too."""
+        """The settings with `recall.scope` "space" unless the user chose a scope."""
         if self.recall.scope != "auto":
             return self
         return replace(self, recall=replace(self.recall, scope="space"))
