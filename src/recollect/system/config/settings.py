@@ -98,7 +98,7 @@ class Recall(Validated):
         "OpenClaw's formula and in its format",
     )
     every_turn: bool = setting(False, "Recall on every turn, whether it is needed or not")
-    placement: Placement = setting("before-newest-user", "Where the block goes")
+    placement: Placement = setting("before-newest-user", "Position of the recalled block")
     sticky: bool = setting(
         True, "Keep the block until the next edit batch; off: remove it on the next turn"
     )
@@ -213,7 +213,7 @@ class Index(Validated):
     eviction_days: Positive | None = setting(
         None, "Age in days at which a segment leaves the index; none: never"
     )
-    sources: tuple[IndexSource, ...] = setting(("sessions", "memory"), "What is indexed")
+    sources: tuple[IndexSource, ...] = setting(("sessions", "memory"), "Sources to index")
     extra_paths: tuple[Text, ...] = setting((), "More files and folders to index")
 
 

@@ -1,0 +1,137 @@
+"""`python -m tools.voice`: check user-facing text against the rules in CONTRIBUTING.md.
+
+Reads the pages in PAGES, every command's and option's help, every setting's description and every
+report sentence. Fails on words of the table, on help that does not start with a verb or a noun, on
+sentences of more than 30 words, and on commit subjects of more than 72 characters.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from recollect.cli import main as command_line
+from recollect.core.values.reason import Cause
+from recollect.system.config.keys import known_keys
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final = (
+    "README.md",
+    "SECURITY.md",
+    "docs/design.md",
+    "docs/recall.md",
+    "docs/trust.md",
+    "docs/concepts/*.md",
+    "docs/help/*.md",
+)
+BASE: Final = "473301d"
+"""Commits after this one are checked."""
+MOST_WORDS: Final = 30
+MOST_CHARACTERS: Final = 72
+WORDS: Final = {
+    r"stands? in|stands? (at|before|behind|beside|there)": "is, appears",
+    r"tells|told|is told": "reports, shows, logs",
+    r"what (was|is|were) said": "the message, content",
+    r"what is known": "session state, facts",
+    r"goes out|went out": "is sent",
+    r"goes? on\b(?! to)|went on": "continues",
+    r"a look into": "a query",
+    r"whoever|nobody|somebody|everybody|whom": "a user, no client, the caller",
+    r"the like": "and similar",
+    r"some \d[\d,.]* ?[MGk]B": "about",
+    r"is away|are away|was away": "down, unavailable",
+    r"mend(s|ed)?|amiss": "fix, wrong",
+    r"laid down|lays down": "stated, decided",
+    r"anew|for good": "again, permanently",
+    r"hands? over|brings? (the|a|its) token": "passes, sends a token",
+    r"gives? way|lets? go of": "yields, releases",
+    r"beside": "next to, in parallel",
+    r"a beginning of (its|the) id": "an id prefix",
+    r"fates?": "outcome",
+}
+OPENINGS: Final = frozenset({"what", "where", "who", "whom", "of", "whether"})
+ALLOWED: Final = frozenset[str]()
+"""Texts that may break a rule, word for word."""
+
+_TABLE: Final = [(re.compile(rf"\b(?:{word})\b", re.I), use) for word, use in WORDS.items()]
+_CODE: Final = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|https?://\S+|<!--.*?-->", re.S)
+_END: Final = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n(?=[-*|#]|\d+\. )|\|")
+
+
+def main() -> int:
+    """Print each problem; the exit code."""
+    found = [*check_pages(), *check_help(), *check_sentences(), *check_subjects()]
+    for line in found:
+        print(line)
+    print(f"{len(found)} problems" if found else "no problems")
+    return int(bool(found))
+
+
+def check_pages() -> Iterator[str]:
+    """Words and lengths of the pages."""
+    for pattern in PAGES:
+        for path in sorted(ROOT.glob(pattern)):
+            yield from _check(str(path.relative_to(ROOT)), path.read_text("utf-8"))
+
+
+def check_help() -> Iterator[str]:
+    """Help of commands and options, and descriptions of settings."""
+    texts = [(f"setting {key.path}", key.description) for key in known_keys().values()]
+    for name, text in [*texts, *_help_of(command_line, "recollect")]:
+        first = re.split(r"\W+", text.strip(), maxsplit=1)[0].lower()
+        if first in OPENINGS and text not in ALLOWED:
+            yield f"{name}: starts with {first!r}: {text}"
+        yield from _check(name, text)
+
+
+def _help_of(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    if command.hidden:
+        return
+    yield name, command.help or ""
+    for option in command.params:
+        if isinstance(option, click.Option) and option.help and not option.hidden:
+            yield f"{name} {option.opts[0]}", option.help
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            if found is not None and child != "bench":
+                yield from _help_of(found, f"{name} {child}")
+
+
+def check_sentences() -> Iterator[str]:
+    """Sentences of reports."""
+    for cause in Cause:
+        yield from _check(f"cause {cause.name}", str(cause.value))
+
+
+def check_subjects() -> Iterator[str]:
+    """Subjects of commits since BASE; none where the history is not at hand."""
+    listed = ["git", "log", "--format=%s", f"{BASE}..HEAD"]
+    done = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=False)
+    for subject in done.stdout.splitlines():
+        if len(subject) > MOST_CHARACTERS:
+            yield f"commit: {len(subject)} characters: {subject}"
+
+
+def _check(name: str, text: str) -> Iterator[str]:
+    plain = _CODE.sub(" x ", text)
+    for sentence in (" ".join(one.split()) for one in _END.split(plain)):
+        if sentence in ALLOWED:
+            continue
+        words = len(re.findall(r"[\w'’-]+", sentence))
+        if words > MOST_WORDS:
+            yield f"{name}: {words} words: {sentence}"
+        for pattern, use in _TABLE:
+            if hit := pattern.search(sentence):
+                yield f"{name}: {hit[0]!r} (write: {use}): {sentence}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
