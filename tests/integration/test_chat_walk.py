@@ -158,7 +158,7 @@ def test_every_command_and_every_memory_tool(tmp_path: Path) -> None:
             "memory_forget: raw [0-9]+",
             "AGENTS.md: raw",
         )
-        says("/why", "Nothing failed")
+        says("/why", "No failures")
         says("/why note 3", "user .*note 3.*: kept")
         shown = says("/memory add The stone is 3 cm thick.", "Noted")
         says("/memory show", "3 cm thick", "Archive: [0-9]+ messages")

@@ -492,10 +492,10 @@ def test_a_transformer_that_is_not_here_stops_nobody(
     told = " ".join(line.said for line in context.report.lines if line.stage == "recall")
     assert "STAGE_HOOK" in block_in(context)
     if preset == "recollect":
-        assert "searched by words alone: no transformer: " in told
+        assert "searched by words only: no transformer: " in told
         assert made == {}
     else:
-        assert "onnx vectors are left out: no transformer: " in told
+        assert "searched without onnx vectors: no transformer: " in told
         assert all(name.startswith("hash:") for name in made)
 
 

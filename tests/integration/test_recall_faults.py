@@ -267,7 +267,7 @@ def test_a_turn_that_cannot_wait_for_it_still_learns_that_it_hangs() -> None:
         asked = len(embedder.asked)
         found, notes = await vectors.embedded({"onnx": ASKED})
         assert found == ()
-        assert tuple(map(str, notes)) == ("onnx vectors are left out: no answer within 0.2 s",)
+        assert tuple(map(str, notes)) == ("searched without onnx vectors: no answer within 0.2 s",)
         assert len(embedder.asked) == asked, "it is left alone"
         await vectors.close()
 
@@ -323,7 +323,7 @@ def test_a_change_of_model_embeds_anew_and_both_are_searched_meanwhile(tmp_path:
             assert upkeep is not None
             await until_true(lambda: bool(upkeep.meanwhile))
             meanwhile = await ask(engine, held, "once more: the heron at Quillhaven, its name?")
-            assert "vectors are being made: 0 of about" in recall_line(meanwhile)
+            assert "vectors are being computed: 0 of about" in recall_line(meanwhile)
             assert SECRET in block_of(meanwhile), recall_line(meanwhile)
             assert [one.name for one in upkeep.meanwhile] == [old.name]
             release.set()
@@ -344,7 +344,7 @@ def test_other_dimensions_under_the_same_name_are_told(tmp_path: Path) -> None:
         async with engine_with(file, Embedding("same-name", 32)) as engine:
             context = await ask(engine, held)
             assert SECRET in block_of(context), recall_line(context)
-            assert "searched by words alone" in recall_line(context)
+            assert "searched by words only" in recall_line(context)
             assert "64 dimensions here, not 32" in recall_line(context)
 
     asyncio.run(scenario())

@@ -59,7 +59,7 @@ def test_the_report_says_why_nothing_was_recalled(tmp_path: Path) -> None:
         return context
 
     told = str(asyncio.run(run()).report)
-    assert "nothing recalled: memory holds nothing on it" in told
+    assert "recalled nothing: memory has nothing relevant" in told
 
 
 def test_what_the_view_shows_is_not_recalled(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_an_unknown_word_with_a_slash_is_said_to_the_model(tmp_path: Path) -> No
 
 def test_why_tells_what_became_of_a_message(tmp_path: Path) -> None:
     harness = talking(tmp_path)
-    assert "it goes out as it came" in told(harness, *TALK, "/why")
+    assert "sent unchanged" in told(harness, *TALK, "/why")
     assert "kept, " in told(harness, "again", "/why 1")
     answer = told(harness, "/compact", "/why harbour 0")
     assert "summarised" in answer

@@ -156,7 +156,7 @@ class TestWhatIsCovered:
 
 class TestNoCut:
     def test_no_history_at_all(self) -> None:
-        assert "nothing was said yet" in str(no_cut([], keep=0).reason)
+        assert "the conversation is empty" in str(no_cut([], keep=0).reason)
 
     def test_all_of_it_may_be_kept(self) -> None:
         assert "fits the 20,000 tokens" in str(no_cut(turn(0) + turn(1), keep=20_000).reason)

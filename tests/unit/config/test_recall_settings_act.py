@@ -186,7 +186,7 @@ def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
 def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
     gated = asked_by_words(tmp, {}, UNHEARD)
     assert gated.lines == []
-    assert "nothing recalled" in gated.said
+    assert "recalled nothing" in gated.said
     assert any("paints boats" in line for line in asked_by_words(tmp, EVERY, UNHEARD).lines)
 
 

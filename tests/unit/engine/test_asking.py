@@ -130,7 +130,7 @@ def test_one_that_failed_is_left_alone_for_a_while_and_then_asked_again(tmp_path
     for _ in range(3):
         found, notes = ask(tmp_path, vectors, "where is the crane?")
         assert found == ()
-        assert tuple(map(str, notes)) == ("static vectors are left out: it fell over",)
+        assert tuple(map(str, notes)) == ("searched without static vectors: it fell over",)
     assert len(embedder.given) == 1
     now = REST_SECONDS + 1.0
     embedder.fails = False

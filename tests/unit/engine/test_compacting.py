@@ -166,7 +166,7 @@ def test_a_compaction_that_failed_in_the_background_is_told(tmp_path: Path) -> N
             context = sound(await memory.prepare(SESSION, talk.body("a short one")))
             told = [line for line in context.report.failures if line.stage == "compact"]
             assert told
-            assert "the model is away" in told[0].said
+            assert "the model is unavailable" in told[0].said
             again = await memory.prepare(SESSION, talk.body("a short one"))
             assert not [one for one in again.report.failures if one.stage == "compact"], "once"
 

@@ -63,7 +63,7 @@ def test_others_are_looked_for_only_where_vectors_of_them_are_needed(tmp_path: P
         await store.write(Batch(at=1.0, segments=examples.segments(3)))
 
         await upkeep.look()
-        assert tuple(map(str, upkeep.notes)) == ("hash vectors are being made: 0 of about 3",)
+        assert tuple(map(str, upkeep.notes)) == ("hash vectors are being computed: 0 of about 3",)
         assert (hand.looked, upkeep.meanwhile) == (0, ()), "there are no vectors of others"
 
         batch, _ = await embed_next(store, other, clock)

@@ -24,7 +24,7 @@ KEY = EntryKey("k" * 32)
         (Reason(Cause.TERMS_LOST, terms=3), "3 terms of it left the view"),
         (
             Reason(Cause.UNCERTAIN, certainty=0.4999, threshold=0.5),
-            "certainty 0.49, 0.50 is needed",
+            "certainty 0.49, 0.50 needed",
         ),
         (
             Reason(Cause.OLD_RESULT, moment=Reason(Cause.OVER_LIMIT, limit=12_000)),

@@ -37,18 +37,18 @@ def test_a_report_is_three_lines_that_say_what_went_out_what_was_done_and_what_f
     rows = len(context.request["messages"])
     assert sent.startswith(f"Turn 1: {rows} messages, {report.tokens_after:,} of ")
     assert f"{report.limit_tokens:,} tokens" in sent
-    assert f"{report.tokens_before:,} came in" in sent
+    assert f"{report.tokens_before:,} received" in sent
     left = sum(fate.fate == "left out" for fate in report.fates())
     assert left > 10
     assert f"{left} messages left out" in done
-    assert failed == "Nothing failed"
+    assert failed == "No failures"
     assert report.summary() == str(report) == str(context)
 
 
 def test_a_turn_that_changed_nothing_says_so() -> None:
     _, done, failed = str(prepared(1).report).splitlines()
-    assert done == "Done: nothing, it goes out as it came"
-    assert failed == "Nothing failed"
+    assert done == "Done: sent unchanged"
+    assert failed == "No failures"
 
 
 def test_what_failed_is_on_the_last_line() -> None:
@@ -61,7 +61,7 @@ def test_what_failed_is_on_the_last_line() -> None:
     assert (
         str(context.report)
         .splitlines()[2]
-        .startswith("Failed: recall: an unforeseen error (RuntimeError): ")
+        .startswith("Failed: recall: unexpected error (RuntimeError): ")
     )
 
 
@@ -90,7 +90,7 @@ def test_what_was_observed_and_a_compaction_show_themselves(tmp_path: Path) -> N
     seen, compacted = asyncio.run(run())
     assert str(seen).splitlines() == [
         "Reply: tokens 700 in, 20 out; stored in: store; due: nothing",
-        "Nothing failed",
+        "No failures",
     ]
     assert json.loads(json.dumps(seen.to_dict()))["usage"]["input_tokens"] == 700
     assert str(compacted).startswith("failed: no model")
@@ -130,13 +130,13 @@ def test_counts_of_one_and_what_a_block_holds_read_as_people_say_it() -> None:
     assert "still 1 token over the limit" in str(Reason(Cause.STILL_OVER, tokens=1))
     assert "still 2 tokens over the limit" in str(Reason(Cause.STILL_OVER_NOT_DURABLE, tokens=2))
     block = Reason(Cause.RECALLED_BLOCK, tokens=443, fill="everything")
-    assert str(block) == "a recalled block of 443 tokens (of what was found: everything)"
+    assert str(block) == "a recalled block of 443 tokens (contents: everything)"
 
 
 def test_what_became_of_a_fact_and_of_an_undo_shows_itself(tmp_path: Path) -> None:
     async def run() -> None:
         async with open_memory(store=tmp_path / "memory.db") as memory:
-            assert str(await memory.undo("work")) == "no compaction stands in this session"
+            assert str(await memory.undo("work")) == "this session has no compaction to undo"
             book = await memory.facts()
             first = await book.add("The API listens on port 8000", type="config")
             assert str(first) == f"added: {first.fact}"

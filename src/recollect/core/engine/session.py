@@ -142,7 +142,7 @@ class Observation:
             lines.append(
                 f"the limit that the error named was not learned: {self.doubted_limit.value}"
             )
-        return "; ".join(lines) + "\n" + (f"Failed: {failed}" if failed else "Nothing failed")
+        return "; ".join(lines) + "\n" + (f"Failed: {failed}" if failed else "No failures")
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

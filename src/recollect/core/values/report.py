@@ -171,17 +171,17 @@ class Report:
         sent = f"Turn {self.turn}: {_many(len(self.view.rows), 'message')}, "
         sent += f"{self.tokens_after:,} of {self.limit_tokens:,} tokens"
         if self.tokens_before != self.tokens_after:
-            sent += f" ({self.tokens_before:,} came in)"
-        done = self.done() or ["nothing, it goes out as it came"]
+            sent += f" ({self.tokens_before:,} received)"
+        done = self.done() or ["sent unchanged"]
         done += [text] if (text := self.not_recalled()) else []
         failed = joined_lines(self.failures)
         problems = [f"Failed: {failed}"] if failed else []
         problems += [f"Paused: {paused}"] if (paused := self._paused()) else []
-        last = "; ".join(problems) or "Nothing failed"
+        last = "; ".join(problems) or "No failures"
         return "\n".join((sent, f"Done: {', '.join(done)}", last))
 
     def done(self) -> list[str]:
-        """What was done to the request, a phrase each; empty where it goes out as it came."""
+        """The changes to the request, one phrase each; empty if it is sent unchanged."""
         fates = self.fates() if self.edits or self.repairs else ()
         counts = Counter(fate.fate for fate in fates)
         left, behind = counts["left out"], counts["summarised"]
@@ -200,7 +200,7 @@ class Report:
             *(str(edit.reason) for edit in blocks if edit.stage == "stand"),
             *(str(edit.reason) for edit in blocks if edit.stage != "stand"),
             *(line.said for line in self.lines if line.cause in _WORTH_TELLING),
-            *([f"mended for the provider: {_counted(self.repairs)}"] if self.repairs else []),
+            *([f"repaired for the provider: {_counted(self.repairs)}"] if self.repairs else []),
         ]
 
     def not_recalled(self) -> str:
