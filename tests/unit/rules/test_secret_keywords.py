@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recollect.core.rules import redaction, secret_keywords
+from recollect.core.rules import redaction, secret_table
 from recollect.core.rules.redaction import redact
-from recollect.core.rules.secret_keywords import Keywords, declare, keywords_in
+from recollect.core.rules.secret_table import Keywords, declare, keywords_in
 
 
 def test_a_keyword_sets_its_bit_wherever_it_stands() -> None:
@@ -29,12 +29,12 @@ def test_a_keyword_with_a_sign_needs_the_run_to_end_there() -> None:
 def test_runs_that_were_read_are_forgotten_before_they_fill_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(secret_keywords, "_MOST_RUNS", 50)
+    monkeypatch.setattr(secret_table, "_MOST_RUNS", 50)
     bit = declare("needle")
     for n in range(300):
         assert not keywords_in(f"word{n} login{n} hay") & bit
     assert keywords_in("hay needle") & bit
-    assert len(secret_keywords._known) + len(secret_keywords._plain) <= 50
+    assert len(secret_table._known) + len(secret_table._plain) <= 50
 
 
 @pytest.mark.parametrize("label", ["password", "PASSWORD", "Password"])
@@ -62,7 +62,7 @@ def test_a_skipped_rule_would_have_found_nothing(
 ) -> None:
     filtered = redact(text).text
     assert "q7Rk2vLx9Zt" not in filtered
-    every = (1 << secret_keywords._declared) - 1
-    monkeypatch.setattr(secret_keywords, "keywords_in", lambda _: every)
+    every = (1 << secret_table._declared) - 1
+    monkeypatch.setattr(secret_table, "keywords_in", lambda _: every)
     monkeypatch.setattr(redaction, "keywords_in", lambda _: every)
     assert redact(text).text == filtered

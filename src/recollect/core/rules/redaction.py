@@ -14,14 +14,10 @@ import re
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from recollect.core.rules.secret_commands import COMMANDS
 from recollect.core.rules.secret_formats import TOKENS, find_tokens
-from recollect.core.rules.secret_keywords import SearchedText, keywords_in
-from recollect.core.rules.secret_labels import LABELS, find_labelled
 from recollect.core.rules.secret_names import (
     HEADERS,
     NAMES,
@@ -30,9 +26,9 @@ from recollect.core.rules.secret_names import (
     find_columns,
     find_pairs,
 )
-from recollect.core.rules.secret_nearby import STEMS, find_nearby
-from recollect.core.rules.secret_places import BLOCKS, PLACES, find_in_blocks, find_in_place
-from recollect.core.rules.secret_table import SecretMatch, find_by_rows
+from recollect.core.rules.secret_nearby import STEMS, TOLD, find_nearby, find_told
+from recollect.core.rules.secret_rows import LABELS, PLACES, find_by_label, find_in_place
+from recollect.core.rules.secret_table import SearchedText, SecretMatch, keywords_in
 from recollect.core.rules.secret_values import (
     MASK,
     MASK_OPENING,
@@ -90,7 +86,7 @@ KNOWN_RULE = "known-secret"
 _LEAST_SECRET_CHARS = 8
 _LONG_SECRET_CHARS = 12
 _LEAST_DISTINCT_CHARS = 6
-_UNCERTAIN_RULES = words("told-code recovery-code called-with")
+_UNCERTAIN_RULES = words("told-code")
 """They know a secret by where it stands: elsewhere the same characters mean something else."""
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
 # What ends in a letter or digit, but is no part of the word behind it: escapes, colours.
@@ -254,9 +250,8 @@ _BY_PLACE = (
     (NAMES.bits, find_assigned),
 )
 _BY_LABEL = (
-    (COMMANDS.bits, partial(find_by_rows, COMMANDS)),
-    (BLOCKS, find_in_blocks),
-    (LABELS, find_labelled),
+    (LABELS, find_by_label),
+    (TOLD.bits, find_told),
     (PAIRS, find_pairs),
     (HEADERS.bits, find_columns),
     (STEMS.bits, find_nearby),

@@ -14,8 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recollect.core.rules.secret_keywords import Keywords, SearchedText, declare_token
-from recollect.core.rules.secret_table import SecretMatch
+from recollect.core.rules.secret_table import Keywords, SearchedText, SecretMatch, declare_token
 from recollect.core.rules.secret_values import is_filler, is_placeholder, is_published_sample
 
 if TYPE_CHECKING:

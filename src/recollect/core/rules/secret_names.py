@@ -11,8 +11,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from recollect.core.rules.secret_keywords import Keywords, SearchedText, declare
-from recollect.core.rules.secret_table import SecretMatch, keys
+from recollect.core.rules.secret_table import Keywords, SearchedText, SecretMatch, declare, keys
 from recollect.core.rules.secret_values import (
     is_chosen_words,
     is_name,
@@ -235,25 +234,6 @@ _PAIR = re.compile(
     rf"(?P<value>[^\n\"']{{4,2000}}?)(?=(?P=q)(?:[\s,;/>}}\])]|$))",
     re.IGNORECASE,
 )
-_REVERSED_PAIR = re.compile(
-    rf"[\"'\s<({{,](?:{_HOLDING}){_JOINT}(?P<q>[\"'])(?P<value>[^\n\"']{{4,2000}}?)(?P=q)"
-    rf"[ \t]{{0,8}}[,;]?"
-    rf"(?:\r?\n)?[ \t]{{0,24}}[\"'\s]?(?:{_NAMING}){_JOINT}(?P<nq>[\"'])"
-    rf"(?P<name>[\w.$ -]{{2,80}}?)(?P=nq)",
-    re.IGNORECASE,
-)
-_ELEMENTS = re.compile(
-    r"<(?:name|key)>[ \t]*(?P<name>[\w.$ -]{2,80})</(?:name|key)>\s{0,40}<(?:value|string)>"
-    r"(?P<value>[^<\n]{4,2000})</",
-    re.IGNORECASE,
-)
-_PLIST = re.compile(
-    r"<key>(?P<name>[\w.$ -]{2,80})</key>\s{0,40}<string>(?P<value>[^<\n]{4,2000})</string>"
-)
-_VARIABLE = re.compile(
-    r"variable[ \t]+\"(?P<name>[\w-]{2,80})\"[ \t]*\{[^{}]{0,300}?default[ \t]*=[ \t]*\""
-    r"(?P<value>[^\"\n]{4,400})\""
-)
 _HOLDS = re.compile(r"[\"']?[ \t]{0,8}(?:[:=>]|=>)")
 _PAIR_REACH_CHARS = 160
 _MOST_PAIR_CHARS = 600
@@ -270,10 +250,7 @@ HEADERS = Keywords(
         *keys("contraseña|пароль|密码|密碼|パスワード|비밀번호"),
     )
 )
-_PAIRED = declare("value")
-_PAIRED_ELEMENTS = declare("<key>")
-_VARIABLES = declare("variable")
-PAIRS = _PAIRED | _PAIRED_ELEMENTS | _VARIABLES
+PAIRS = declare("value")
 _MOST_HEADER_CHARS = 400
 _MARK = re.compile(r"[|,\t#;]")
 _ROW_NAME = re.compile(r"[\w.-]{2,80}")
@@ -283,34 +260,20 @@ _RULE_LINE = re.compile(r"[\s|:+=-]+$")
 
 
 def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
-    """A name and a value that two members, attributes or elements hold, in either order."""
-    text, lowered, found = reading.text, reading.lowered, reading.found
-    patterns = [_PLIST] if found & _PAIRED_ELEMENTS and "<key>" in text else []
-    patterns += [_VARIABLE] if found & _VARIABLES and "default" in text else []
-    for pattern in patterns:
-        for pair in pattern.finditer(text):
-            if _is_paired(pair["name"], pair["value"]):
-                yield _paired(pair, *pair.span("value"))
+    """The value of two members or attributes, one for the name and one for the value."""
+    text, lowered = reading.text, reading.lowered
     done = 0
-    for at in reading.places("value") if found & _PAIRED else ():
+    for at in reading.places("value"):
         if _HOLDS.match(lowered, at + 5) is None:
             continue
         since = max(done, at - _PAIR_REACH_CHARS)
-        match = _named_value(_PAIR, text, since, at) or _named_value(_ELEMENTS, text, since, at)
-        if match is None:
-            match = _REVERSED_PAIR.match(text, max(0, at - 1), at + _MOST_PAIR_CHARS)
+        pairs = _PAIR.finditer(text, since, at + _MOST_PAIR_CHARS)
+        match = next((pair for pair in pairs if pair.start("value") > at), None)
         if match is not None and _is_paired(match["name"], match["value"].strip()):
             value = match["value"].strip()
             start = match.start("value") + match["value"].index(value)
             done = start + len(value)
             yield _paired(match, start, done)
-
-
-def _named_value(pattern: re.Pattern[str], text: str, since: int, at: int) -> re.Match[str] | None:
-    for match in pattern.finditer(text, since, at + _MOST_PAIR_CHARS):
-        if match.start("value") > at:
-            return match
-    return None
 
 
 def _paired(match: re.Match[str], start: int, end: int) -> SecretMatch:

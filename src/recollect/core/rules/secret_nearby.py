@@ -1,10 +1,8 @@
-"""Secrets known by a word near them: what looks generated, behind a word that promises a secret.
+"""Secrets that a word announces: `find_nearby` by what stands near it, `find_told` by a sentence.
 
-Owns the vocabulary, in some fifteen languages, and how far it reaches. The signs between a word
-and its value do not matter: equals sign, colon, arrow, tag, cell, argument, sentence or nothing.
-The further away a value stands, the more random it has to look; a word that names something else
-(an id, a commit, a checksum) ends the reach. Always linear: each word looks forward to the next
-one at most, and never further than a bound.
+Owns the vocabulary, in some fifteen languages, and its reach. The further away a value is, the more
+random it must look; a word for something else (an id, a commit, a checksum) ends the reach. Never
+masks a plain word: "the password is required" holds no password. Linear in the text.
 """
 
 from __future__ import annotations
@@ -13,14 +11,21 @@ import re
 import string
 from typing import TYPE_CHECKING
 
-from recollect.core.rules.secret_keywords import Keywords, SearchedText
-from recollect.core.rules.secret_table import SecretMatch, keys
+from recollect.core.rules.secret_rows import COPULA, MEASURED, OPENING, TRAILING
+from recollect.core.rules.secret_table import (
+    Keywords,
+    SearchedText,
+    SecretMatch,
+    begins_word,
+    keys,
+)
 from recollect.core.rules.secret_values import (
     is_chosen_words,
     is_name,
     is_password_value,
     is_random,
     is_reference,
+    is_strong,
     is_token_value,
     is_uuid,
     words,
@@ -37,9 +42,9 @@ _CHOSEN = keys(
     "|كلمة|पासवर्ड|รหัสผ่าน|κωδικ|סיסמ|секрет|シークレット"
 )
 _GENERATED = keys(
-    "token|key|cookie|session|sessid"
-    "|signature=|sig=|licen|seed|recovery|backup code|otp|bearer|webhook|invite|hmac|jwt|unlock"
-    "|chave|jeton|sleutel|chiave|sid=|pin |pin:|magic|access|code|wallet|mnemonic"
+    'token|key|cookie|sessid|session":|code":'
+    "|licen|seed|recovery|backup code|otp|bearer|webhook|invite|hmac|jwt|unlock"
+    "|chave|jeton|sleutel|chiave|pin |pin:|magic|access|wallet|mnemonic"
     "|ключ|токен|код|schlüssel|clé|密钥|密鑰|金鑰|令牌|秘钥|キー|トークン|키|토큰|कुंजी"
 )
 STEMS = Keywords([(stem, True) for stem in _CHOSEN] + [(stem, False) for stem in _GENERATED])
@@ -323,3 +328,93 @@ def _is_chosen(value: str, *, near: bool) -> bool:
     ):
         return False
     return is_random(value) or (near and signs > 0 and (digits or signs > 1))
+
+
+_TOLD_REACH_CHARS = 110
+# How a sentence gets from the label to the value: words, then a verb or a sign; or at once.
+_LEAST_GAP_CHARS = 2
+_ENGLISH_VERBS = words("is are was now")
+_GAP = r"(?:[^\S\n]{1,3}(?:[^\s:=：\"'’`「『“«,;.!?，。]|['’](?=\w)){1,24}+){0,7}?,?"
+_RAW = r"(?P<value>[^\s\"'`」』”»’，。；、）<>]{4,200})"
+_TELLS = re.compile(
+    rf"{_GAP}[^\S\n]{{0,3}}{COPULA}[^\S\n]{{0,3}}[:：]?[^\S\n]{{0,3}}{OPENING}{_RAW}",
+    re.IGNORECASE,
+)
+_AT_ONCE = re.compile(
+    rf"[*_`]{{0,3}}(?:[^\S\n]{{0,3}}\d{{1,2}})?"
+    rf"(?:[^\S\n]?\[[^\]\n]{{0,40}}\])?[^\S\n]{{0,3}}[:=：]?[^\S\n]{{0,3}}{OPENING}{_RAW}"
+)
+_ENDING = re.compile(r"[^\W\d_a-zA-Z\u4e00-\u9fff]{0,6}")
+_UNSPACED, _LEAST_UNSPACED_CHARS = "\u2e80", 8
+"""From here on scripts write no spaces: a value so long may follow its label at once."""
+_PARTICLES = "はがを是为為은는이가"
+_ASCII_RUN = re.compile(r"[!-~]*")
+_TOLD_WORDS = (
+    "pass|password|passwd|passcode|passphrase|passwort|kennwort|contrasena|clave|mot de passe|senha"
+    "|palavra-passe|wachtwoord|salasana|kata sandi|heslo|pw|pwd|mdp|contraseña|lösenord|hasło|şifre"
+    "|mật khẩu|jelszó|парол|кодовое слово|密码|密碼|口令|暗号|パスワード|暗証番号|비밀번호|비번"
+    "|암호|패스워드|كلمة المرور|كلمة السر|पासवर्ड|รหัสผ่าน|κωδικός|סיסמה"
+)
+TOLD = Keywords((word, "password") for word in keys(_TOLD_WORDS))
+
+
+def _leads(match: re.Match[str], after: int) -> bool:
+    verb, value = match["verb"].lower(), match["value"]
+    if verb in _ENGLISH_VERBS:
+        return "-" not in value  # "is case-sensitive"
+    apart = match.start("verb") - after > _LEAST_GAP_CHARS
+    if apart or verb not in ":=：→->=>–—":
+        return True
+    ends_line = match.end() == len(match.string) or match.string[match.end()] in "\r\n"
+    return ends_line and ("-" in value or "_" in value)
+
+
+def find_told(reading: SearchedText) -> Iterator[SecretMatch]:
+    """Every password that a sentence gives for a word for one."""
+    text, lowered = reading.text, reading.lowered
+    for word, _ in TOLD.held(reading.found):
+        for at in reading.places(word):
+            part = word == "passwort" and lowered[at - 1] == "-"
+            if word[0].isascii() and not part and not begins_word(lowered, at):
+                continue
+            after = at + len(word)
+            if word.startswith("pass") and lowered.startswith("s", after):
+                after += 1
+            match = _announced_secret(text, after, is_verb=word == "pass")
+            if match is not None:
+                yield match
+
+
+def _announced_secret(text: str, after: int, *, is_verb: bool) -> SecretMatch | None:
+    limit = min(len(text), after + _TOLD_REACH_CHARS)
+    following = text[after : after + 1]
+    if following and (following in "_-./$+&" or (following.isascii() and following.isalnum())):
+        run = _ASCII_RUN.match(text, after)
+        unspaced = text[after - 1] >= _UNSPACED
+        if not unspaced or run is None or len(run[0]) < _LEAST_UNSPACED_CHARS:
+            return None  # another word: `password_hash`, `tokenizer`
+    if (
+        following
+        and following.isalpha()
+        and not text[after - 1].isascii()
+        and following not in _PARTICLES
+    ):
+        ending = _ENDING.match(text, after, limit)
+        after = after if ending is None else ending.end()
+    for grammar in (_AT_ONCE, _TELLS):
+        match = grammar.match(text, after, min(len(text), limit + 200))
+        if match is None or match.start("value") > limit:
+            continue
+        if MEASURED.search(text, after, match.start("value")):
+            continue
+        value = _ASCII_RUN.match(match["value"])[0].rstrip(TRAILING)  # type: ignore[index]
+        if is_verb:  # an argument that is passed to a function has a name
+            found = is_strong(value) and not is_name(value)
+        else:
+            leads = grammar is _TELLS and _leads(match, after)
+            found = is_strong(value) or (leads and is_chosen_words(value))
+        if found:
+            start = match.start("value")
+            end = start + len(value)
+            return SecretMatch("told-password", start, end, match.start(), max(end, match.end()))
+    return None

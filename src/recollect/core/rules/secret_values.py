@@ -272,3 +272,27 @@ def is_password_value(value: str, *, quoted: bool, least_chars: int = 5) -> bool
     else:
         chosen = has_letter and (has_symbol or not is_wordy(value))
     return chosen and not is_reference(value, quoted=quoted)
+
+
+_NAMED_VALUE = re.compile(r"[A-Za-z_][A-Za-z_.-]+=")
+_CODE_SIGNS = frozenset(",;[(|")
+
+
+def is_strong(value: str) -> bool:
+    """Whether a word of a sentence can only be a password: letters mixed with digits or signs."""
+    if len(value) < 6 or not value.isascii() or is_reference(value, quoted=False):
+        return False
+    if is_placeholder(value) or value[0] in "/.<{[(@#&|\\" or "://" in value or "()" in value:
+        return False
+    digits = sum(c.isdigit() for c in value)
+    letters = sum(c.isalpha() for c in value)
+    signs = sum(c in "!@#$%^&*+=?~" for c in value[:-1])
+    if not letters or (not digits and not signs):
+        return False
+    if value.isidentifier() and ("_" in value or len(value) < 8) and digits < 2:
+        return False  # a name in code: `sha256`, `oauth2_token`
+    if _NAMED_VALUE.match(value) or not _CODE_SIGNS.isdisjoint(value):
+        return False
+    return is_password_value(value, quoted=True, least_chars=6) and not (
+        not digits and value.replace("-", "").replace("_", "").isalpha()
+    )

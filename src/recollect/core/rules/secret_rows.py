@@ -1,0 +1,598 @@
+"""Secrets known by the grammar around them, as a table: commands, addresses, headers, sentences.
+
+A row names its mask, its keywords, its pattern and the question that a value must pass. A row never
+masks the program, the label or the address. The few forms that no single pattern reads (key blocks,
+curl users, cookies, Kubernetes secrets) follow the table.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING
+
+from recollect.core.rules.secret_table import (
+    BEFORE_ON_LINE,
+    ON_LINE,
+    Row,
+    RowPlace,
+    SearchedText,
+    SecretMatch,
+    by_keywords,
+    declare,
+    find_by_rows,
+    keys,
+)
+from recollect.core.rules.secret_values import (
+    is_chosen_words,
+    is_name,
+    is_password_value,
+    is_placeholder,
+    is_reference,
+    is_strong,
+    is_token_value,
+    is_uuid,
+    words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BEHIND, _LINE, _TEXT = RowPlace.BEHIND, RowPlace.LINE, RowPlace.TEXT
+_COMMAND, _BEFORE = RowPlace.COMMAND, RowPlace.BEFORE
+_PORTS = re.compile(r"[\d.]+(?::\d+)*(?:/\w+)?")
+
+
+def _is_given(value: str) -> bool:
+    """Whether the value of a password's flag is a password, not a reference to one."""
+    if len(value) < 4 or value.startswith(("-", "$", "<", "{", "%", "/", "[")):
+        return False
+    return not is_reference(value, quoted=True) and len(set(value)) > 2
+
+
+def _looks_chosen(value: str) -> bool:
+    if not _is_given(value) or value.isdigit() or " " in value or _PORTS.fullmatch(value):
+        return False
+    if is_chosen_words(value):
+        return True
+    return is_password_value(value, quoted=True, least_chars=6) and not is_name(value)
+
+
+def _is_no_sample(value: str) -> bool:
+    return not is_placeholder(value)
+
+
+def _is_configured(value: str) -> bool:
+    return _is_given(value) and (not value.islower() or is_chosen_words(value))
+
+
+def _is_long_token(value: str) -> bool:
+    return is_token_value(value, quoted=True, least_chars=24) and not is_name(value)
+
+
+def _is_parameter_key(value: str) -> bool:
+    return len(value) >= 16 and is_token_value(value.replace("%", ""), quoted=True)
+
+
+def _signs(match: re.Match[str], value: str) -> bool:
+    if len(value) < 16 and match["name"].lower() != "pwd":
+        return False
+    return _is_parameter_key(value) or not is_reference(value, quoted=True)
+
+
+_BASIC_WORDS = words(
+    "password pass passwd pwd secret token user username admin root test guest postgres mysql "
+    "redis rabbitmq mongo example foo bar baz xxx yyy x y z changeme pw p ***"
+)
+_URL_TOKEN = re.compile(r"[\w.~%+-]{16,200}")
+_TOKEN_SCHEMES = words("bearer token apikey")
+
+
+def _is_url_user(value: str) -> bool:
+    """Whether the user of an address is a token, or the number of an account."""
+    if value.isdigit():
+        return len(value) >= 12
+    return _URL_TOKEN.fullmatch(value) is not None and is_token_value(value, quoted=True)
+
+
+def _is_credential(value: str) -> bool:
+    if len(value) < 3 or value.lower() in _BASIC_WORDS or is_reference(value, quoted=True):
+        return False
+    return len(set(value)) > 1 and not value.startswith(("$", "<", "{", "[")) and value[-1] != ">"
+
+
+def _is_header(match: re.Match[str], value: str) -> bool:
+    scheme = (match["scheme"] or "").lower()
+    if scheme == "basic" and len(value) >= 8:
+        return not is_reference(value, quoted=False) and not is_placeholder(value)
+    if scheme in _TOKEN_SCHEMES and any(map(str.isdigit, value)):  # also a short one
+        return any(map(str.isalpha, value)) and is_password_value(value, quoted=False)
+    return is_token_value(value, quoted=False, least_chars=8) or is_uuid(value)
+
+
+def _is_sql_password(match: re.Match[str], value: str) -> bool:
+    return _is_credential(value) if match["value"] else is_password_value(value, quoted=True)
+
+
+MEASURED = re.compile(
+    r"\b(?:policy|policies|length|len|size|count|limit|minimum|maximum|min|max|timeout|ttl|expiry"
+    r"|expires?|expiration|lifetime|interval|attempts?|retries|requirements?|rules?|format|strength"
+    r"|strategy|algorithm|encoder|hasher|version|column|field|index|prefix|suffix|file|path|name)\b",
+    re.IGNORECASE,
+)
+"""A sentence with one of these is about the password, and does not hold it."""
+COPULA = (
+    r"(?P<verb>\b(?:(?:was|is|has been)\ (?:re)?(?:set|changed)\ to|ist\ (?:jetzt|nun)|wurde\ auf"
+    r"|is|are|was|now|set to|changed to|will be|es|son|est|sont|c['’]est|ist|lautet"
+    r"|lauten|sind|heißt|heisst|é|são|foi|è|sono|jest|to|là|är|olarak|это|стал|теперь"
+    r"|(?:измен|смен|помен)\w{2,8}\ на|(?:от|для)\ [а-яё]{3,20}(?=\ [!-,.-~]{0,40}\d))\b"
+    r"|[:=：→]|->|=>|[–—]|[はがを]|(?:现在|目前)?(?:[是为為]|(?:改|换|设|更新)(?:成了?|为))|[은는이가]"
+    r"|입니다)"
+)
+OPENING = r"[\s\"'`「『“«‘(*_<]{0,6}"
+TRAILING = ".,;:!?)]}>*_…"
+
+
+def _is_alone(match: re.Match[str], value: str) -> bool:
+    told = MEASURED.search(match.string, match.start(), match.start("value"))
+    return told is None and is_strong(value)
+
+
+def _is_code(match: re.Match[str], _: str) -> bool:
+    if MEASURED.search(match.string, match.start(), match.start("value")):
+        return False
+    return not match["gap"].strip() or bool(match["verb"])  # "rejects the otp after 300000 ms"
+
+
+def _is_set(match: re.Match[str], value: str) -> bool:
+    if not is_strong(value):
+        return False  # "set the login route to auth/login-v2" is none
+    return not is_name(value) or bool(_PRONOUN.search(match[0])) or "passw" in match[0].lower()
+
+
+def _is_used(value: str) -> bool:
+    return is_strong(value) or is_chosen_words(value)
+
+
+_PRONOUN = re.compile(r"(?i)[ \t](?:it|mine|that)[ \t]+(?:to|as)[ \t]")
+_POLICY = re.compile(r"password|passphrase|passwort|characters|login|account")
+_VALUE = (
+    r"(?:\"(?P<double>[^\"\n]{1,200})\"|'(?P<single>[^'\n]{1,200})'"
+    r"|(?P<bare>(?:[^\s\"'|;&<>]|&(?=\S)){1,200}))"
+)
+_ABOUT_SECRETS = re.compile(
+    r"secret|securestring|passw|passphrase|token|credential|kinit|sudo[ \t]+-s|chpasswd"
+    r"|\blogin\b|\bvault\b|api[-_]?key"
+)
+_USER = r"://(?P<user>[^\s:/?#@\"'<>`\\\[\](){}]{0,200}+)"
+_BEHIND_USER = r":(?P<password>[^\s/\"'<>`\\]{1,200})"
+_HOST = r"@(?=[\w\[$%{<-])"
+_SIGNING = (
+    "__token__|auth|auth_key|authkey|hdnea|hdnts|hmac|pwd|q-signature|sas|sig|signature"
+    "|x-amz-security-token|x-amz-signature|x-cos-signature|x-goog-signature|x-oss-signature"
+)
+_KEYED = "access_key|api_key|apikey|appid|code|invite|key|magic|passcode|st|state_token"
+_PARAMETER_VALUE = r"=(?P<value>[^&\s\"'<>\\`)\]]{8,2000})"
+_CODE_VALUE = (
+    rf"(?i)(?P<gap>[\w'’ -]{{0,30}}?){COPULA}?[^\S\n]{{0,4}}{OPENING}(?:[A-Z]-)?"
+    rf"(?P<value>\d{{4,10}}|\d{{3}}[ -]\d{{3}})(?![\w.-]*\d)"
+)
+_PASSWORD, _TOLD = "command-password", "told-password"
+
+
+def _flag(programs: str, flag: str, joint: str = r"[ \t=]{1,4}", *, line: str = "") -> Row:
+    """A flag that takes a password, and the programs that have it."""
+    return Row(
+        _PASSWORD,
+        programs,
+        rf" {flag}{joint}{_VALUE}",
+        judge=_is_given,
+        at=f" {flag.lower()}",
+        near=re.compile(line or "|".join(rf"\b{one}" for one in keys(programs))),
+        around=BEFORE_ON_LINE,
+    )
+
+
+def _program(name: str, grammar: str) -> Row:
+    return Row(_PASSWORD, name, grammar, judge=_is_given, place=_COMMAND)
+
+
+def _parameters(names: str) -> str:
+    return "|".join(f"{sign}{name}=" for name in keys(names) for sign in "?&;")
+
+
+# `-p` of mysql only if its value follows at once: alone it asks for it.
+_COMMANDS = (
+    _flag("mysql|mariadb|sshpass", "-p", r"(?![ \t])"),
+    _flag(
+        "sshpass|mongo|cqlsh|login",
+        "-p",
+        line=r"\bsshpass\b|\b(?:mongo\w*|cqlsh)\b|\b(?:docker|podman|skopeo|buildah|helm|oras"
+        r"|nerdctl|crane|oc|cf|az)\b.{0,200}\blogin\b",
+    ),
+    _flag("redis-cli", "-a"),
+    _flag("ldap", "-w"),
+    _flag(
+        "sqlcmd|bcp|isql|osql|mosquitto_|ipmitool|zip",
+        "-P",
+        r"[ \t=]{0,4}",
+        line=r"\b(?:sqlcmd|bcp|isql|osql|mosquitto_\w+|ipmitool|(?:un)?zip)\b",
+    ),
+    *(_flag("snmp", flag) for flag in ("-A", "-X", "-c")),
+    _flag("freerdp|mstsc", "/p:", "", line="freerdp|mstsc"),
+    _program("smbclient", r" -U[ \t]{0,4}['\"]?[^\s%'\"]{1,80}%(?P<bare>[^\s'\"]{3,200})"),
+    _program("lftp", r" -u[ \t]{0,4}['\"]?[^\s,'\"]{1,80},(?P<bare>[^\s'\"]{3,200})"),
+    _program("rabbitmqctl", r"(?:add_user|change_password)[ \t]+\S{1,80}[ \t]+" + _VALUE),
+    _program("net user", r"user[ \t]+[\w.-]{1,80}[ \t]+(?![/\\])" + _VALUE),
+    _program("sqlplus", r"[ \t][\w.-]{1,80}/(?P<bare>[^\s@/\"']{3,200})@"),
+    _program("kubeadm", r"[ \t]?--token[ \t=]{1,4}" + _VALUE),
+    _program("7z ", r" -p(?![ \t])" + _VALUE),
+    Row(
+        _PASSWORD,
+        " --auth| --basic-auth| --user| --creds| --credentials| --http-user",
+        r"[ \t=]{1,4}['\"]?[\w.@+-]{1,64}:(?P<bare>[^\s'\"]{6,200})",
+        judge=_looks_chosen,
+        place=_BEHIND,
+    ),
+    Row(
+        _PASSWORD,
+        "convertto-securestring|secret create|secret set|chpasswd",
+        r"(?P<quote>[\"'])(?P<bare>[^\"'\n]{4,200})(?P=quote)[ \t]{0,8}\|[^\n|]{0,200}\Z",
+        judge=_looks_chosen,
+        place=_BEFORE,
+        back=400,
+    ),
+    Row(
+        _PASSWORD,
+        "echo|printf",
+        r"(?:echo[ \t]+(?:-n[ \t]+)?|printf[ \t]+(?:[\"']?%s(?:\\n)?[\"']?[ \t]+)?)"
+        + _VALUE
+        + r"(?=[ \t]*\|)",
+        judge=_looks_chosen,
+        near=_ABOUT_SECRETS,
+        around=ON_LINE,
+    ),
+)
+_PLACES = (
+    Row(
+        "url-credentials",
+        "://",
+        rf"{_USER}(?=(?:{_BEHIND_USER.replace('?P<password>', '?:')})?{_HOST})",
+        judge=_is_url_user,
+    ),
+    Row("url-credentials", "://", _USER + _BEHIND_USER + _HOST, judge=_is_credential),
+    Row(
+        "authorization-header",
+        "authorization",
+        r"(?i)authorization\\{0,3}[\"'`\]]{0,2}[ \t]{0,8}(?:[:=,]|=>)\s{0,8}"
+        r"(?:[a-z]{1,8}[ \t(]{0,2}(?=[\"'`]))?\\{0,3}[\"'`]{0,2}[ \t]{0,4}"
+        r"(?:(?P<scheme>[a-z][a-z0-9_-]{1,20})[ \t]{1,4})?"
+        r"(?P<value>[A-Za-z0-9._~+/=@:|$%-]{5,}+)",
+        check=_is_header,
+    ),
+    Row(
+        "sql-password",
+        "identified|password",
+        r"(?i)(?:identified[ \t]{1,4}(?:with[ \t]{1,4}[\w']{1,40}[ \t]{1,4})?(?:by|as)"
+        r"(?:[ \t]{1,4}password)?|password)(?:[ \t]{1,4}|[ \t]{0,2}\()[ \t]{0,2}N?\\{0,3}"
+        r"(?:(?P<quote>['\"])(?P<value>[^'\"\n\\]{4,200})(?P=quote)?"
+        r"|(?<=by )(?P<bare>[\w!#$%^&*@+-]{6,100}))",
+        check=_is_sql_password,
+        near=re.compile(r"\b(?:create|alter|grant|set|role|user|login|identified|update|insert)\b"),
+        around=(160, 0),
+    ),
+    Row(
+        "private-jwk",
+        '"kty',
+        r"(?a)\"(?:d|p|q|dp|dq|qi|k)\\{0,3}\"[ \t]{0,4}:[ \t]{0,4}\\{0,3}\""
+        r"(?P<value>[\w-]{16,2000})",
+        place=_TEXT,
+    ),
+    Row(
+        "bundler-credentials",
+        "bundle_",
+        r"BUNDLE_[A-Z0-9_]{1,60}?__[A-Z0-9_]{1,40}[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?"
+        r"(?P<value>[A-Za-z0-9]{4,100}:[A-Za-z0-9]{4,100})",
+    ),
+    Row(
+        "signed-address",
+        _parameters(_SIGNING),
+        rf"(?i)[?&;](?P<name>{_SIGNING}){_PARAMETER_VALUE}",
+        check=_signs,
+    ),
+    Row(
+        "address-key",
+        _parameters(_KEYED),
+        rf"(?i)[?&;](?:{_KEYED}){_PARAMETER_VALUE}",
+        judge=_is_parameter_key,
+    ),
+    Row(
+        "signed-address",
+        "invite|reset|verify|confirm|magic|activate|signin",
+        r"\w{5,8}[\w-]{0,20}(?:/|\?[\w-]{1,20}=)(?P<bare>[\w.~-]{24,400})",
+        judge=_is_long_token,
+    ),
+    Row(
+        "session-cookie",
+        "session=|_sid=|sess=",
+        r"(?P<bare>[^;,:\s\"'&<>\\]{24,4000})",
+        judge=_is_long_token,
+        place=_BEHIND,
+    ),
+    Row(
+        "telegram-token",
+        "bot|telegram|бот",
+        r"(?a)(?P<bare>\d(?:(?<![A-Za-z0-9]\d)|(?<=bot\d))\d{7,9}:[\w-]{35})(?![\w-])",
+        place=_TEXT,
+    ),
+    Row(
+        "configured-password",
+        "requirepass|masterauth|snmp-server|enable secret|wpa_passphrase|pre-shared-key",
+        r"(?i)(?:requirepass|masterauth|snmp-server[ \t]+community|enable[ \t]+secret"
+        r"|wpa_passphrase|pre-shared-key)[ \t=]+(?:\d{1,2}[ \t]+)?[\"']?(?P<bare>[^\s\"']{4,200})",
+        judge=_is_configured,
+    ),
+    Row(
+        "configured-password",
+        "wifi:",
+        r"WIFI:(?:[^\n;]{1,80};){0,4}?P:(?P<bare>[^;\n]{4,100});",
+    ),
+    Row(
+        "private-key",
+        "private-lines:",
+        r"Private-Lines:[ \t]*\d{1,4}\r?\n(?P<bare>(?:[A-Za-z0-9+/=]{1,76}\r?\n?){1,200})",
+    ),
+    Row(
+        "password-hash",
+        "$",
+        r"\$\$?(?:1|5|6|7|8|9|14|y|gy|md5|sha1|apr1|2[abxy]?|argon2(?:id|i|d)|scrypt"
+        r"|pbkdf2(?:-sha\d+)?|P|H|S)\\?\${1,2}[\w./+=,$\\-]{12,300}",
+        judge=_is_no_sample,
+        place=_TEXT,
+    ),
+    Row(
+        "password-hash",
+        "pbkdf2_sha|bcrypt_sha256$|scrypt$|sha1$|argon2$|scram-sha-|{sha|{ssha|{crypt",
+        r"(?<![\w$])(?:pbkdf2_sha\d+|bcrypt_sha256|scrypt|sha1|argon2)\$(?=[^\s\"']{0,40}\$)"
+        r"[\w./+=,$:-]{20,300}|SCRAM-SHA-\d+\$\d+:[\w./+=]{8,80}\$[\w./+=:]{40,200}"
+        r"|\{(?:S?SHA(?:256|384|512)?|CRYPT)\}[\w./+=$]{16,300}",
+        judge=_is_no_sample,
+    ),
+    Row(
+        "password-hash",
+        "::",
+        r"[\w.$\\-]{1,80}:\d{1,10}:(?P<bare>[0-9a-fA-F]{32}:[0-9a-fA-F]{32}):",
+        place=_LINE,
+    ),
+)
+_SENTENCES = (
+    Row(
+        _TOLD,
+        "password|passphrase",
+        r"[^\n\"'`=(){}]{0,80}:?[ \t]*\r?\n(?:[ \t]*\r?\n)?[ \t]*"
+        r"(?P<value>[A-Za-z0-9]{12,64})[ \t]*(?=\r?\n|$)",
+        place=_BEHIND,
+        check=_is_alone,
+    ),
+    Row(
+        _TOLD,
+        "passw",
+        r"(?i)passw[^\n]{0,40}?[:= \t][\"'`]?(?P<value>[a-z]{4} [a-z]{4} [a-z]{4} [a-z]{4})"
+        r"(?=[\"'`\s]|$)",
+    ),
+    Row(
+        _TOLD,
+        "pass",
+        r"(?i)\b(?:use|used|using|take|try|set|enter|type|nimm|utilise|usa|usar)[ \t]+[\"'`“]?"
+        r"(?P<value>[^\s\"'`”]{6,100})[\"'`”]?[ \t]+(?:as|for|als|comme|como)[ \t]+"
+        r"(?:[^\W\d]+[ \t]+){0,4}\Z",
+        judge=_is_used,
+        place=_BEFORE,
+        back=160,
+        whole=True,
+    ),
+    Row(
+        _TOLD,
+        "set |changed |change it|reset ",
+        r"(?i)(?:set|changed?|reset)[ \t]+(?:it|mine|that|(?:the|my|your)[ \t]+[\w ]{2,40}?)"
+        r"[ \t]+(?:to|as)[ \t]+[\"'`“]?(?P<value>[^\s\"'`”]{8,100})",
+        check=_is_set,
+        trim=TRAILING,
+        near=_POLICY,
+        around=(240, 0),
+    ),
+    Row(
+        "told-code",
+        "verification code|security code|login code|passcode|confirmation code|otp"
+        "|authentication code|2fa code|pin code|one-time code|access code",
+        _CODE_VALUE,
+        place=_BEHIND,
+        check=_is_code,
+        whole=True,
+    ),
+    Row(
+        "told-code",
+        "bestätigungscode|código de verificación|code de vérification|код для входа"
+        "|код подтверждения|验证码|驗證碼|認証コード|確認コード|인증번호|인증 코드",
+        _CODE_VALUE,
+        place=_BEHIND,
+        check=_is_code,
+    ),
+    Row(
+        "seed-phrase",
+        "phrase|mnemonic|seed",
+        r"(?:seed|recovery|mnemonic|wallet|secret recovery|backup)[ -]?(?:phrase|words?)?"
+        r"[^\n\"'`]{0,40}?[:\s\"'`]+(?P<value>(?:(?:\d{1,2}[.):][ \t]?)?[a-z]{3,8}"
+        r"[ \t,\n]{1,2}){11,23}(?:\d{1,2}[.):][ \t]?)?[a-z]{3,8})\b",
+        place=_TEXT,
+    ),
+)
+_IN_PLACE = by_keywords(_PLACES)
+_BY_LABEL = by_keywords((*_COMMANDS, *_SENTENCES))
+
+_BEGIN_KEY = re.compile(
+    r"-----BEGIN [A-Za-z0-9 ]{0,40}(?:PRIVATE|SECRET|Static) (?:KEY|key)[A-Za-z0-9 ]{0,20}-----"
+)
+# A 16384-bit RSA key is 12,700 characters of PEM; escapes and indentation add to it.
+_MOST_KEY_CHARS = 32_768
+_KEY_CHARS = re.compile(r"(?:[A-Za-z0-9+/=\s:,.()#>*\"'`|]|\\+[nr/t]|-(?!-))*+")
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/]{30,}")
+_ENCODED_KEY = re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{60,}+={0,2}")
+_CURL_USER = re.compile(
+    r"(?<=\s)(?:-[a-zA-Z]{0,4}u|--(?:proxy-)?user)(?:[ \t=]{1,8}|(?=[\"']))"
+    r"(?:(?P<quote>[\"'])(?P<quoted>[^\"'\n]{1,200})(?P=quote)(?P<rest>:[\"']?[^\"'\s]{1,200})?"
+    r"|(?P<bare>[^\s\"':]{0,100}:[^\s]{1,200}))"
+)
+_MOST_CURL_CHARS = 2000
+_COOKIES = re.compile(r"(?i)cookie[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?(?P<pairs>[^\r\n]{4,4000})")
+_COOKIE_PAIR = re.compile(r"(?P<name>[\w.\-$]{1,64})=(?P<value>[^;,\s\"'\\]{8,2000})")
+_COOKIE_MEMBER = re.compile(
+    r"[\"'](?P<name>[\w.\-$]{1,64})[\"'][ \t]{0,4}(?::|=>)[ \t]{0,4}[\"']"
+    r"(?P<value>[^\"'\s]{16,2000})[\"']"
+)
+_COOKIE_MAP = re.compile(r"(?i)cookies?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\{(?P<pairs>[^{}]{4,4000})\}")
+_COOKIE_ATTRIBUTES = words(
+    "expires path domain max-age samesite secure httponly priority partitioned version comment "
+    "_ga _gid _gat _fbp _gcl_au lang locale language theme currency timezone tz consent"
+)
+_SESSION_COOKIE = re.compile(
+    r"(?i)sess|(?:^|[._-])s?sid$|auth|token|jwt|csrf|xsrf|remember|login|credential|identity|sso"
+    r"|ticket|\.sid$|^sid$|_user$|^id$"
+)
+_MANIFEST_CHARS = 8_000
+_SECRET_KIND = re.compile(r"kind[\"']?[ \t]{0,8}:[ \t]{0,8}[\"']?secret(?!\w)")
+_DATA = re.compile(
+    r"(?m)^(?P<indent>[ \t]{0,40})(?:string)?data:[ \t]*\r?\n"
+    r"(?P<lines>(?:(?P=indent)[ \t]+[^\n]*(?:\n|\Z)){1,400})",
+    re.IGNORECASE,
+)
+_MEMBER = re.compile(
+    r"(?m)^[ \t]+[\w.-]{1,120}:[ \t]+(?![|>&*!{[])(?P<quote>[\"']?)"
+    r"(?P<value>[^\s\"'#][^\n\"'#]{3,4000}?)(?P=quote)[ \t]*(?:#[^\n]*)?\r?$"
+)
+_JSON_DATA = re.compile(
+    r"\"(?:string)?data\"[ \t\n]{0,40}:[ \t\n]{0,40}\{(?P<lines>[^{}]{4,4000}+)\}", re.IGNORECASE
+)
+_JSON_MEMBER = re.compile(
+    r"\"[\w.-]{1,120}\"[ \t\n]{0,40}:[ \t\n]{0,40}\"(?P<value>[^\"\n]{4,4000})\""
+)
+_KEY_BLOCKS, _ENCODED_KEYS = declare("-----begin "), declare("ls0tls1crudjti")
+_CURLS, _COOKIE_NAMES, _MANIFESTS = declare("curl"), declare("cookie"), declare("kind")
+PLACES = _IN_PLACE.bits | _KEY_BLOCKS | _ENCODED_KEYS | _CURLS
+LABELS = _BY_LABEL.bits | _COOKIE_NAMES | _MANIFESTS
+
+
+def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
+    """Every secret that its place gives away, whatever its label."""
+    text, found = reading.text, reading.found
+    yield from find_by_rows(_IN_PLACE, reading)
+    if found & _KEY_BLOCKS:
+        yield from _find_key_blocks(text)
+    if found & _ENCODED_KEYS:
+        yield from _find_encoded_keys(text)
+    if found & _CURLS:
+        yield from _find_curl_users(text)
+
+
+def find_by_label(reading: SearchedText) -> Iterator[SecretMatch]:
+    """Every secret in a command, a sentence, a cookie or a Kubernetes secret."""
+    yield from find_by_rows(_BY_LABEL, reading)
+    if reading.found & _COOKIE_NAMES:
+        yield from _find_cookies(reading)
+    if reading.found & _MANIFESTS and "secret" in reading.lowered:
+        yield from _find_manifests(reading.text, reading.lowered)
+
+
+def _find_key_blocks(text: str) -> Iterator[SecretMatch]:
+    for begin in _BEGIN_KEY.finditer(text):
+        start, limit = begin.end(), begin.end() + _MOST_KEY_CHARS
+        end = text.find("-----", start, limit)
+        closed = end >= 0 and text.startswith("-----END", end)
+        if not closed:
+            reach = _KEY_CHARS.match(text, start, limit if end < 0 else end)
+            end = reach.end() if reach is not None else start
+        if _KEY_LINE.search(text, start, end) is None:
+            continue
+        body = text[start:end]
+        start += len(body) - len(body.lstrip(" \t\r\n"))
+        end -= len(body) - len(body.rstrip(" \t\r\n"))
+        yield SecretMatch("private-key", start, end, begin.start(), end)
+
+
+def _find_encoded_keys(text: str) -> Iterator[SecretMatch]:
+    for match in _ENCODED_KEY.finditer(text):
+        head = match.group()[:80]
+        try:
+            decoded = base64.b64decode(head[: len(head) // 4 * 4])
+        except (binascii.Error, ValueError):
+            continue
+        if b"PRIVATE KEY" in decoded:
+            yield SecretMatch("private-key", *match.span(), *match.span())
+
+
+def _find_curl_users(text: str) -> Iterator[SecretMatch]:
+    at = text.find("curl")
+    while at >= 0:
+        following = text.find("curl", at + 4)
+        limit = at + _MOST_CURL_CHARS
+        for match in _CURL_USER.finditer(
+            text, at, limit if following < 0 else min(limit, following)
+        ):
+            yield from _curl_password(match)
+        at = following
+
+
+def _curl_password(match: re.Match[str]) -> Iterator[SecretMatch]:
+    group = "rest" if match["rest"] else "quoted" if match["quoted"] else "bare"
+    user, colon, password = match[group].partition(":")
+    if not colon or (group == "quoted" and match["rest"] is None and ":" not in match["quoted"]):
+        return
+    start = match.start(group)
+    if password:
+        start += len(user) + 1
+        bare = password.strip("\"'{}")
+        start += password.index(bare) if bare else 0
+        if _is_credential(password) and _is_credential(bare):
+            yield SecretMatch("curl-user", start, start + len(bare), match.start(), match.end())
+    elif is_password_value(user, quoted=True, least_chars=8):
+        yield SecretMatch("curl-user", start, start + len(user), match.start(), match.end())
+
+
+def _find_cookies(reading: SearchedText) -> Iterator[SecretMatch]:
+    text = reading.text
+    for around, member in ((_COOKIES, _COOKIE_PAIR), (_COOKIE_MAP, _COOKIE_MEMBER)):
+        done = 0
+        for at in reading.places("cookie"):
+            header = around.match(text, at) if at >= done else None
+            if header is None:
+                continue
+            done = header.end()
+            for match in member.finditer(text, *header.span("pairs")):
+                if _opens_session(match["name"], match["value"]):
+                    yield SecretMatch("session-cookie", *match.span("value"), *match.span())
+
+
+def _opens_session(name: str, value: str) -> bool:
+    if name.lower() in _COOKIE_ATTRIBUTES or is_reference(value, quoted=True):
+        return False
+    if is_placeholder(value):
+        return False
+    return bool(_SESSION_COOKIE.search(name)) or is_token_value(value, quoted=True, least_chars=20)
+
+
+def _find_manifests(text: str, lowered: str) -> Iterator[SecretMatch]:
+    done = 0
+    for kind in _SECRET_KIND.finditer(lowered):
+        if kind.end() <= done:  # read with the one before it
+            continue
+        start = max(done, kind.start() - _MANIFEST_CHARS)
+        start = max(start, text.rfind("\n---", start, kind.start()))
+        reach = kind.end() + _MANIFEST_CHARS
+        until = text.find("\n---", kind.end(), reach)
+        done = until = min(len(text), reach) if until < 0 else until
+        for block, member in ((_DATA, _MEMBER), (_JSON_DATA, _JSON_MEMBER)):
+            for data in block.finditer(text, start, until):
+                for match in member.finditer(text, *data.span("lines")):
+                    if not is_reference(match["value"], quoted=True):
+                        yield SecretMatch("manifest-secret", *match.span("value"), *match.span())
