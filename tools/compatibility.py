@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from recollect.core.formats import anthropic, openai_chat, openai_responses
-from recollect.core.formats.transcripts import claude_code, codex, opencode, pi
+from recollect.core.formats.transcripts import claude_code, codex, other_agents, pi
 from recollect.core.values.model import FormatName
 from recollect.hosts.hooks.events import HOOK_EVENTS
 from recollect.hosts.hooks.transcript_file import AgentName
@@ -289,12 +289,12 @@ def _visit_opencode(lab: Lab, folder: Path, url: str, checked: Checked) -> None:
         for id_, data in rows.execute("SELECT id, data FROM message"):
             role = json.loads(data).get("role")
             checked.lines += 1
-            if role not in opencode.ROLES:
+            if role not in other_agents.ROLES:
                 checked.add([("role", str(role), f"message {id_}")])
         for id_, data in rows.execute("SELECT id, data FROM part"):
             kind = json.loads(data).get("type")
             checked.lines += 1
-            if kind not in opencode.PART_TYPES:
+            if kind not in other_agents.PART_TYPES:
                 checked.add([("part type", str(kind), f"part {id_}")])
 
 

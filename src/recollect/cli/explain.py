@@ -73,7 +73,7 @@ def explain(
     window_tokens = window_from(window) if window is not None else None
     with ShownProgress() as progress:
         name = plain_line("standard input" if file == "-" else Path(file).name)
-        runs = read_transcripts(_contents(file, name), name=name, progress=progress.reading)
+        runs = read_transcripts(_contents(file, name), name=name)
         number = _choice(run, len(runs), what="run", default=1)
         transcript = runs[number - 1]
         if not transcript.items:

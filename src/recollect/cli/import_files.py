@@ -286,11 +286,7 @@ async def import_source(source: Recorded | OpenclawFolder, run: ImportRun) -> Fi
 
 async def _import_recording(source: Recorded, run: ImportRun) -> FileOutcome:
     show = run.progress.show
-    transcripts = read_transcripts(
-        source.read(),
-        name=source.name,
-        progress=lambda done, total: show(f"reading {source.name}", done, total),
-    )
+    transcripts = read_transcripts(source.read(), name=source.name)
     if run.session is not None and len(transcripts) > 1:
         raise RecollectError(
             f"--session names one session, but {source.name} holds {len(transcripts):,}"

@@ -55,10 +55,6 @@ class ShownProgress:
             self._tasks[bar] = self._bars.add_task(what, total=total)
         self._bars.update(self._tasks[bar], description=what, completed=done, total=total)
 
-    def reading(self, done_bytes: int, total_bytes: int) -> None:
-        """So much of a file is read."""
-        self.show("reading", done_bytes, total_bytes, bar="reading")
-
     def replaying(self, done_turns: int, total_turns: int) -> None:
         """So many turns are replayed."""
         self.show("replaying", done_turns, total_turns, bar="replaying")

@@ -484,8 +484,7 @@ def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiCont
     if cut is None:
         return _context(_shown(path), path)
     summary = path[cut]
-    text = PI_OPENING + (summary.text("summary") or "") + PI_CLOSING
-    shown = [PiShown(entry_id=summary.id, message=_as_user(summary, text))]
+    shown = [PiShown(entry_id=summary.id, message=summary_message(summary))]
     tail = summary.retained_tail
     if tail is not None:
         shown += [PiShown(entry_id=summary.id, message=message) for message in tail]
@@ -533,12 +532,18 @@ def _context(shown: Iterable[PiShown], path: Sequence[PiEntry]) -> PiContext:
 
 def _shown(entries: Iterable[PiEntry]) -> Iterator[PiShown]:
     for entry in entries:
-        message = _message(entry)
+        message = shown_message(entry)
         if message is not None:
             yield PiShown(entry_id=entry.id, message=message)
 
 
-def _message(entry: PiEntry) -> PiMessage | None:
+def summary_message(entry: PiEntry) -> PiMessage:
+    """The message that shows a `compaction` entry's summary to the model."""
+    return _as_user(entry, PI_OPENING + (entry.text("summary") or "") + PI_CLOSING)
+
+
+def shown_message(entry: PiEntry) -> PiMessage | None:
+    """The part of an entry that the model reads; None for nothing."""
     if entry.message is not None:
         return None if entry.message.get("excludeFromContext") is True else entry.message
     if entry.kind == "custom_message":

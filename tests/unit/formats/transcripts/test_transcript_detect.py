@@ -113,17 +113,7 @@ def test_deep_nesting_is_told_not_raised() -> None:
     deep = b'{"type":"message","message":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     transcript = read_transcript(PI + b"\n" + deep + b"\n" + PI_USER)
     assert len(transcript.items) == 1
-    assert "nested too deeply" in transcript.passed_over[0]
-
-
-def test_progress_is_told_in_bytes_and_ends_at_the_whole() -> None:
-    line = b'{"type":"label","id":"9","parentId":null,"label":"' + b"x" * 1000 + b'"}\n'
-    data = PI + b"\n" + line * 3000
-    steps: list[tuple[int, int]] = []
-    read_transcript(data, progress=lambda done, total: steps.append((done, total)))
-    assert steps[-1] == (len(data), len(data))
-    assert steps == sorted(steps)
-    assert 2 <= len(steps) <= 10
+    assert transcript.passed_over[0].startswith("line 2: ")
 
 
 SAMPLES = [PI, PI_USER, PI_REPLY, CLAUDE, CODEX, FLAT, CHAT, REQUEST, LIST]

@@ -3,11 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from recollect.core.formats.transcripts import read_transcript
-from recollect.core.formats.transcripts.flat import LogEvent, answered_calls
 from recollect.core.values.transcript import RecordedSession
 
 AT = "2026-01-26T10:00:00Z"
@@ -93,18 +89,6 @@ def test_a_lost_result_does_not_shift_the_next_one_after_somebody_spoke() -> Non
     assert pairs(transcript) == {"two": '{"n": 2}'}
 
 
-def test_a_lost_result_does_not_shift_the_next_one_after_other_results() -> None:
-    transcript = read(
-        user("x"),
-        call("read", n=1),
-        call("sh", n=2),
-        result("sh", "two"),
-        call("read", n=3),
-        result("read", "three"),
-    )
-    assert pairs(transcript) == {"two": '{"n": 2}', "three": '{"n": 3}'}
-
-
 def test_calls_logged_while_results_come_in_are_all_paired() -> None:
     transcript = read(
         user("x"),
@@ -166,43 +150,3 @@ def test_an_unknown_role_is_told() -> None:
     transcript = read(user("x"), {"role": "narrator", "content": "meanwhile"}, said("y"))
     assert len(transcript.items) == 2
     assert transcript.passed_over == ("line 2: unknown role 'narrator'",)
-
-
-NAMES = st.sampled_from(["read", "sh"])
-EVENTS = st.lists(
-    st.one_of(
-        st.just(LogEvent(kind="spoken")),
-        st.builds(LogEvent, kind=st.sampled_from(["call", "result"]), name=NAMES),
-    ),
-    max_size=30,
-)
-
-
-@settings(deadline=None)  # the machine may be busy
-@given(EVENTS)
-def test_a_pair_has_one_name_one_result_and_the_call_first(events: list[LogEvent]) -> None:
-    found = answered_calls(events)
-    assert len(set(found.values())) == len(found)
-    for answer, made in found.items():
-        assert made < answer
-        assert (events[made].kind, events[answer].kind) == ("call", "result")
-        assert events[made].name == events[answer].name
-
-
-@settings(deadline=None)  # the machine may be busy
-@given(st.lists(st.lists(NAMES, min_size=1, max_size=4), max_size=6), st.randoms())
-def test_a_log_that_lost_nothing_is_paired_whole(batches: list[list[str]], random: Any) -> None:
-    events: list[LogEvent] = []
-    expected: dict[int, int] = {}
-    for batch in batches:
-        events.append(LogEvent(kind="spoken"))
-        made: dict[str, list[int]] = {}
-        for name in batch:
-            made.setdefault(name, []).append(len(events))
-            events.append(LogEvent(kind="call", name=name))
-        answers = list(batch)
-        random.shuffle(answers)
-        for name in answers:
-            expected[len(events)] = made[name].pop(0)
-            events.append(LogEvent(kind="result", name=name))
-    assert answered_calls(events) == expected

@@ -11,24 +11,40 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from recollect.core.formats.json_text import Fields, array_items, object_fields, text_of
+from recollect.core.formats.codec import format_of
+from recollect.core.formats.json_text import Fields, array_items, encode, object_fields, text_of
 from recollect.core.formats.openai_responses import RESPONSES_ITEM_TYPES
-from recollect.core.formats.transcripts.aider import is_aider, read_aider
 from recollect.core.formats.transcripts.claude_code import read_claude_code
 from recollect.core.formats.transcripts.codex import LINE_TYPES as CODEX_LINE_TYPES
 from recollect.core.formats.transcripts.codex import read_codex
 from recollect.core.formats.transcripts.flat import CALL_ROLES, RESULT_ROLES, read_flat
-from recollect.core.formats.transcripts.opencode import read_opencode
+from recollect.core.formats.transcripts.other_agents import is_aider, read_aider, read_opencode
 from recollect.core.formats.transcripts.pi import ENTRY_TYPES as PI_ENTRY_TYPES
 from recollect.core.formats.transcripts.pi import read_pi
-from recollect.core.formats.transcripts.plain import read_messages, read_request
-from recollect.core.formats.transcripts.records import Progress, is_utf8, records, unpacked
+from recollect.core.formats.transcripts.records import (
+    PI_USAGE,
+    ModelRuns,
+    instant_of,
+    is_utf8,
+    is_written_by_model,
+    records,
+    unpacked,
+    usage_of,
+    value_of,
+)
+from recollect.core.values.transcript import (
+    RecordedRequest,
+    RecordedSession,
+    ShownItems,
+    TranscriptItem,
+    TranscriptKind,
+)
 from recollect.errors import FormatError, UnknownFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from recollect.core.values.transcript import RecordedSession, TranscriptKind
+    from recollect.core.values.model import FormatName, Usage
 
 __all__ = ["detect_kind", "read_transcript", "read_transcripts"]
 
@@ -185,7 +201,7 @@ def _nothing_found(first_line: bytes, name: str) -> str:
     )
 
 
-_LINE_READERS: dict[TranscriptKind, Callable[..., RecordedSession]] = {
+_LINE_READERS: dict[TranscriptKind, Callable[[bytes], RecordedSession]] = {
     "pi": read_pi,
     "claude-code": read_claude_code,
     "codex": read_codex,
@@ -193,15 +209,9 @@ _LINE_READERS: dict[TranscriptKind, Callable[..., RecordedSession]] = {
 }
 
 
-def read_transcript(
-    data: bytes, *, name: str = "", progress: Progress | None = None
-) -> RecordedSession:
-    """Read a recording that holds one session.
-
-    `name` is for error messages only. `progress(done_bytes, total_bytes)` is called now and
-    then, with unpacked bytes.
-    """
-    sessions = read_transcripts(data, name=name, progress=progress)
+def read_transcript(data: bytes, *, name: str = "") -> RecordedSession:
+    """Read a recording that holds one session; `name` is for error messages only."""
+    sessions = read_transcripts(data, name=name)
     if len(sessions) != 1:
         raise FormatError(
             f"{name or 'the recording'} holds {len(sessions)} sessions; "
@@ -210,45 +220,117 @@ def read_transcript(
     return sessions[0]
 
 
-def read_transcripts(
-    data: bytes, *, name: str = "", progress: Progress | None = None
-) -> tuple[RecordedSession, ...]:
+def read_transcripts(data: bytes, *, name: str = "") -> tuple[RecordedSession, ...]:
     """Read a recording that may hold several sessions."""
     data = unpacked(data, name=name)
     finding = find_kind(data, name=name)
     if finding.parts is not None:
-        return _read_parts(finding, finding.parts, progress)
-    if finding.kind == "aider":
-        return read_aider(data, progress=progress)
-    if finding.kind == "messages":
-        return (_read_message_lines(data, progress),)
-    return (_LINE_READERS[finding.kind](data, progress=progress),)
-
-
-def _read_parts(
-    finding: DetectedRecording, parts: tuple[bytes, ...], progress: Progress | None
-) -> tuple[RecordedSession, ...]:
-    total = sum(map(len, parts))
-    done = 0
-    sessions: list[RecordedSession] = []
-    for part in parts:
-        if finding.kind == "request":
-            sessions.append(read_request(part))
-        elif finding.kind == "opencode":
-            sessions.append(read_opencode(part))
-        else:
-            sessions.append(read_messages(list(enumerate(array_items(part) or [], 1))))
-        done += len(part)
-        if progress is not None:
-            progress(done, total)
-    if finding.passed_over:  # told once, with the first session of the file
+        sessions = [_read_part(finding.kind, part) for part in finding.parts]
         lines = (*finding.passed_over, *sessions[0].passed_over)
-        sessions[0] = replace(sessions[0], passed_over=lines)
-    return tuple(sessions)
+        return (replace(sessions[0], passed_over=lines), *sessions[1:])
+    if finding.kind == "aider":
+        return read_aider(data)
+    if finding.kind == "messages":
+        passed_over: list[str] = []
+        messages = [(line.line, line.raw) for line in records(data, passed_over=passed_over)]
+        return (read_messages(messages, passed_over=passed_over),)
+    return (_LINE_READERS[finding.kind](data),)
 
 
-def _read_message_lines(data: bytes, progress: Progress | None) -> RecordedSession:
-    passed_over: list[str] = []
-    lines = records(data, passed_over=passed_over, progress=progress)
-    messages = [(line.line, line.raw) for line in lines]
-    return read_messages(messages, passed_over=passed_over)
+def _read_part(kind: TranscriptKind, part: bytes) -> RecordedSession:
+    if kind == "request":
+        return read_request(part)
+    if kind == "opencode":
+        return read_opencode(part)
+    return read_messages(list(enumerate(array_items(part) or [], 1)))
+
+
+def read_messages(
+    messages: Sequence[tuple[int, bytes]],
+    *,
+    kind: TranscriptKind = "messages",
+    format: FormatName | None = None,  # noqa: A002 - as everywhere
+    session_id: str | None = None,
+    passed_over: Sequence[str] = (),
+) -> RecordedSession:
+    """Read a list of messages, each with its line or position."""
+    lines = list(passed_over)
+    items: list[TranscriptItem] = []
+    messages_read: list[Fields] = []
+    for number, raw in messages:
+        message = object_fields(raw)
+        if message is None or not message.keys() & {"role", "type"}:
+            lines.append(f"item {number}: no message, neither role nor type: {raw[:40]!r}")
+            continue
+        usage = usage_of(message, keys=PI_USAGE) if "usage" in message else None
+        items.append(
+            TranscriptItem(
+                raw=raw, line=number, timestamp=instant_of(message, "timestamp"), usage=usage
+            )
+        )
+        messages_read.append(message)
+    name = format or format_of([item.raw for item in items])
+    return RecordedSession(
+        kind=kind,
+        format=name,
+        items=tuple(items),
+        requests=_calls(messages_read, [item.usage for item in items], name),
+        session_id=session_id,
+        passed_over=tuple(lines),
+    )
+
+
+def read_request(raw: bytes) -> RecordedSession:
+    """Read one request body."""
+    body = object_fields(raw) or {}
+    spans = array_items(body.get("messages", body.get("input")))
+    derived = spans is None
+    if spans is None:  # `input` may be one plain string
+        text = text_of(body, "input")
+        spans = [encode({"role": "user", "content": text})] if text is not None else []
+    name = format_of(spans, body=body)
+    read = read_messages(list(enumerate(spans, 1)), kind="request", format=name)
+    items = tuple(
+        TranscriptItem(raw=item.raw, line=item.line, timestamp=item.timestamp, derived=derived)
+        for item in read.items
+    )
+    shown = ShownItems()
+    for at in range(len(items)):
+        shown = shown.then(at)
+    tools = body.get("tools")
+    return RecordedSession(
+        kind="request",
+        format=name,
+        items=items,
+        requests=(*read.requests, RecordedRequest(shown=shown, answered=())),
+        model=text_of(body, "model"),
+        system=_system_text(body.get("system", body.get("instructions"))),
+        tools=tools.decode() if tools is not None and array_items(tools) else None,
+        passed_over=read.passed_over,
+    )
+
+
+def _calls(
+    messages: Sequence[Fields], usages: Sequence[Usage | None], name: FormatName
+) -> tuple[RecordedRequest, ...]:
+    runs = ModelRuns()
+    shown = ShownItems()
+    for at, message in enumerate(messages):
+        if not is_written_by_model(message):
+            runs.close()
+        else:
+            runs.answer(at, shown=shown)
+            if name != "openai-responses":  # there one answer is many items, here one message
+                runs.close(usages[at])
+        shown = shown.then(at)
+    return runs.requests()
+
+
+def _system_text(raw: bytes | None) -> str | None:
+    value = value_of(raw)
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        return None
+    texts = [block.get("text") for block in value if isinstance(block, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))

@@ -13,7 +13,6 @@ from typing import Final
 
 from recollect.core.formats.json_text import Fields, array_items, object_fields, text_of
 from recollect.core.formats.transcripts.records import (
-    Progress,
     Record,
     ancestors,
     instant_of,
@@ -161,10 +160,10 @@ class _ClaudeSession:
     passed_over: list[str] = field(default_factory=list)
 
 
-def read_claude_code(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
+def read_claude_code(data: bytes) -> RecordedSession:
     """Read a session file, every branch of it."""
     reader = ClaudeCodeReader()
-    reader.feed(data, progress=progress)
+    reader.feed(data)
     return reader.session()
 
 
@@ -180,11 +179,11 @@ class ClaudeCodeReader:
         """A subagent's own file holds nothing but sidechain lines: there they are the
         conversation."""
 
-    def feed(self, data: bytes, *, progress: Progress | None = None) -> None:
+    def feed(self, data: bytes) -> None:
         """Take the next lines."""
         session, had_main = self._session, self._has_main
         passed_over = session.passed_over
-        for record in records(data, passed_over=passed_over, progress=progress, before=self._lines):
+        for record in records(data, passed_over=passed_over, before=self._lines):
             fields = {key: raw for key, raw in record.fields.items() if key in _KEPT_FIELDS}
             queued = _queued_prompt(record.fields)
             if queued is not None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from recollect.core.formats.json_text import Fields, array_items, encode, object_fields, text_of
 from recollect.core.formats.transcripts.records import (
     ModelRuns,
-    Progress,
     Record,
     instant_of,
     is_written_by_model,
@@ -73,10 +72,10 @@ class _Rollout:
         return len(self.items) - 1
 
 
-def read_codex(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
+def read_codex(data: bytes) -> RecordedSession:
     """Read a rollout."""
     reader = CodexReader()
-    reader.feed(data, progress=progress)
+    reader.feed(data)
     return reader.session()
 
 
@@ -87,11 +86,11 @@ class CodexReader:
         self._rollout = _Rollout()
         self._lines = 0
 
-    def feed(self, data: bytes, *, progress: Progress | None = None) -> None:
+    def feed(self, data: bytes) -> None:
         """Take the next lines."""
         rollout = self._rollout
         passed_over = rollout.passed_over
-        for record in records(data, passed_over=passed_over, progress=progress, before=self._lines):
+        for record in records(data, passed_over=passed_over, before=self._lines):
             _take(record, rollout)
         self._lines += data.count(b"\n")
 

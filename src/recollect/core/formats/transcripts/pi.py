@@ -1,37 +1,28 @@
 """pi and OpenClaw session files, versions 1 to 3 (docs/sources.md).
 
-Owns how a session's entries become what the model was shown: the walk from an entry to the
-root, the last compaction on it, what of the other entries the model sees. Never repairs what
-the session holds: aborted turns and calls without result are shown as pi's rebuild has them.
-A message entry's item is the file's own bytes.
+Turns the entries of a session into the history of each model call. Repairs nothing: aborted turns
+and calls without a result stay. The item of a message entry is the file's own bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
-from recollect.core.formats.json_text import Fields, array_items, encode, object_fields, text_of
-from recollect.core.formats.summaries import (
-    PI_BRANCH_CLOSING,
-    PI_BRANCH_OPENING,
-    PI_CLOSING,
-    PI_OPENING,
+from recollect.core.formats.json_text import array_items, encode, object_fields
+from recollect.core.formats.pi_session import (
+    PiEntry,
+    migrate,
+    read_session,
+    shown_message,
+    summary_message,
 )
 from recollect.core.formats.transcripts.records import (
     PI_USAGE,
-    Progress,
-    Record,
     ancestors,
-    instant_of,
-    is_set,
     no_parent,
     parents_first,
-    records,
     usage_of,
-    value_of,
 )
-from recollect.core.values.model import Usage
 from recollect.core.values.transcript import (
     RecordedRequest,
     RecordedSession,
@@ -39,22 +30,9 @@ from recollect.core.values.transcript import (
     TranscriptItem,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 ENTRY_TYPES = frozenset(
-    {
-        "session",
-        "message",
-        "thinking_level_change",
-        "model_change",
-        "compaction",
-        "branch_summary",
-        "label",
-        "session_info",
-        "custom",
-        "custom_message",
-    }
+    {"session", "message", "thinking_level_change", "model_change", "compaction", "branch_summary"}
+    | {"label", "session_info", "custom", "custom_message"}
 )
 ROLES = frozenset(
     {"system", "user", "assistant", "toolResult", "bashExecution", "custom", "hookMessage"}
@@ -63,211 +41,129 @@ ROLES = frozenset(
 BLOCK_TYPES = frozenset({"text", "thinking", "image", "toolCall"})
 
 
-@dataclass(slots=True, kw_only=True)
-class _Entry:
-    line: int
-    kind: str
-    id: str | None
-    parent_id: str | None
-    item: int | None = None
-    is_shown: bool = True
-    is_answer: bool = False
-    model: str | None = None
-    first_kept: str | int | None = None
-    retained: list[int] | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class _PiFile:
-    header: Fields | None = None
-    entries: list[_Entry] = field(default_factory=list)
-    numbered: list[int | None] = field(default_factory=list)
-    """Entry positions by line as version 1 counts them, the header included."""
-    items: list[TranscriptItem] = field(default_factory=list)
-    passed_over: list[str] = field(default_factory=list)
-
-    def add_item(
-        self, raw: bytes, record: Record, *, derived: bool = False, usage: Usage | None = None
-    ) -> int:
-        self.items.append(
-            TranscriptItem(
-                raw=raw,
-                line=record.line,
-                timestamp=instant_of(record.fields, "timestamp"),
-                entry_id=text_of(record.fields, "id"),
-                usage=usage,
-                derived=derived,
-            )
-        )
-        return len(self.items) - 1
-
-
-def read_pi(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
+def read_pi(data: bytes) -> RecordedSession:
     """Read a session file, every branch of it."""
-    session = _PiFile()
-    for record in records(data, passed_over=session.passed_over, progress=progress):
-        _take(record, session)
-    if session.header is None:
-        session.passed_over.append("no session header: read as if its first line were missing")
-    parents = _parents(session)
-    requests = _requests(session, parents)
-    header = session.header or {}
+    file = read_session(data)
+    entries = migrate(file).entries
+    notes = list(file.notes)
+    items: list[TranscriptItem] = []
+    own = [_take(*both, items, notes) for both in zip(file.entries, entries, strict=True)]
+    parents = _parents(entries, notes)
     return RecordedSession(
         kind="pi",
         format="pi",
-        items=tuple(session.items),
-        requests=requests,
-        session_id=text_of(header, "id"),
-        version=str(value_of(header.get("version")) or 1),
-        model=_model(session, parents),
-        compactions=sum(entry.kind == "compaction" for entry in session.entries),
-        passed_over=tuple(session.passed_over),
+        items=tuple(items),
+        requests=_requests(entries, own, parents, items, notes),
+        session_id=file.header.id if file.header else None,
+        version=str(file.version),
+        model=_model(entries, parents),
+        compactions=sum(entry.kind == "compaction" for entry in entries),
+        passed_over=tuple(notes),
     )
 
 
-def _take(record: Record, session: _PiFile) -> None:
-    kind = text_of(record.fields, "type")
-    if kind == "session":
-        session.numbered.append(None)
-        if session.header is None:
-            session.header = record.fields
-        return
-    entry = _Entry(
-        line=record.line,
-        kind=kind or "",
-        id=text_of(record.fields, "id"),
-        parent_id=text_of(record.fields, "parentId"),
-    )
-    session.numbered.append(len(session.entries))
-    session.entries.append(entry)
-    if kind == "message":
-        _take_message(record, entry, session)
-    elif kind == "compaction":
-        _take_compaction(record, entry, session)
-    elif kind == "branch_summary":
-        text = PI_BRANCH_OPENING + (text_of(record.fields, "summary") or "") + PI_BRANCH_CLOSING
-        entry.item = _add_as_user(record, [{"type": "text", "text": text}], session)
-    elif kind == "custom_message":
-        content = value_of(record.fields.get("content"))
-        blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-        entry.item = _add_as_user(record, blocks, session)
-    elif kind == "model_change":
-        entry.model = text_of(record.fields, "modelId")
-    elif kind not in ENTRY_TYPES:
-        session.passed_over.append(f"line {record.line}: an entry of unknown type {kind!r}")
+def _take(
+    was: PiEntry, entry: PiEntry, items: list[TranscriptItem], notes: list[str]
+) -> tuple[int, ...]:
+    """Add an entry's messages to the items, and return their places."""
+    fields = object_fields(was.line) or {}
+    if entry.kind == "message":
+        if entry.role is None:
+            notes.append(f"line {entry.number}: a message entry without a message")
+            return ()
+        derived = entry.message != was.message  # a migrated role
+        source = (object_fields(entry.line) or {}) if derived else fields
+        raws = [source["message"]]
+    elif entry.kind == "compaction":
+        derived = True
+        raws = [encode(summary_message(entry)), *(array_items(fields.get("retainedTail")) or ())]
+    else:
+        if entry.kind not in ENTRY_TYPES:
+            notes.append(f"line {entry.number}: an entry of unknown type {entry.kind!r}")
+        message, derived = shown_message(entry), True
+        raws = [] if message is None else [encode(message)]
+    first = len(items)
+    for at, raw in enumerate(raws):
+        items.append(
+            TranscriptItem(
+                raw=raw,
+                line=entry.number,
+                timestamp=entry.milliseconds / 1000 or None,
+                entry_id=was.id,
+                usage=usage_of(object_fields(raw) or {}, keys=PI_USAGE)
+                if entry.role == "assistant"
+                else None,
+                derived=derived and at == 0,
+            )
+        )
+    return tuple(range(first, len(items)))
 
 
-def _take_message(record: Record, entry: _Entry, session: _PiFile) -> None:
-    raw = record.fields.get("message", b"")
-    message = object_fields(raw)
-    role = text_of(message, "role") if message is not None else None
-    if message is None or role is None:
-        session.passed_over.append(f"line {record.line}: a message entry without a message")
-        return
-    usage = usage_of(message, keys=PI_USAGE) if role == "assistant" else None
-    if role == "hookMessage":  # what version 3 calls custom
-        raw = _with_role(message, "custom")
-    entry.item = session.add_item(raw, record, derived=role == "hookMessage", usage=usage)
-    entry.is_shown = not is_set(message, "excludeFromContext")
-    entry.is_answer = role == "assistant"
-    if entry.is_answer:
-        entry.model = text_of(message, "model")
+def _parents(entries: Sequence[PiEntry], notes: list[str]) -> list[int | None]:
+    by_id = {entry.id: at for at, entry in enumerate(entries) if entry.id}
+    notes += [
+        no_parent(entry.number, entry.parent_id)
+        for entry in entries
+        if entry.parent_id and entry.parent_id not in by_id
+    ]
+    return [by_id.get(entry.parent_id) if entry.parent_id else None for entry in entries]
 
 
-def _take_compaction(record: Record, entry: _Entry, session: _PiFile) -> None:
-    text = PI_OPENING + (text_of(record.fields, "summary") or "") + PI_CLOSING
-    entry.item = _add_as_user(record, [{"type": "text", "text": text}], session)
-    kept = value_of(record.fields.get("firstKeptEntryId"))
-    if not isinstance(kept, str):
-        kept = value_of(record.fields.get("firstKeptEntryIndex"))
-    entry.first_kept = kept if isinstance(kept, str | int) else None
-    tail = array_items(record.fields.get("retainedTail"))
-    if tail is not None:
-        entry.retained = [session.add_item(raw, record) for raw in tail]
-
-
-def _add_as_user(record: Record, content: list[Any], session: _PiFile) -> int:
-    at = instant_of(record.fields, "timestamp")
-    message = {"role": "user", "content": content, "timestamp": round((at or 0) * 1000)}
-    return session.add_item(encode(message), record, derived=True)
-
-
-def _with_role(message: Mapping[str, bytes], role: str) -> bytes:
-    renamed = {**message, "role": encode(role)}
-    return b"{" + b",".join(encode(key) + b":" + raw for key, raw in renamed.items()) + b"}"
-
-
-def _parents(session: _PiFile) -> list[int | None]:
-    entries = session.entries
-    if not any(entry.id for entry in entries):
-        return [position - 1 if position else None for position in range(len(entries))]
-    by_id = {entry.id: position for position, entry in enumerate(entries) if entry.id}
-    parents: list[int | None] = []
-    for entry in entries:
-        parent = by_id.get(entry.parent_id) if entry.parent_id else None
-        if entry.parent_id and parent is None:
-            session.passed_over.append(no_parent(entry.line, entry.parent_id))
-        parents.append(parent)
-    return parents
-
-
-def _requests(session: _PiFile, parents: list[int | None]) -> tuple[RecordedRequest, ...]:
-    contexts = [ShownItems()] * len(session.entries)
+def _requests(
+    entries: Sequence[PiEntry],
+    own: Sequence[tuple[int, ...]],
+    parents: list[int | None],
+    items: Sequence[TranscriptItem],
+    notes: list[str],
+) -> tuple[RecordedRequest, ...]:
+    """One request for every assistant message, in the file's order, whatever its branch."""
+    contexts = [ShownItems()] * len(entries)
     requests: dict[int, RecordedRequest] = {}
     for position, parent in parents_first(parents):
-        entry = session.entries[position]
-        before = contexts[parent] if parent is not None else ShownItems()
-        if entry.item is None or not entry.is_shown:
-            contexts[position] = before
-        elif entry.kind == "compaction":
-            contexts[position] = _after_compaction(position, session, parents)
-        else:
-            contexts[position] = before.then(entry.item)
-        if entry.is_answer and entry.item is not None:
+        entry = entries[position]
+        shown = before = contexts[parent] if parent is not None else ShownItems()
+        added = own[position] if entry.kind == "compaction" or shown_message(entry) else ()
+        if entry.kind == "compaction":
+            shown = ShownItems()
+            if entry.retained_tail is None:
+                added += _kept_before(position, entries, own, parents, notes)
+        for item in added:
+            shown = shown.then(item)
+        contexts[position] = shown
+        if entry.role == "assistant" and own[position]:
+            (answer,) = own[position]
             requests[position] = RecordedRequest(
-                shown=before, answered=(entry.item,), usage=session.items[entry.item].usage
+                shown=before, answered=(answer,), usage=items[answer].usage
             )
     return tuple(requests[position] for position in sorted(requests))
 
 
-def _after_compaction(position: int, session: _PiFile, parents: list[int | None]) -> ShownItems:
-    entry = session.entries[position]
-    assert entry.item is not None
-    shown = ShownItems().then(entry.item)
-    kept = entry.retained
-    if kept is None:
-        kept = _kept_before(position, session, parents)
-    for item in kept:
-        shown = shown.then(item)
-    return shown
-
-
-def _kept_before(position: int, session: _PiFile, parents: list[int | None]) -> list[int]:
-    compaction = session.entries[position]
-    first = compaction.first_kept
-    if isinstance(first, int):
-        numbered = session.numbered
-        target = numbered[first] if 0 <= first < len(numbered) else None
-    else:
-        target = None
+def _kept_before(
+    position: int,
+    entries: Sequence[PiEntry],
+    own: Sequence[tuple[int, ...]],
+    parents: list[int | None],
+    notes: list[str],
+) -> tuple[int, ...]:
     kept: list[int] = []
     for at in ancestors(parents[position], parents):
-        entry = session.entries[at]
-        if entry.kind != "compaction" and entry.item is not None and entry.is_shown:
-            kept.append(entry.item)
-        if at == target or (entry.id is not None and entry.id == first):
-            return kept[::-1]
-    session.passed_over.append(
-        f"line {compaction.line}: the first entry this compaction kept is not before it, "
-        "so only its summary stands for the past"
+        entry = entries[at]
+        if entry.kind != "compaction" and shown_message(entry):
+            kept += own[at]
+        if entry.id is not None and entry.id == entries[position].first_kept_id:
+            return tuple(kept[::-1])
+    notes.append(
+        f"line {entries[position].number}: the first entry that this compaction kept is not "
+        "before it, so only its summary is shown"
     )
-    return []
+    return ()
 
 
-def _model(session: _PiFile, parents: list[int | None]) -> str | None:
-    last = len(session.entries) - 1
-    for at in ancestors(last if last >= 0 else None, parents):
-        model = session.entries[at].model
-        if model:
-            return model
-    return text_of(session.header or {}, "modelId")
+def _model(entries: Sequence[PiEntry], parents: list[int | None]) -> str | None:
+    """The model of the branch that the file ends on."""
+    for at in ancestors(len(entries) - 1 if entries else None, parents):
+        entry = entries[at]
+        named = entry.message.get("model") if entry.message else entry.text("modelId")
+        if isinstance(named, str) and named:
+            return named
+    return None

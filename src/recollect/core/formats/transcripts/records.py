@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 UsageKeys: TypeAlias = tuple[str, str, str, str]
 """What a client calls input that was not cached, output, input read from and written to a cache."""
 PI_USAGE: UsageKeys = ("input", "output", "cacheRead", "cacheWrite")
-Progress: TypeAlias = Callable[[int, int], None]
 
 _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _UTF8_MARK = b"\xef\xbb\xbf"
-_PROGRESS_STEP_BYTES = 1 << 20
 _MILLISECONDS_FROM = 1e11
 """A timestamp above this is in milliseconds: in seconds it would be the year 5138."""
 
@@ -68,19 +66,13 @@ def unpacked(data: bytes, *, name: str = "") -> bytes:
     return data.removeprefix(_UTF8_MARK)
 
 
-def records(
-    data: bytes, *, passed_over: list[str], progress: Progress | None = None, before: int = 0
-) -> Iterator[Record]:
+def records(data: bytes, *, passed_over: list[str], before: int = 0) -> Iterator[Record]:
     """The JSON objects of a JSONL recording, in order; bad lines are told in `passed_over`.
 
     `before` says how many lines stand before these.
     """
-    told = 0
-    for number, start, end in _lines(data, before):
-        if progress is not None and start - told >= _PROGRESS_STEP_BYTES:
-            told = start
-            progress(start, len(data))
-        line = data[start:end].strip()
+    for number, raw in enumerate(data.split(b"\n"), before + 1):
+        line = raw.strip()
         if not line:
             continue
         # msgspec does not look into the strings it passes by, so bad UTF-8 must be found here
@@ -89,8 +81,6 @@ def records(
             passed_over.append(f"line {number}: {_complaint(line)}")
             continue
         yield Record(line=number, fields=fields, raw=line)
-    if progress is not None:
-        progress(len(data), len(data))
 
 
 def is_utf8(data: bytes) -> bool:
@@ -166,17 +156,6 @@ def instant_of(fields: Fields, key: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value / 1000 if value > _MILLISECONDS_FROM else float(value)
-
-
-def _lines(data: bytes, before: int) -> Iterator[tuple[int, int, int]]:
-    number, start = before, 0
-    while start < len(data):
-        number += 1
-        end = data.find(b"\n", start)
-        if end < 0:
-            end = len(data)
-        yield number, start, end
-        start = end + 1
 
 
 def _complaint(line: bytes) -> str:

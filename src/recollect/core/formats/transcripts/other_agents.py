@@ -1,20 +1,21 @@
-"""opencode's sessions as `opencode export` writes them: info, and messages of info and parts.
+"""Sessions of opencode (`opencode export`) and aider (its Markdown history) as chat messages.
 
-Its database holds the same objects in rows (`transfer/agent_histories.py` puts them together).
-Owns how parts become chat messages: of a user's message what was typed, not what the client added
-(`synthetic`) or took out again (`ignored`); of a reply one assistant message a step, and the
-outputs of its calls behind it. A compaction is a user's message with a part of that type; the
-reply to it, marked `summary`, is what stands for the past from then on.
+opencode: a reply becomes one assistant message per step with its tool outputs behind it, and a
+reply marked `summary` replaces the history. aider: `# aider chat started at` begins a session,
+`####` lines are the user's, `> ` lines are aider's own output, the rest is the model's. aider ends
+its own lines with two spaces.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from recollect.core.formats.json_text import decode, encode
-from recollect.core.formats.transcripts.records import Progress, tokens_of
+from recollect.core.formats.transcripts.records import tokens_of
 from recollect.core.values.model import Usage
 from recollect.core.values.transcript import (
     RecordedRequest,
@@ -55,7 +56,7 @@ class _OpencodeSession:
         return len(self.items) - 1
 
 
-def read_opencode(data: bytes, *, progress: Progress | None = None) -> RecordedSession:
+def read_opencode(data: bytes) -> RecordedSession:
     """Read one session."""
     document = decode(data)
     info, messages = document.get("info"), document.get("messages")
@@ -69,8 +70,6 @@ def read_opencode(data: bytes, *, progress: Progress | None = None) -> RecordedS
             session.passed_over.append(f"message {number}: without info or parts")
             continue
         _take(about, [part for part in parts if isinstance(part, dict)], number, session)
-    if progress is not None:
-        progress(len(data), len(data))
     return RecordedSession(
         kind="opencode",
         format="openai-chat",
@@ -186,3 +185,120 @@ def _created(info: Mapping[str, Any]) -> float | None:
     created = time.get("created") if isinstance(time, dict) else None
     known = isinstance(created, int | float) and not isinstance(created, bool)
     return created / 1000 if known and created is not None else None
+
+
+_OPENING = re.compile(rb"^# aider chat started at ", re.MULTILINE)
+_INPUT_OPENING = re.compile(rb"\s*# \d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*\n\+")
+_LOOKED_AT_BYTES = 1 << 20
+"""How far into a file its first opening is looked for."""
+_STARTED = "# aider chat started at "
+_SAID = "####"
+_SPOKEN_COMMANDS = ("/ask", "/code", "/architect", "/chat-mode")
+INPUT_SESSION = "aider inputs"
+
+
+def is_aider(data: bytes) -> bool:
+    """Whether these bytes are one of aider's histories."""
+    opening = _OPENING.search(data, 0, _LOOKED_AT_BYTES)
+    return opening is not None or _INPUT_OPENING.match(data) is not None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Chat:
+    session_id: str
+    started_at: float | None
+    items: list[TranscriptItem] = field(default_factory=list)
+    requests: list[RecordedRequest] = field(default_factory=list)
+    role: str = ""
+    line: int = 0
+    texts: list[str] = field(default_factory=list)
+
+    def take(self, role: str, text: str, line: int) -> None:
+        """One more line of what somebody says."""
+        if role != self.role:
+            self.end()
+            self.role, self.line = role, line
+        self.texts.append(text)
+
+    def end(self) -> None:
+        """What was said so far is a message."""
+        text = "\n".join(self.texts).strip("\n")
+        role, self.role, self.texts = self.role, "", []
+        if role == "user":
+            text = spoken(text)
+        if not text.strip():
+            return
+        if role == "assistant":
+            before = range(len(self.items))
+            self.requests.append(RecordedRequest(shown=before, answered=(len(self.items),)))
+        raw = encode({"role": role, "content": text})
+        self.items.append(
+            TranscriptItem(raw=raw, line=self.line, timestamp=self.started_at, derived=True)
+        )
+
+    def recorded(self) -> RecordedSession:
+        self.end()
+        return RecordedSession(
+            kind="aider",
+            format="openai-chat",
+            items=tuple(self.items),
+            requests=tuple(self.requests),
+            session_id=self.session_id,
+        )
+
+
+def read_aider(data: bytes) -> tuple[RecordedSession, ...]:
+    """The sessions of a history, in its order; those in which nothing was said are left out."""
+    lines = data.decode("utf-8", "replace").split("\n")
+    chats = _chats(lines) if _OPENING.search(data) else _inputs(lines)
+    read = [chat.recorded() for chat in chats]
+    return tuple(one for one in read if one.items) or tuple(read[:1])
+
+
+def spoken(text: str) -> str:
+    """What a user's input says to the model; nothing where it was a command to aider."""
+    stripped = text.strip()
+    if not stripped.startswith(("/", "!")):
+        return text
+    command, _, rest = stripped.partition(" ")
+    return rest.strip() if command in _SPOKEN_COMMANDS else ""
+
+
+def _chats(lines: list[str]) -> Iterator[_Chat]:
+    chat = _Chat(session_id="aider", started_at=None)
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        own = line.rstrip("\r").endswith("  ")
+        when = line.removeprefix(_STARTED).strip()
+        if line.startswith(_STARTED) and _instant(when) is not None:
+            yield chat
+            count = seen[when] = seen.get(when, 0) + 1
+            name = f"aider {when}" if count == 1 else f"aider {when} ({count})"
+            chat = _Chat(session_id=name, started_at=_instant(when))
+        elif own and line.startswith(_SAID):
+            chat.take("user", line.removeprefix(_SAID).removeprefix(" ").rstrip(), number)
+        elif own and (line.startswith("> ") or line.rstrip() == ">"):
+            chat.end()
+        elif chat.role == "assistant" or (line.strip() and line.strip("-") != ""):
+            chat.take("assistant", line.rstrip("\r"), number)
+        else:
+            chat.end()
+    yield chat
+
+
+def _inputs(lines: list[str]) -> Iterator[_Chat]:
+    chat = _Chat(session_id=INPUT_SESSION, started_at=None)
+    for number, line in enumerate(lines, 1):
+        if line.startswith("# "):
+            chat.end()
+            chat.started_at = _instant(line[2:].strip()) or chat.started_at
+        elif line.startswith("+"):
+            chat.take("user", line[1:], number)
+    yield chat
+
+
+def _instant(when: str) -> float | None:
+    try:
+        return datetime.fromisoformat(when).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
