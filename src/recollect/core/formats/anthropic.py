@@ -1,10 +1,8 @@
-"""Anthropic Messages, whole: messages and rows, replies and streams, pi's messages in it.
+"""Anthropic Messages: messages, replies, streams, and pi's messages in this format.
 
-Rules held here (Anthropic's error texts): each `tool_use` is answered by a `tool_result` in
-the next message; results come first in it; text blocks are not blank; a user begins and turns
-alternate (newer endpoints merge equal roles themselves, compatible hosts refuse them). Of pi's
-messages, results of one reply's calls share one user message; thinking goes back with its
-signature or not at all. Block types are those of anthropic-sdk-python, November 2026.
+Each `tool_use` is answered by a `tool_result` at the start of the next message, text blocks are not
+blank, a user begins and roles alternate. Block types are those of anthropic-sdk-python, November
+2026.
 """
 
 from __future__ import annotations
@@ -106,7 +104,6 @@ _BROKEN_INPUT: Final = "INVALID_JSON"
 _OWN_TYPES: Final = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document"}
 )
-"""Block types that no other format has."""
 _EVENTS: Final = frozenset(
     {"message_start", "content_block_start", "content_block_delta", "content_block_stop"}
     | {"message_delta", "message_stop"}

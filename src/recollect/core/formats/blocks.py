@@ -1,8 +1,6 @@
-"""Content blocks, in every spelling that the formats and OpenClaw use, read into parts.
+"""Content blocks, in every spelling of the formats and OpenClaw, read into parts.
 
-Anthropic, OpenAI, pi and OpenClaw spell the same block differently (`tool_use`, `toolUse`,
-`toolCall`, `functionCall`); transcripts mix them. Reading is lenient, and never raises:
-what is not understood becomes `Other` and is carried along.
+Reading never raises: an unknown block becomes `Other` and is carried along.
 """
 
 from __future__ import annotations
@@ -277,9 +275,7 @@ class BlockType:
     run_by: RunBy = ""
     """Who runs the tool: what the client runs it must answer, the provider answers its own."""
     answers: tuple[str, ...] = ()
-    """The call types whose result it may be."""
     id_field: str = ""
-    """Where the id stands that a pair shares."""
     said_by: Role = "assistant"
     """Whose message it is read as; of an item that says no role itself."""
 

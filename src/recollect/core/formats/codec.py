@@ -1,11 +1,7 @@
-"""The wire formats by name, and which of them a list of messages is in.
+"""The wire formats by name, and the detection of a request's format.
 
-A new format is one file beside this one with a class that has the methods below, one line in
-`WIRES`, and its name in `FormatName` (recollect.core.values.model).
-
-Detection looks at the request's own keys first, then at messages from both ends until one is
-decisive, then at the model's name. What could be several formats (plain strings) is taken as
-Anthropic's, whose rules are the strictest: what satisfies them satisfies the others.
+A new format is one file with a class like `WireCodec`, one line in `WIRES`, and its name in
+`FormatName`. If a request fits several formats, Anthropic's strictest rules apply.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""A memory file: the text of a Markdown file as sections with their line numbers.
+"""The text of a Markdown file as sections with their line numbers.
 
-Owns where such a text is cut: at headings, and within a long section at its paragraphs, else at
-its lines. Front matter and fenced code hold no headings and stay whole where they fit. Must never
-read a file. Always holds: sections come in order and leave out nothing but blank lines and
-headings, and a heading is said in every section below it, so that each can be read alone; the
-time is linear in the text.
+A text is cut at headings, a long section at paragraphs, else at lines. Each section repeats the
+headings above it. Nothing but blank lines is lost. Linear in the text.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 SECTION_CHARS = 4_000
-"""A longer section is cut."""
 HEADING_CHARS = 200
 """What a section repeats of a heading; a longer one stands whole in its own section."""
 
@@ -33,7 +29,6 @@ class FileSection:
     """A piece of a file that is kept as one: its headings on one line, then its body."""
 
     headings: tuple[str, ...] = field(repr=False)
-    """From the outermost to its own."""
     text: str = field(repr=False)
     first_line: int
     """Counted from 1, the heading's own where it begins a section."""
@@ -58,7 +53,6 @@ class _MarkdownLines:
         self.lines = [line.removesuffix("\r") for line in text.split("\n")]
         self.sizes = [0, *accumulate(len(line) + 1 for line in self.lines)]
         self.fenced: set[int] = set()
-        """Lines of a fence or of front matter behind its first one."""
         self.front_lines = self._front()
         self.headings = dict(self._headings())
 

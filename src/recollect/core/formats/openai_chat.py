@@ -1,10 +1,8 @@
-"""OpenAI Chat Completions, whole: messages and rows, replies and streams, pi's messages in it.
+"""OpenAI Chat Completions: messages, replies, streams, and pi's messages in this format.
 
-Rules held here (OpenAI's error texts): an assistant message with `tool_calls` is followed at
-once by a `tool` message for each id, and a `tool` message stands nowhere else. The older
-`function_call` and `function` role pair by name. Streams take the liberties that servers of this
-wire take: calls without an index or all of one, reasoning under several names, usage in any chunk.
-Of pi's messages: strings wherever strings do, and images of results follow in a user message.
+A `tool` message for each call follows its assistant message at once. The older `function_call`
+pairs by name. Servers of this wire stream calls without an index, reasoning under several names,
+and usage in any chunk.
 """
 
 from __future__ import annotations
@@ -66,7 +64,6 @@ RULES = WireRules(
 LEGACY = "function_call"
 
 SAYS_OTHERWISE = ("tool_calls", LEGACY, "refusal", "audio")
-"""What an assistant may say instead of content."""
 
 _ROLES: dict[str, Role] = {
     "assistant": "assistant",
@@ -97,7 +94,6 @@ REQUEST_FIELDS: Final = frozenset(
     | {"store", "metadata", "reasoning_effort", "response_format", "prompt_cache_key", "logprobs"}
     | {"prompt_cache_retention", "service_tier", "verbosity", "functions", "function_call"}
 )
-"""Top-level fields that are read, or passed through knowingly (`just compatibility`)."""
 _OWN_ROLES: Final = frozenset({"tool", "function", "system", "developer"})
 _OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
 _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})

@@ -1,10 +1,7 @@
-"""OpenAI Responses, whole: items and rows, replies and streams, pi's messages in it.
+"""OpenAI Responses: items, replies, streams, and pi's messages in this format.
 
-Rules held here (OpenAI's error texts): every call item has one output item behind it; an
-output has its call, unless the provider holds earlier items itself; a reasoning item is
-followed by the item it led to. Items are small: most messages have exactly one part. Of pi's
-messages, reasoning goes back sealed to the model that made it, and only then do the items it led
-to carry their ids. Item types are those of openai-python, November 2026.
+Every call item has one output item behind it, and a reasoning item is followed by the item it led
+to. Item types are those of openai-python, November 2026.
 """
 
 from __future__ import annotations
@@ -103,7 +100,6 @@ REQUEST_FIELDS: Final = frozenset(
     | {"prompt_cache_retention", "service_tier", "temperature", "top_p", "truncation", "user"}
     | {"conversation", "background", "context_management", "safety_identifier"}
 )
-"""Top-level fields that are read, or passed through knowingly (`just compatibility`)."""
 
 ID_CHARACTERS = "A-Za-z0-9_-"
 

@@ -1,10 +1,7 @@
 """OpenClaw's memory files: `segments.jsonl` and `knowledge.jsonl` both ways.
 
-JSONL times are milliseconds, ours are seconds. Pure: bytes and
-lines in, nothing opened. Always holds: a line that was imported goes out byte for byte, unless its
-fact was changed here; a torn end is reported and what stands before it is kept. A fact of ours has
-further keys, each only where it differs from its default; what a file says of trust, maker and pin
-counts only where a person restores an export of their own.
+An imported line is exported byte for byte unless its fact changed. A torn end is reported and the
+rest is kept. Trust, maker and pin of a file count only in a restore.
 """
 
 from __future__ import annotations
@@ -45,7 +42,6 @@ class SegmentLine:
 
     number: int
     line: str = field(repr=False)
-    """As it stands in the file, with its line end."""
     value: dict[str, Any] = field(repr=False)
     id: str
     session: str

@@ -1,8 +1,7 @@
 """pi and OpenClaw messages: reading messages and composing rows.
 
-What pi itself does on replay is held here: unfinished assistant turns (`stopReason` error or
-aborted) do not go out, results follow their call. `bashExecution` and summaries are messages
-without `content`; the model reads them as the user's.
+Unfinished assistant turns are not sent. `bashExecution` and summaries have no `content`; the model
+reads them as the user's.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""pi's session file (docs/sessions.md): read, written, migrated, and what of it the model is shown.
+"""pi's session file (docs/sessions.md): read, written, migrated to version 3, and shown to a model.
 
-Owns what a line is, the key order of every entry (docs/sources.md), the steps from versions 1 and 2
-to 3, and the rule of the last compaction on the path. Pure: bytes in. Always holds: an entry keeps
-its line as it stood in the file; lines are split on `\\n` alone, because U+2028 is legal inside
-JSON strings; a bad line never raises; a written line is what `JSON.stringify` makes of its value.
-Never repairs: aborted turns and calls without a result are shown as they stand.
+Lines are split on `\\n` alone, because U+2028 is legal inside JSON strings. A bad line never
+raises. A written line equals the output of `JSON.stringify`. Nothing is repaired.
 """
 
 from __future__ import annotations
@@ -40,7 +37,6 @@ class PiHeader:
     """The first line: what session this is."""
 
     line: bytes = field(repr=False)
-    """As it stands in the file, without its line end."""
     value: dict[str, Any] = field(repr=False)
 
     @property
@@ -64,9 +60,7 @@ class PiEntry:
     """A line behind the header. Kinds that nobody knows yet are entries like any other."""
 
     number: int
-    """Of the line, from 1."""
     line: bytes = field(repr=False)
-    """As it stands in the file, without its line end."""
     value: dict[str, Any] = field(repr=False)
 
     @property
@@ -133,7 +127,6 @@ class PiSession:
     ends_open: bool = False
     """The last line is whole but for its line end."""
     notes: tuple[str, ...] = ()
-    """What could not be read and how that was taken, one sentence each."""
 
 
 def read_session(data: bytes) -> PiSession:

@@ -1,10 +1,7 @@
 """The text of a recalled block: evidence from memory, as the model reads it.
 
-Owns the layout. What was said together stands together, under one line that says when, in the
-order it was said; a line names its speaker, and its source where that is asked for. Must never
-let recalled text close the block or open another: our own tags in it are defused. Whoever packs a
-block and whoever writes it take the lines from here, so that what was counted is what is sent; who
-compares blocks reads them here, too.
+Messages of one sitting share a line with their date. Recalled text can never close the block or
+open another: our own tags in it are defused.
 """
 
 from __future__ import annotations

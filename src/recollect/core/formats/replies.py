@@ -1,8 +1,7 @@
-"""What a provider's reply says: its messages, its usage, or its error about itself.
+"""A provider's reply: its messages, its usage, or its error.
 
-Dict, bytes, client object and exception alike; what says nothing is None or empty, never an
-exception. Always holds: a message read from a reply has the identity that the same message
-has when the client sends it back in its next request, as the client's library writes it.
+Takes dicts, bytes, client objects and exceptions, and never raises. A message from a reply has the
+identity that it has when the client sends it back.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ _REPLY_FIELDS = frozenset(
     {"role", "content", "choices", "output", "usage", "error", "message", "response"}
     | {"type", "object"}
 )
-"""Each reply, error and event of every wire has one of these."""
 
 
 def may_be_reply(given: Any) -> bool:
@@ -157,7 +155,6 @@ class StreamedReply:
         """With `events`, all of them; FormatError where none of them is one."""
         self._assembling: Assembling | None = None
         self.events = 0
-        """How many were taken."""
         self.error: Any = None
         """What ended it early: an event that tells an error, or what the client raised."""
         given = 0

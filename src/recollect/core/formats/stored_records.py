@@ -1,9 +1,7 @@
-"""What stores and the spool keep as bytes: session states, compactions, batches.
+"""The bytes that stores and the spool keep: session states, compactions, batches.
 
-JSON or MessagePack with a version: a reader refuses what a newer program wrote instead of guessing.
-What was said stands in a session state only as the text of edits. Owns the spelling alone: who
-stores a record redacts it first. `SoughtText` looks whether such bytes hold a text that is to be
-forgotten; it finds too much rather than too little.
+Every record has a version; a reader refuses a newer one. Callers redact before they store.
+`SoughtText` finds a text to be forgotten, rather too often than too rarely.
 """
 
 from __future__ import annotations
@@ -50,7 +48,6 @@ _SAID = frozenset({"text", "summary", "said", "read_files", "modified_files", "i
 _LEFT_OUT: Final = "left-outs"
 """Many whole messages that were left out, as columns: by their places in the path."""
 _FEW: Final = 16
-"""So few are written one by one."""
 _FIELDS = {name: [field.name for field in fields(kind)] for name, kind in _EDITS.items()}
 _NAMES = {kind: name for name, kind in _EDITS.items()}
 
@@ -501,7 +498,6 @@ class RecordedCompaction:
 
     result: CompactionResult = field(repr=False)
     turn: int
-    """The session's turn before which it was made."""
     at: float
 
 

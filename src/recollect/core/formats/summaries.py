@@ -1,8 +1,7 @@
-"""How a text that stands for the past is marked: by clients, and by our own code inside of it.
+"""Marks of a summary: those of other clients, and the tags of our own.
 
-The openings are literals of the clients' own; a message that begins so is a summary. Owns the tags
-of summaries and of the prompts for them, and how a block that code put at the end is taken off:
-from the end alone, because what stands before it may speak of the same tags.
+A block that code appended is removed from the end only, because the text before it may mention the
+same tags.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ PI_BRANCH_CLOSING = "</summary>"
 NAMES_TAG: Final = "exact-names"
 """Around the names that code listed behind a summary; summaries of earlier versions hold it."""
 LINES_TAG: Final = "earlier-lines"
-"""Around the lines that code puts behind a summary."""
 READ_TAG: Final = "read-files"
 MODIFIED_TAG: Final = "modified-files"
 RULES_TAG: Final = "workspace-critical-rules"

@@ -1,11 +1,7 @@
-"""pi messages as a provider's wire messages: what our own agent sends of its transcript.
+"""pi messages as a provider's wire messages: the transcript that our own agent sends.
 
-Pure. Always holds: the same messages for the same model give the same wire messages, so that
-alignment and the provider's prompt cache hold from turn to turn and over a restart; a further
-message never changes what stands for the ones before it (results of one reply's calls count as
-one: all of them are there before the next request). A reply that was turned into a pi message
-comes back with the identity that it had as a reply. It never repairs: a call without its
-result, or a result without its call, is left to the engine's pairing.
+The same messages give the same wire messages, so that the prompt cache holds; a further message
+never changes earlier ones. A reply keeps its identity. Nothing is repaired.
 """
 
 from __future__ import annotations

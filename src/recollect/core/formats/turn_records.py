@@ -1,9 +1,7 @@
-"""What the ledger keeps about a turn: its report, and the outcomes that changed, as bytes.
+"""The ledger's record of a turn as bytes: its report, and the outcomes that changed.
 
-A report is JSON of codes and numbers: names of causes in place of sentences. Outcomes are packed
-columns, one entry per message whose outcome changed; `read_report` puts both together again as
-JSON with the sentences. Nothing of a message's content is among them: the only texts are those
-that a reason carries (an error, the name of a model), and who writes a record masks them.
+Causes are stored by name, outcomes as packed columns. Records hold no message content; the texts of
+reasons are masked by the writer.
 """
 
 from __future__ import annotations

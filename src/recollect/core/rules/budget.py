@@ -1,9 +1,7 @@
 """Every limit of a window, and the moments at which a view may change before its tail.
 
-Flush, compaction, trim and the recalled block all take their threshold from here, so that no two of
-them disagree about the reserve. Between batch moments nothing before the tail changes, so the
-provider's prompt cache keeps working: editing a little every turn costs 4 to 6 times plain
-compaction (docs/sources.md).
+Between edit batches nothing before the tail changes, so the provider's prompt cache stays valid
+(docs/sources.md).
 """
 
 from __future__ import annotations
@@ -75,19 +73,13 @@ class WindowLimits:
     low_water_tokens: int
     """What one batch of trims goes down to."""
     hard_cap_tokens: int
-    """What a block may take for who asks."""
     talk_cap_tokens: int
-    """The same where nobody works with tools."""
     block_tokens: int
     blocks_tokens: int
-    """What all blocks of a view may take together."""
     standing_tokens: int
-    """What the standing block may take."""
     keep_recent_tokens: int
     flush_tokens: int
-    """From here on a flush is due."""
     compact_tokens: int
-    """From here on a compaction is due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
-"""Which calls and results belong together: calls that a provider runs itself, and groups.
+"""Calls and results that belong together: calls that a provider runs itself, and groups.
 
-`misfits` says what of a provider-run call (search, code, MCP servers) cannot stand without the
-rest; `group` partitions a history so that leaving out a whole group never parts a pair. Never
-invents a result. Always holds: a block of a type that nobody knows is no misfit.
+`misfits` finds parts of provider-run calls that cannot stay alone. Leaving out a whole `group`
+never splits a pair. Unknown block types are never misfits.
 """
 
 from __future__ import annotations
@@ -80,7 +79,6 @@ def _without_caller(
 class _Links:
     continues: bool
     answered: bool
-    """Whether each call needs its result."""
     waiting: dict[CallId, tuple[EntryKey, int]] = field(default_factory=dict)
     done: set[CallId] = field(default_factory=set)
     out: dict[EntryKey, dict[int, Reason]] = field(default_factory=dict)

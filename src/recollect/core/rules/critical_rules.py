@@ -1,8 +1,6 @@
-"""The rules of a workspace that must outlast every compaction (docs/sessions.md).
+"""The sections of AGENTS.md that outlast every compaction (docs/sessions.md).
 
-Owns which sections of AGENTS.md those are: "Session Startup" and "Red Lines", with everything
-below them. Pure. Always holds: the result is words of the file, within the limit, and says where
-it left something out; headings inside fenced code are no headings.
+These are "Session Startup" and "Red Lines". The result stays within the limit and marks omissions.
 """
 
 from __future__ import annotations

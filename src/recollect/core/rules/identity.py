@@ -1,8 +1,7 @@
-"""What makes two messages the same, and a message's place in a history.
+"""The identity of a message, and its place in a history.
 
-Identity is a keyed hash of role and canonical content: cache marks, a string instead of one
-block, the order of JSON keys and empty text do not change it. Keys chain identities, so the
-same "ok" said twice has two keys, and a retried history shares keys up to where it differs.
+Identity is a keyed hash of role and canonical content. Keys chain identities, so a repeated "ok"
+has two keys and a retried history shares keys up to its first difference.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from recollect.core.values.segment import SegmentId
 from recollect.errors import SettingsError
 
 ROOT = EntryKey("")
-"""The key before the first message."""
 
 SealSecret: TypeAlias = Callable[[], bytes]
 """Gives the key of seals when one is made or checked. Nobody outside this installation knows it: a

@@ -1,10 +1,7 @@
-"""Masking secrets in JSON and in messages, so that what is kept of them holds none.
+"""Masks secrets in JSON and in messages before they are stored.
 
-`redact_json_text` judges a string of JSON twice: decoded, because an escape can hide a secret, and
-as it stands beside its key, because a name can promise one. Nothing outside a string changes, and
-what is no JSON is masked as text. `TextMask` remembers what it masked: what one message gives away
-is masked in all of them. Never changes keys, ids, order or the number of parts. Always pure,
-idempotent, and linear.
+A JSON string is judged decoded, because an escape can hide a secret, and next to its key, because a
+name can announce one. Keys, ids and order stay. Idempotent and linear.
 """
 
 from __future__ import annotations
@@ -225,9 +222,7 @@ class TextMask:
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
     """The newest of them, as far as they are known by themselves. Threads share it."""
     masked: int = 0
-    """How many stretches of texts were masked."""
     judged: JudgedTexts | None = field(default=None, repr=False)
-    """Texts that were judged before; those of one session."""
 
     def text(self, text: str) -> str:
         """The text as it may be kept."""

@@ -1,8 +1,7 @@
-"""Which messages are noise, and which words of a message are its channel's, not its author's.
+"""Noise messages, and the words of a message that its channel added.
 
-Owns two decisions: what is kept but not indexed (`is_noise`), and what is left out of index
-and query (`strip_channel_prefix`, `reminder_spans`). Never changes what is stored or sent. Always
-pure and total: any text has an answer with a reason, and nothing raises.
+`is_noise` decides what is stored but not indexed; `strip_channel_prefix` and `reminder_spans` what
+is left out of index and query. Pure and total.
 """
 
 from __future__ import annotations

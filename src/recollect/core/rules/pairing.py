@@ -1,10 +1,7 @@
-"""Tool pairing in both directions, on parts: every call answered, every result called for.
+"""Tool pairing in both directions: every call answered, every result called for.
 
-Displaced results move behind their call, orphans and duplicates go, missing results get a
-stand-in that says so, unfinished and empty turns are left out. Ids may be used again later, so a
-result belongs to the latest open call of its id before it, else to a later one. Nothing is ever
-invented but the stand-in, and every change is a `Repair` with its reason. Always holds: pairing its
-own output changes nothing; stretches that are in order are passed over as they are.
+A result belongs to the latest open call of its id before it, else to a later one. Only stand-ins
+are invented, every change is a `Repair`, and pairing its own output changes nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""What tokens cost: in money, by model; and what an edit before the tail saves and breaks.
+"""Prices: dollars by model, and the tokens that an edit saves and costs.
 
-An edit breaks the provider's prompt cache behind it: what could have been read is written again.
-Afterwards every request is smaller. Whether that pays is told by what the provider reports of its
-cache, by the prices of its kind, and by how many requests are still to come before the window
-would have to be edited anyway.
+An edit invalidates the provider's cache behind it, and makes every later request smaller.
 """
 
 from __future__ import annotations
@@ -44,7 +41,6 @@ class EditPrice:
     """What an edit saves and breaks, in tokens of input at their full price."""
 
     saves: float
-    """Over all the requests to come."""
     breaks: float
     requests: int
     """How many requests are expected before the window has to be edited anyway."""

@@ -1,11 +1,7 @@
-"""Masking secrets in text before it is written anywhere.
+"""Masks secrets in text before it is written anywhere.
 
-Owns `redact`: the union of what the rules find (known token formats, secrets known by their
-place, secrets known by their name, personal data on request), each replaced by a mask that
-names its rule, wherever else in the text it stands. Never keeps a secret, or a part of one, in
-its result. Always pure, deterministic, linear in the text, and idempotent. Whatever is taken from
-a text for good (a name, a probe, an excerpt) is taken from the masked text: alone it has lost the
-label that gave it away.
+Each finding is replaced by a mask that names its rule, wherever it appears in the text. Pure,
+deterministic, linear and idempotent. Excerpts must be taken from the masked text.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Call ids and roles as the format wants them: plain unique ids, alternating turns, a clean end.
+"""Call ids and roles as the format demands: plain unique ids, alternating turns, a clean end.
 
-Runs after pairing, on its rows; joins rows, never takes one apart. Local models number their calls
-anew in every turn, and other providers put signs into ids: such a call gets another id together
-with its result, which stands in the very next row. Always holds: what is fine stays; the same
-history gives the same rows.
+Runs after pairing and joins rows. Local models reuse call ids and other providers put signs into
+them: such a call gets a new id together with its result.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Tokens that are known by their shape alone: the issuer's prefix, alphabet and length.
+"""Tokens known by their shape: the issuer's prefix, alphabet and length.
 
-Owns the table, the search for its entries, and what makes a match a sample rather than a token:
-filler (`ghp_xxxx…`), keys known from public test code, and characters in the midst of a base64
-blob. An alphabet with the issuer's prefix and length is no sample: nothing tells it from a key.
-Never guesses: a format is here because its issuer prints it. Always linear: a run of token
-characters is read once, and its first two characters choose the formats that are tried on it.
+Filler, keys of public test code, and characters inside a base64 blob are no tokens. A run of token
+characters is read once; its first two characters choose the formats to try.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Secrets known by the name they are given: `DB_PASSWORD=…`, `"apiKey": "…"`, pairs, columns.
 
-Owns what a name promises, and how a value follows it: an assignment, two members of an object, a
-column of a table. Never masks a name, and leaves to `secret_values` whether a value is a secret.
-Always linear: every search goes forward from a literal, and what follows it is bounded.
+`secret_values` decides whether a value is a secret. Linear: every search goes forward from a
+literal and is bounded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Secrets that a word announces: `find_nearby` by what stands near it, `find_told` by a sentence.
+"""Secrets that a word announces: `find_nearby` by distance, `find_told` by a sentence.
 
-Owns the vocabulary, in some fifteen languages, and its reach. The further away a value is, the more
-random it must look; a word for something else (an id, a commit, a checksum) ends the reach. Never
-masks a plain word: "the password is required" holds no password. Linear in the text.
+The vocabulary covers about fifteen languages. The further away a value is, the more random it must
+look; a word for something else (an id, a commit) ends the reach.
 """
 
 from __future__ import annotations

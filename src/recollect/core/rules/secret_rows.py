@@ -1,8 +1,7 @@
 """Secrets known by the grammar around them, as a table: commands, addresses, headers, sentences.
 
-A row names its mask, its keywords, its pattern and the question that a value must pass. A row never
-masks the program, the label or the address. The few forms that no single pattern reads (key blocks,
-curl users, cookies, Kubernetes secrets) follow the table.
+A row never masks the program, the label or the address. Forms that no single pattern reads (key
+blocks, curl users, cookies, Kubernetes secrets) follow the table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How rules of redaction are written and looked for: keywords, rows, and the text they read.
+"""The form of redaction rules: keywords, rows, and the text they read.
 
-Each rule declares its keywords, one bit each. A text is cut into runs of letters, digits and
-`_.~-`. Each run sets the bits of its keywords and is remembered. Most texts hold few keywords, so
-most rules cost nothing. A row is searched only at the places of its keywords. Linear in the text.
+A text is cut into runs, and each run sets the bits of its keywords. Most texts hold few keywords,
+so most rules cost nothing. A row is searched only at its keywords.
 """
 
 from __future__ import annotations
@@ -90,9 +89,7 @@ class SearchedText:
     def __init__(self, text: str) -> None:
         self.text = text
         self.lowered = in_lower_case(text)
-        """Of equal length."""
         self.found = keywords_in(text)
-        """The bits of its keywords."""
         self._places: dict[str, list[int]] = {}
 
     def places(self, keyword: str) -> list[int]:
@@ -248,21 +245,16 @@ class Row:
     written: str
     """The pattern. The last group that it names is the secret."""
     judge: Callable[[str], bool] | None = None
-    """Whether a value is a secret."""
     place: RowPlace = RowPlace.AT
     check: Callable[[re.Match[str], str], bool] | None = None
-    """Whether a match is one, by more than its value."""
     at: str = ""
     """Where to look, unless at the keywords."""
     back: int = 0
-    """`BEFORE`: how many characters."""
     near: re.Pattern[str] | None = None
     """What the text in lower case holds between so many characters around the match, too."""
     around: tuple[int, int] = (0, 0)
     trim: str = ""
-    """Signs that end a sentence, not a value."""
     whole: bool = False
-    """The keyword begins a word."""
     pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,8 +1,6 @@
-"""Whether the text in a secret's place looks like a secret: placeholders, references, words.
+"""Whether a value looks like a secret: placeholders, references, words.
 
-Owns the code-aware exceptions of redaction: what an assignment may hold without being a
-credential (environment lookups, templates, calls, paths, sample values, plain words).
-Never looks at key names. Always pure, and linear in the value's length.
+Never looks at names. Pure, and linear in the value's length.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Text as it is kept and handed on: cleaned, cut into sentences, and a message written down.
+"""Text for storage: cleaned, cut into sentences, and a message as text.
 
-`clean_text` replaces what no store can hold without changing a length; `quote_labels` marks lines
-that begin like a speaker's label; `sentence_spans` and `statement_spans` cut without changing a
-character; `segment_text` writes a message down in reading order: calls as `name(arguments)`,
-errors marked, placeholders for what is not text, never base64, seals or a recalled block. Readable
-thinking is kept between marks, because it leaves the view with its message, but is not indexed.
-Always pure and linear.
+`segment_text` writes a message in reading order, without base64, seals or recalled blocks. Thinking
+is kept between marks but not indexed. Pure and linear.
 """
 
 from __future__ import annotations
@@ -201,7 +197,6 @@ class SegmentText:
     """As said: results are a tool's words, also where the format has the user carry them."""
     tool: str | None
     says_something: bool
-    """Whether there are words in it, and not placeholders or thinking alone."""
     only_recalled: bool = False
     """There was nothing but a recalled block in it."""
 

@@ -1,10 +1,7 @@
-"""The fitted costs behind `tokens.py`: what a byte costs after the byte before it.
+"""The fitted costs behind `tokens.py`: the cost of a byte after the byte before it.
 
-Owns three tables of classes, of ASCII, of most scripts' bytes in UTF-8, and of kana and Han, and
-for each a table of costs, for pairs `class before * 16 + class`. Class 0 is what a table does not
-look at, and what stands before the first byte. The costs are never edited by hand:
-`python -m recollect_bench.tokens fit --write` derives them and rewrites the rows below. A cost is
-at most 127, which the sum in `tokens.py` relies on.
+Three tables of byte classes, each with costs of pairs (`class before * 16 + class`, at most 127).
+Never edit the costs: `python -m recollect_bench.tokens fit --write` derives them.
 """
 
 from __future__ import annotations

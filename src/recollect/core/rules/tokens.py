@@ -1,10 +1,7 @@
-"""How many tokens texts, images and messages cost, without a tokenizer; before calibration.
+"""Token estimates of texts, images and messages without a tokenizer, before calibration.
 
-A text is a row of byte classes, and every pair of neighbours has a cost, fitted against o200k
-(`token_costs`); the estimate is their sum, aimed a tenth above o200k. Images cost what the
-providers' published formulas say of the size in their header. `TokenCalibration` then follows what
-the provider reports. Always: the empty text costs 0, any other at least 1; more text never costs
-less. Never raises, decodes a whole image, or works per character in Python.
+The estimate sums the fitted costs of byte pairs (`token_costs`), about a tenth above o200k. Images
+cost the providers' published formulas. More text never costs less.
 """
 
 from __future__ import annotations

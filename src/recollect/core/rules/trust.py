@@ -1,12 +1,7 @@
-"""How far the words of a message may be trusted, from who said them.
+"""The trust in a message's words, from their source.
 
-Owns one decision: the user's and the operator's words are high, the model's are medium, what a
-tool brought in is low, and what it fetched from elsewhere (web pages, searches, mail) is outside:
-anybody may have written that. Always holds: a message is trusted no more than the least trusted
-of its parts, whatever role carries it; a file, a hook or a request makes no difference.
-
-A tool is known by its name, and a shell by its command where the call is at hand. Taking a tool
-for one that fetches costs little: both kinds are evidence, and neither can lay anything down.
+User and operator: high; model: medium; tool output: low; fetched content: outside. A message is
+trusted no more than its least trusted part. A tool is judged by its name, a shell by its command.
 """
 
 from __future__ import annotations
@@ -20,7 +15,6 @@ from recollect.core.values.message import CallId, Message, Other, Part, Role, To
 from recollect.core.values.segment import Trust
 
 TRUST_ORDER: Final[tuple[Trust, ...]] = ("high", "medium", "low", "outside")
-"""From the most trusted to the least."""
 
 _BY_ROLE: Final[dict[Role, Trust]] = {
     "system": "high",

@@ -1,7 +1,7 @@
-"""Is a conversation already as its provider wants it? One cheap pass, no repairs.
+"""One cheap check whether a conversation is already as its provider demands.
 
-Most turns are well formed, so this pass is what a long history costs; repairs (`pairing`)
-run only when it says no. Always holds: what this accepts, `pairing` would leave unchanged.
+Most turns pass, so a long history costs only this. `pairing` leaves accepted conversations
+unchanged.
 """
 
 from __future__ import annotations

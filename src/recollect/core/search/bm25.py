@@ -1,10 +1,7 @@
-"""Scores documents against a query by the words they share (Okapi BM25).
+"""Scores documents against a query by shared words (Okapi BM25).
 
-Owns the formula, once: stores choose by it and hand over counts, `search` scores, so that every
-engine ranks alike. It must never tokenize, cut or read anything. Always holds: the terms of a sum
-are added in the order in which the query names its words, so equal inputs give equal floats in any
-process; repeating a word in the query changes nothing; a score is never negative and always below
-its ceiling.
+The one formula for every engine. Terms are added in the query's order, so equal inputs give equal
+floats. A score is never negative and always below its ceiling.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Says how likely it is that memory holds something on a question, on an absolute scale.
+"""The probability that memory holds an answer, on an absolute scale (docs/gate.md).
 
-Relative scores always find a best. Owns the one number that can be compared across questions,
-memories and their sizes, so that asking about nothing in memory recalls nothing (docs/gate.md), and
-the probes that make similarities of one embedder comparable with another's: sixteen questions and
-the statements that answer them say what a model gives for unrelated pairs. Always holds: the number
-lies between 0 and 1 and does not depend on the order of the candidates; words that memory never
-heard of count against it at their full worth, names that it never heard of twice.
+Sixteen probe questions with their answers make similarities of embedders comparable. Words that
+memory does not know count against it, unknown names twice.
 """
 
 from __future__ import annotations
@@ -59,7 +55,6 @@ Who reviews changes to the login module?
 Any change to the login code must be approved by the security team.
 """.strip().splitlines()
 PROBES: Final = tuple(zip(_PROBE_LINES[::2], _PROBE_LINES[1::2], strict=True))
-"""Questions, each with the statement that answers it and none of the others."""
 
 
 def probe_texts() -> list[str]:
@@ -88,9 +83,7 @@ class CalibrationWeights:
     vector: float
     """The best similarity of each, in spreads above what is unrelated."""
     words: float
-    """The best passage's share of what its words could score."""
     unheard: float
-    """Every name of the question is unknown to memory."""
     size: float
     """A larger memory holds something near to anything."""
     bias: float
@@ -101,9 +94,7 @@ CALIBRATIONS: Final = (
     CalibrationWeights(vector=1.05, words=14.0, unheard=-5.5, size=-0.45, bias=-7.5),
     CalibrationWeights(vector=0.67, words=11.0, unheard=-5.5, size=-0.5, bias=-8.6),
 )
-"""For no vector, one, and two."""
 THRESHOLD: Final = CALIBRATED_MIN_SCORE
-"""From which certainty on something is recalled."""
 NEAR: Final = 8.0
 """In spreads above unrelated texts: what lies so near by meaning need not share words at all."""
 _SPEAKER_NAMED: Final = 2.5
@@ -121,9 +112,7 @@ class Certainty:
 
     probability: float
     vectors: int
-    """How many embedders had a say."""
     unheard: bool
-    """All names of the question are unknown to memory."""
     near: bool = False
     """Whether something lies so near by meaning that it need not share words."""
     ahead: float | None = None

@@ -1,11 +1,7 @@
-"""Reads days out of text: those a question asks about, and those a statement speaks of.
+"""Days in text: those a question asks about, and those a statement mentions.
 
-Owns what a date in words means. "Last Sunday" means a day only beside the day it was said, so
-statements are resolved when they are stored (`days_meant`), and indexed by words of their own:
-`on=2023-05-07` and `on=2023-05`. A question is read when it is asked (`windows_asked`). It must
-never guess one year where several are possible: a month without one is taken in each of the
-last few. Days are days of UTC, as times are stored. What always holds: the same text and
-time give the same days.
+Statements are resolved when stored (`days_meant`) and indexed as `on=2023-05-07` and `on=2023-05`.
+A month without a year means each of the last few. Days are UTC.
 """
 
 from __future__ import annotations
@@ -25,9 +21,7 @@ MONTH_NUMBERS: Final = {
     **{name[:3]: number for number, name in enumerate(_MONTHS, 1)},
     "sept": 9,
 }
-"""By the names of months, whole and short."""
 WEEKDAYS: Final = (*("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),)
-"""From Monday on, as `date.weekday` counts."""
 _NUMBERS: Final = {
     word: number
     for number, words in enumerate(
@@ -83,7 +77,6 @@ class TimeWindow:
     start: float
     end: float
     said: str
-    """As people read it: `2023-05-01 to 2023-06-09`."""
     words: tuple[str, ...] = ()
     """What a statement is indexed by that speaks of a day in it."""
 

@@ -1,10 +1,7 @@
-"""Ranks facts for a question by the words they share, rare words counting most, and by meaning.
+"""Ranks facts for a question by shared words, rare ones counting most, and by meaning.
 
-Owns when a fact is near enough to be shown: it must hold enough of what the question's words are
-worth, or lie near enough by vector. Must never need a threshold on counts of words, which no
-short fact could reach, nor a number of facts: a single one is found. What always holds: superseded
-facts are the caller's to leave out; pinned ones come first, whatever is asked; ties go by time,
-newest first, then by id; the order of the candidates does not matter.
+Pinned facts come first; ties go by time, newest first, then by id. The caller leaves out superseded
+facts.
 """
 
 from __future__ import annotations
@@ -80,12 +77,10 @@ class RankedFact:
 
     fact: Fact
     score: float
-    """Between 0 and 1."""
     shared: int
     """How many of the question's words it holds; in a script without spaces those that do not
     overlap."""
     nearness: float = 0.0
-    """By meaning, between 0 and 1."""
 
 
 def rank_facts(

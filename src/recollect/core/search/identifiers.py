@@ -1,12 +1,7 @@
-"""Finds what can only mean one thing: paths, symbols, hashes, addresses, codes, versions.
+"""Identifiers in text: paths, symbols, hashes, addresses, codes, versions.
 
-A word may mean anything; an identifier that memory holds and the view has lost is reason enough
-to recall (measured: docs/gate.md), and what a compaction's receipt asks about. One grammar for
-both: `shapes_in` and `identifiers_in` take what a question may name, `exact_things` what is only
-known by its spelling, numbers with their units included. Must never take an ordinary word, a date
-or a small number for one. What always holds: an identifier is known by one word of the index, the
-longest that the tokenizer makes of it; exact things come in the order of the text and do not
-overlap, so a hash inside an address is the address's; the time is linear in the text.
+An identifier that memory holds and the view lost is reason to recall (docs/gate.md). Ordinary
+words, dates and small numbers are none. Exact things do not overlap. Linear.
 """
 
 from __future__ import annotations

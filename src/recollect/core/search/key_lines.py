@@ -1,9 +1,6 @@
-"""Chooses the line of a tool's output that bears most on what the tool was called for.
+"""The line of a tool's output that is most relevant to its call (decision 0043).
 
-A model says "it is in the output above" and never repeats what it found (decision 0043): one line
-of a page of output tells it. Words that few lines of all outputs hold weigh most; only words of the
-call, of what was said around it and of who asks can choose a line. Must never read anything but the
-texts it is given. Always holds: a line is word for word, but for white space, and bounded.
+Rare words weigh most. A line is verbatim, but for white space, and bounded.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Names: those of a question, those of who speaks; and whether a text is German.
+"""Names in a question and of speakers, and whether a text is German.
 
-A name that memory never heard of is strong evidence that memory holds nothing on the question; a
-name is a capitalised word that no sentence begins with, no month, no weekday, and no noun of a
-German text. Chats between people begin a message with `Name:`; its passages are indexed by a word
-of their own, `by=name`. Always holds: a speaker's name is one to three words, of which the first
-and the last are capitalised, and a colon; a label ("Note: …") is none.
+A name that memory does not know is evidence that memory has no answer. Passages of a speaker
+(`Name: …`) are indexed as `by=name`; a label such as "Note:" is no speaker.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Scores whole messages and facts as OpenClaw does, for `recall.method = "openclaw"`.
+"""Scores messages and facts as OpenClaw does, for `recall.method = "openclaw"`.
 
-Owns its formulas, and nothing of ours: `0.7 * cosine + 0.3 * BM25`, BM25 as a share of the best
-hit, `0.995 ** days` before the threshold, a window of two messages around a hit, facts by how many
-of the question's words they hold. No stems, no stop words, no lift of any kind. What is indexed is
-a whole message; what the view shows is left out, because OpenClaw archives what left it. Always
-holds: the same messages, question and time give the same hits; ties go by arrival.
+`0.7 * cosine + 0.3 * BM25`, times `0.995 ** days`, over whole messages that left the view, with two
+messages around a hit. Ties go by arrival.
 """
 
 from __future__ import annotations
@@ -29,12 +26,10 @@ VECTOR_WEIGHT: Final = 0.7
 TEXT_WEIGHT: Final = 0.3
 MIN_SCORE: Final = 0.7
 WINDOW: Final = 2
-"""Messages before and behind a hit that come with it."""
 WINDOW_FADE: Final = 0.15
 """What a message in the window loses of the hit's score for each place it stands away."""
 MOST_FACTS: Final = 10
 NOISE_CHARS: Final = 6
-"""A message of no more characters is noise."""
 _LEAST_HITS: Final = 8
 _TOKENS_A_HIT: Final = 500
 _DAY_SECONDS: Final = 86_400.0
@@ -114,7 +109,6 @@ class WarmHit:
     """`(vector_weight * cosine + text_weight * words) * decay ** days`; in a window less."""
     cosine: float = 0.0
     words: float = 0.0
-    """BM25, as a share of the best hit's."""
     distance: int = 0
     """How many messages it stands away from the hit that it came with."""
 
@@ -137,14 +131,12 @@ class WarmIndex:
 
     def __init__(self, *, max_segments: int, eviction_days: float | None) -> None:
         self.reached = 0
-        """The place in the order of arrival up to which messages were read."""
         self._max_segments = max_segments
         self._eviction_days = eviction_days
         self._ids: list[SegmentId] = []
         self._said_at: list[float] = []
         self._lengths: list[int] = []
         self._vectors = np.zeros((0, 0), np.float32)
-        """A row a message; zeros where it has no vector."""
         self._postings: dict[str, dict[int, int]] = {}
         self._known: set[bytes] = set()
         self._gone: set[int] = set()

@@ -1,14 +1,7 @@
-"""Cuts a message into passages, the pieces that are indexed and recalled, and packs the best.
+"""Cuts a message into passages, the indexed and recalled pieces, and packs the best.
 
-Owns where a text is cut and in which order a block is filled. A short message stays whole. A longer
-one is cut at its line ends, a longer line at its sentence ends, a longer sentence at a space or,
-where there is none, anywhere; what was cut is packed again up to the target. The three sizes are
-the ones recall was measured with (docs/sources.md).
-
-Always holds: passages come in order, do not overlap and leave out nothing but white space; none is
-empty, none longer than `WHOLE_MAX_CHARS`; the time is linear in the text. A budget is never
-exceeded, and a larger one never spends fewer tokens: where it first chooses otherwise, it takes
-more than the smaller one had left.
+A text is cut at line ends, else sentences, else spaces. Passages come in order, do not overlap and
+lose only white space. A budget is never exceeded, and a larger one never spends less.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Reads a question: its words, whom and when it asks about, and whose words it wants.
 
-Owns what is taken out of a question before anything is looked up, what counts as asking, and which
-words only keep a conversation going: "sounds good, please continue" shares words with a hundred
-messages and asks about none. Must never look at memory, nor drop a word from a search. Always
-holds: `words` are the tokenizer's own, each once, in the order of the question; `marks` are asked
-of the store beside them and never count as words of the text.
+Phrases that only keep a conversation going ask for nothing. `words` are the tokenizer's own, each
+once; `marks` are asked of the store in addition.
 """
 
 from __future__ import annotations
@@ -258,7 +255,6 @@ class Question:
     windows: tuple[TimeWindow, ...] = ()
     asks_assistant: bool = False
     length: int = 0
-    """Its number of words, repeats included."""
     text: str = field(default="", repr=False)
     asks: Asks = "other"
 

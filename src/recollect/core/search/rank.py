@@ -1,11 +1,7 @@
-"""Ranks candidates for a question, and can say of each why it stands where it stands.
+"""Ranks candidates for a question, and explains each rank.
 
-Owns the order of evidence and what each kind is worth (docs/sources.md): words and vectors are
-fused first, each relative to the best of the search; then neighbours and the stretch of the session
-lend, then speaker, role, date and standing instructions lift, and age lowers where that is asked
-for. Must never read anything but the values it is given, so that every store ranks alike. Always
-holds: ties go by segment and place in it; the points of a hit's parts add up to its score; nothing
-is lent across sessions; evidence that speaks for nearly everything speaks for nothing.
+Words and vectors are fused; neighbours and the stretch of the session add; speaker, role, date and
+standing instructions lift; age lowers on request (docs/sources.md). Ties go by segment and place.
 """
 
 from __future__ import annotations
@@ -120,7 +116,6 @@ VECTOR_SHARES: Final[Mapping[tuple[EmbedderKind, ...], tuple[float, ...]]] = {
 _WITHOUT_VECTOR: Final = 0.8
 """A passage that has no vector (yet) is judged by its words, a little below what it could be."""
 _OF_SEVERAL: Final = 0.6
-"""What the vectors of any other set of embedders weigh together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +123,7 @@ class Fused:
     """The score of every passage, with what it was made of, in the passages' order."""
 
     words: list[float] = field(repr=False)
-    """BM25, as a share of the best."""
     vectors: list[float] = field(repr=False)
-    """What all vectors together add."""
     scores: list[float] = field(repr=False)
 
 
@@ -310,7 +303,6 @@ class Weighing:
 
     kinds: tuple[EmbedderKind, ...] = ()
     shares: tuple[float, ...] | None = None
-    """What each vector weighs; None: by the kinds of embedders."""
     decay_per_day: float = 1.0
     now: float = 0.0
 

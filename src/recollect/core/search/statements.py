@@ -1,10 +1,7 @@
-"""Recognises what was settled in words: standing instructions, decisions, tasks, attempts, errors.
+"""Recognises standing instructions, decisions, tasks, attempts and errors (English and Chinese).
 
-Owns the turns of phrase, English and Chinese, and what an order looks like. "Always answer in
-metric units" bears on questions that share no word with it, so messages of this kind are marked
-when they are indexed, always come as candidates, and are lifted. Must never take a question for an
-answer, nor mark what was said in passing. Always holds: the same sentence is of the same kind, or
-of none, in any process; a miss costs a probe, never a message.
+"Always answer in metric units" bears on questions that share no word with it, so such messages are
+marked when indexed, always candidates, and lifted.
 """
 
 from __future__ import annotations

@@ -1,16 +1,7 @@
-"""Turns text into the words that lexical search counts.
+"""Turns text into the words that lexical search counts; index and question share it.
 
-Owns the one tokenizer: what is indexed and what is asked for go through the same function,
-or they never meet. It must never look at anything but the text it is given. What always
-holds: the same text gives the same words in any process and thread; the time is linear in
-the text; the words come as a bag, whose order means nothing.
-
-- Words are runs of letters and digits of any alphabet, case-folded, in compatibility form
-  (NFKC). English stop words are left out, ASCII words are reduced to their English stem.
-- Scripts written without spaces become single characters and pairs of neighbours: on Chinese
-  both together find more than either, and five times as much as whole runs (docs/sources.md).
-- Identifiers become themselves and their pieces, so that `getUserName` answers to "user name"
-  and to `get_user_name`, and `src/payment/webhook.ts` to `webhook.ts` and to "payment webhook".
+Words are case-folded (NFKC), without English stop words, stemmed if ASCII. Scripts without spaces
+become characters and pairs. `getUserName` and `src/payment/webhook.ts` also become their pieces.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What is written to a store at once: segments, facts, sessions, jobs, and turns as they were sent.
+"""One write to a store: segments, facts, sessions, jobs, and turns as they were sent.
 
-A batch is all or nothing, and idempotent: that makes the spool's "exactly once" true. A job is
-written in the same transaction as what it is about; its effect together with its completion, and
-only by the holder of its lease. A ledger's piece is redacted before it is hashed, and says whose
-content it quotes, so that forgetting finds it.
+A batch is all or nothing, and idempotent: this makes the spool's "exactly once" true. A ledger
+piece is redacted before it is hashed, and names the messages that it quotes, so that forgetting
+finds it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.segment import NewSegment, SegmentId, VectorSet
 
 PieceHash = NewType("PieceHash", str)
-"""32 hexadecimal digits over kind and body."""
 PieceKind: TypeAlias = Literal[
     "system", "tools", "row", "edits", "report", "rest", "outcomes", "told", "heard"
 ]
@@ -36,7 +34,6 @@ class LedgerPiece:
     kind: PieceKind
     body: bytes = field(repr=False)
     about: tuple[MessageId, ...] = ()
-    """The messages whose content it quotes."""
     exact: bool = True
     """Nothing in it was redacted."""
 
@@ -53,7 +50,6 @@ class TurnRecord:
     system: PieceHash | None = None
     tools: PieceHash | None = None
     rest: PieceHash | None = None
-    """The request without messages, system and tools."""
     edits: PieceHash | None = None
     """In records of earlier versions: outcomes changed in this turn, and stand in its report."""
     report: PieceHash | None = None
@@ -63,7 +59,6 @@ class TurnRecord:
     kept_rows: int = 0
     """How many rows from the start are those of the record before it."""
     rows: tuple[PieceHash, ...] = ()
-    """The rows after them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +73,7 @@ JobId = NewType("JobId", str)
 JobState: TypeAlias = Literal["waiting", "leased", "dead"]
 
 EMBED_JOB: Final = "embed"
-"""The kind of the jobs that make vectors; their key is the embedder's name."""
 EXTRACT_JOB: Final = "extract"
-"""The kind of the jobs that read a session for facts; their key is `extract_key`."""
 
 
 def extract_key(session: str, *, left: bool) -> str:
@@ -136,7 +129,6 @@ class Lease:
     payload: bytes = field(repr=False)
     cost_tokens: int
     attempt: int
-    """How often it has been taken, this time included."""
     token: str
     """Names this lease; a later lease of the same job has another one."""
     expires_at: float
@@ -154,7 +146,6 @@ class JobRecord:
     run_at: float
     cost_tokens: int = 0
     reason: str | None = None
-    """Why it failed last, or why it is dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +176,6 @@ class SessionWrite:
     turn: int
     state: bytes = field(repr=False)
     about: tuple[MessageId, ...] = ()
-    """Whose content the state quotes (shortened results, recalled blocks)."""
     path_from: int = 0
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     ids: tuple[MessageId, ...] = field(default=(), repr=False)
@@ -249,7 +239,6 @@ class WriteResult:
 
     stored: tuple[SegmentId, ...] = ()
     known: tuple[SegmentId, ...] = ()
-    """Were there already."""
     forgotten: tuple[SegmentId, ...] = ()
     """A tombstone stands for them: not stored, and nothing that rests on them either."""
     session_stale: bool = False
@@ -258,4 +247,3 @@ class WriteResult:
     """The session's state quoted a forgotten message: it was stored without its quotes, or not at
     all. What is in memory has to be loaded again."""
     due_at: float | None = None
-    """When the first of the jobs is due that were enqueued; None where none were."""

@@ -1,8 +1,7 @@
-"""A compaction from plan to result: what was cut, what stands for it, what became of what was
-known.
+"""A compaction from plan to result.
 
-A plan is pure and can be looked at before anything is spent. Always holds: every message of the
-history is either before the cut, and then in the summarised range, or behind it, and then shown.
+A plan is pure: you can look at it before anything is spent. Every message is either before the cut
+and summarised, or behind it and shown.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.reason import Reason
 
 Convergence: TypeAlias = Literal["reduced", "irreducible", "failed"]
-"""How a compaction ended; there is no fourth way."""
 Trigger: TypeAlias = Literal["threshold", "overflow", "manual", "mid-turn"]
 Due: TypeAlias = Literal["nothing", "flush", "compaction"]
-"""What a window that fills asks for next."""
 ProbeKind: TypeAlias = Literal[
     "path", "url", "symbol", "hash", "number", "error", "decision", "constraint", "task", "attempt"
 ]
@@ -33,7 +30,6 @@ class CutPlan:
     """Where the past ends, and what of it has to be summarised."""
 
     anchor: EntryKey
-    """The first message that is kept."""
     history: tuple[Entry, ...] = field(repr=False)
     """What is summarised: from the cut before (or the start) on, whole turns."""
     turn_prefix: tuple[Entry, ...] = field(default=(), repr=False)
@@ -42,7 +38,6 @@ class CutPlan:
     """The cut before split this very turn: its notes stand behind the summary, and go on."""
     kept: tuple[Entry, ...] = field(default=(), repr=False)
     kept_tokens: int
-    """Estimate before calibration, as all here."""
     summarized_tokens: int
     reason: Reason
 
@@ -79,16 +74,12 @@ class Summarized:
     """A summary that passed its checks."""
 
     text: str = field(repr=False)
-    """The whole summary, with what code carries appended."""
     carried: Carried
     spent: Spent
     chunks: int = 1
     notes: tuple[str, ...] = ()
-    """What had to be done differently: smaller chunks, a simpler prompt, an audit not passed."""
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What a hook that supplied it says besides."""
     oversized: int = 0
-    """Messages too large to be read by the model; noted in the summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +122,6 @@ class Receipt:
     findings: tuple[ProbeFinding, ...] = field(default=(), repr=False)
     pinned_tokens: int = 0
     notes: tuple[str, ...] = ()
-    """What could not be checked, one sentence each."""
 
     def count(self, standing: Standing) -> int:
         """How many probes ended so."""
@@ -262,6 +252,5 @@ class CompactionRecord:
     number: int
     at: float
     body: bytes = field(repr=False)
-    """What `formats.stored_records` writes; redacted."""
     about: tuple[MessageId, ...] = field(default=(), repr=False)
     """The messages that it stands for: it goes when one of them is forgotten."""

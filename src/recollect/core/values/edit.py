@@ -1,8 +1,7 @@
-"""Standing changes to a session's history as it is shown, and what code carries over a cut.
+"""Changes to a session's history as it is shown, and the text that code carries over a cut.
 
-Edits are anchored to entry keys and parts, never to positions, so a client that resends its
-own history gets the same view again. They are values: stages return them, the engine keeps
-them. Nothing here knows how a change is written in a wire format.
+Edits are anchored to entry keys and parts, never to positions, so a client that resends its history
+gets the same view again.
 """
 
 from __future__ import annotations
@@ -39,9 +38,7 @@ class Carried:
     modified_files: tuple[str, ...] = field(default=(), repr=False)
     failures: tuple[ToolFailure, ...] = ()
     identifiers: tuple[str, ...] = field(default=(), repr=False)
-    """Best first."""
     lines: tuple[QuotedLine, ...] = ()
-    """What tells about them, best first."""
 
     def details(self) -> dict[str, Any]:
         """As OpenClaw's `details` spell it."""
@@ -100,7 +97,6 @@ class Shorten:
     hard: bool = False
     """The result is cleared: at most one line of it is left in `text`, and then it is quoted."""
     quotes: tuple[MessageId, ...] = ()
-    """The message whose words stand in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +110,6 @@ class Insert:
     reason: Reason
     turn: int
     quotes: tuple[MessageId, ...] = ()
-    """The messages whose words stand in it."""
     recalled: tuple[str, ...] = ()
     """The names of the passages that stand in it (`values.recall.passage_name`): they need not
     be recalled again. A segment's bare id stands for all of it; a standing block names the
@@ -131,7 +126,6 @@ class Cut:
     reason: Reason
     turn: int
     number: int = 0
-    """Which compaction of the session made it."""
     before: int = 0
     """Which one made the cut that lies behind it; 0 where none does."""
     covers: tuple[MessageId, ...] = field(default=(), repr=False)

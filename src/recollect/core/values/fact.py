@@ -1,9 +1,8 @@
 """Facts: short statements extracted from segments, with type, sources, validity and trust.
 
-A fact is never changed into another: what replaces it is a fact of its own, and the one before is
-closed, so that what held at any time can be asked. Always holds: an extracted fact names the
-segments it rests on and the spans that say so, its trust is no higher than that of the least
-trusted of them, and it never rests on a forgotten one.
+A new fact closes the one that it replaces, so that you can ask for any point in time. An extracted
+fact names its segments, is trusted no more than the least trusted of them, and never rests on a
+forgotten one.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
     "architecture",
     "preference",
 )
-"""What is extracted, and what people may write."""
 
 
 def type_named(name: str) -> str:
@@ -77,13 +75,10 @@ class Fact:
     """The segments it rests on; each of them alone says it, unless they are `joint`."""
     trust: Trust = "medium"
     words: tuple[str, ...] = field(default=(), repr=False)
-    """Its words as `search` counts them."""
     foreign: str | None = field(default=None, repr=False)
-    """As `Segment.foreign`."""
     valid_to: float | None = None
     """Until when it held; None while nothing has replaced it."""
     recorded_at: float | None = None
-    """When it was written here; None where an import does not say."""
     subject: str = field(default="", repr=False)
     """What it is about, by its words (`facts/history.py`) or a model; empty: neither can tell."""
     attribute: str = field(default="", repr=False)

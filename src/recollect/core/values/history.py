@@ -1,8 +1,7 @@
-"""A session's history as it is known, its state between turns, and the view that one request shows.
+"""A session's history, its state between turns, and the view that one request shows.
 
-`Entry` is a message at its place; a `Slot` is a row to be composed, which a codec writes as a
-`Composed` row; `View` is what goes out. Always holds: an `Entry` in a view is shown byte for byte;
-one absurd report of usage changes no calibration.
+An `Entry` is a message at its place and is shown byte for byte. A codec writes a `Slot` as a
+`Composed` row. One absurd usage report changes no calibration.
 """
 
 from __future__ import annotations
@@ -144,7 +143,6 @@ class Entry:
     id: MessageId
     message: Message = field(repr=False)
     tokens: int
-    """Estimate before calibration."""
     role: Role
     raw: bytes = field(repr=False)
     calls: tuple[CallId, ...] = ()
@@ -167,9 +165,7 @@ class Composed:
     raw: bytes = field(repr=False)
     tokens: int
     sources: tuple[EntryKey, ...]
-    """The entries that are shown in it; none for rows of our own."""
     notes: tuple[str, ...] = ()
-    """For rows of our own: what they are."""
 
 
 Row: TypeAlias = Entry | Composed
@@ -211,7 +207,6 @@ class View:
 
     rows: tuple[Row, ...] = field(repr=False)
     tokens: int
-    """Estimate of the rows, before calibration, without system prompt and tools."""
     repairs: tuple[Repair, ...] = field(default=(), repr=False)
 
 
@@ -229,7 +224,6 @@ class SessionState:
     """How many requests were prepared: what reports, receipts and `replay` call a turn."""
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     ids: tuple[MessageId, ...] = field(default=(), repr=False)
-    """The identities of `path`, in its order."""
     aliases: Mapping[EntryKey, EntryKey] = field(default_factory=dict, repr=False)
     edits: tuple[Edit, ...] = field(default=(), repr=False)
     dormant: tuple[tuple[Edit, int], ...] = field(default=(), repr=False)
@@ -241,15 +235,11 @@ class SessionState:
     """Between the last request and the one before; None where that began otherwise."""
     cache: CacheUse = field(default_factory=CacheUse)
     sent_estimate_tokens: int | None = None
-    """What the last request was estimated at, before calibration."""
     sent_model: str | None = None
     sent_format: str | None = None
-    """The wire format of the last request; its reply comes in the same one."""
     learned_window_tokens: int | None = None
-    """The limit that a provider named when it refused a request."""
     learned_for_model: str | None = None
     compactions: int = 0
-    """How many compactions were made of it."""
     compaction_paused: bool = False
     """A compaction was undone: there is none by itself until one is asked for."""
     flushed_in: int | None = None
@@ -341,4 +331,3 @@ class Slot:
 
 
 Arranged: TypeAlias = Entry | Slot
-"""A row of an arrangement: an entry as it came, or something to compose."""

@@ -1,9 +1,7 @@
-"""What the model exchanges: messages and their parts, the same for every wire format.
+"""Messages and their parts, the same for every wire format.
 
-A `Message` always carries `raw`, the JSON it came as; what nobody touched goes out as those
-bytes. Parts are a reading of that JSON, in its order; they never replace it.
-Reprs of messages never show their content: they end up in logs.
-Always holds: parts and wire blocks correspond one to one, so `(message, index)` names a block.
+A `Message` carries `raw`, the JSON it came as; an untouched message is sent as these bytes. Parts
+and wire blocks correspond one to one. Reprs never show content.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ EntryKey = NewType("EntryKey", str)
 """A message at its place in a history: a hash chained over the identities before it."""
 
 CallId = NewType("CallId", str)
-"""The provider's id that ties a tool result to its call."""
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Ending: TypeAlias = Literal["complete", "aborted", "error"]
@@ -133,7 +130,6 @@ class Message:
     pinned: bool = False
     flaws: tuple[Flaw, ...] = ()
     wire_id: str | None = None
-    """The item's own id, in formats that refuse one twice."""
     opens: tuple[CallId, ...] = ()
     """Provider-run calls that it leaves without their result."""
     joins: tuple[CallId, ...] = ()

@@ -25,18 +25,15 @@ class Request:
     format: FormatName
     messages: tuple[bytes, ...] = dataclasses.field(repr=False)
     field: str
-    """The key that holds the messages: `messages` or `input`."""
     system: bytes | None = dataclasses.field(default=None, repr=False)
     tools: bytes | None = dataclasses.field(default=None, repr=False)
     model: str | None = None
     output_tokens: int | None = None
-    """Room that the request asks for its reply."""
     continues: bool = False
     """The provider holds earlier items itself, so a result may lack its call here."""
     continues_from: str = ""
     """What it goes on with: the id of a response or of a conversation."""
     thinking: bool = True
-    """The request asks for thinking, or its format does not say."""
     system_inside: bool = False
     """It names the beta under which system messages may stand between the turns."""
     body: bytes | None = dataclasses.field(default=None, repr=False)
@@ -104,7 +101,6 @@ class Overflow:
     """A request was too large, as told by an error message or by the usage of a reply."""
 
     pattern_name: str
-    """The row of the table that recognised it, for reports."""
     provider: str | None = None
     """Whose wording it is; None where several share it. Not necessarily who was asked."""
     limit_tokens: int | None = None
@@ -114,7 +110,6 @@ class Overflow:
     output_tokens: int | None = None
     """The part of `requested_tokens` that was room for the reply: asking for less may do."""
     limit_words: str = field(default="", repr=False, compare=False)
-    """The words that name the limit, to tell a provider's own from an echo of the request."""
 
 
 StopReason: TypeAlias = Literal["stop", "length", "tool-calls", "refusal", "other"]
@@ -130,7 +125,6 @@ class Prompt:
     system: str = field(default="", repr=False)
     max_output_tokens: int = 1024
     schema: Mapping[str, Any] | None = field(default=None, repr=False)
-    """A JSON schema that the answer has to fit, where the provider can hold it to one."""
     purpose: Purpose = "summary"
 
 

@@ -12,7 +12,6 @@ from string import Formatter
 from typing import Any, TypeAlias
 
 Number: TypeAlias = "int | float | str | Reason"
-"""What a sentence is filled with: mostly numbers; names, and another reason where one led to it."""
 
 
 @unique
@@ -20,7 +19,6 @@ class Cause(Enum):
     """Every cause, with the template of its sentence; `{count:one|many}` chooses a word."""
 
     ERROR = "{error}"
-    """An error of ours, which says what to do."""
     RAISED = "unexpected error ({error}): this turn ran without the stage"
     LATE = "no answer within {seconds:.3g} s"
     NOT_RUN = "the stage did not run"
@@ -416,4 +414,3 @@ class _Sentences(Formatter):
 
 _SENTENCES = _Sentences()
 NOT_RUN = Reason(Cause.NOT_RUN)
-"""What a stage that failed is taken to have said."""

@@ -1,8 +1,7 @@
-"""What a search asks of a store, what it found and why, and what memory offers for a turn.
+"""The questions to a store, the answers with their reasons, and the offer of memory for a turn.
 
-Stores find candidates; `search` alone scores them. Always holds: every candidate carries what
-both kinds of score need, so the order does not depend on which engine found it; the points of a
-hit's parts add up to its score.
+Stores find candidates; `search` alone scores them, so the order does not depend on the engine. The
+points of a hit's parts add up to its score.
 """
 
 from __future__ import annotations
@@ -48,18 +47,14 @@ class CandidateQuery:
     """What to look for in one space."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
-    """Distinct words as `search` counts them."""
     vectors: tuple[AskedVector, ...] = ()
     """One an embedder; an embedder that has no vectors here finds nothing."""
     lexical_limit: int = 50
     vector_limit: int = 50
-    """Of each vector."""
     session: str | None = None
-    """Only this session; None is the whole space."""
     with_files: bool = False
     """With a session: also what came from memory files, see `FILE_SESSIONS`."""
     cold: bool = False
-    """Also look through what went cold; slower."""
     said_after: float | None = None
     said_before: float | None = None
     leave_out: frozenset[SegmentId] = field(default=frozenset(), repr=False)
@@ -81,9 +76,7 @@ class Candidate:
     start: int
     end: int
     length: int
-    """Its number of words, repeats included."""
     counts: Mapping[str, int] = field(repr=False)
-    """How often it holds each asked word; words it does not hold may be missing."""
     similarities: tuple[float | None, ...] = ()
     """Cosine with each asked vector, in their order; None where the passage has no vector of
     that embedder."""
@@ -102,12 +95,9 @@ class Candidates:
 
     passages: tuple[Candidate, ...] = field(default=(), repr=False)
     documents: int = 0
-    """How many passages the warm index holds."""
     average_length: float = 0.0
     document_frequencies: Mapping[str, int] = field(default_factory=dict, repr=False)
-    """In how many of them each asked word stands."""
     cold_searched: int = 0
-    """How many cold passages were looked through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +116,6 @@ class Surroundings:
 
     neighbours: tuple[Neighbour, ...] = field(default=(), repr=False)
     passages: tuple[Candidate, ...] = field(default=(), repr=False)
-    """Of the neighbours, the first few of each, described as candidates of the same query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +123,6 @@ class FactQuery:
     """What to look for among the current facts of one space."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
-    """Distinct words as `search` counts them."""
     vectors: tuple[AskedVector, ...] = ()
     """One an embedder; an embedder that has no vectors of facts here finds nothing."""
     types: tuple[FactType, ...] = ()
@@ -142,7 +130,6 @@ class FactQuery:
     limit: int = 50
     """Of those that share words, of each vector, and of the types; pinned ones come on top."""
     session: str | None = None
-    """Only facts of this session and those of no session; None is the whole space."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +150,7 @@ class FactCandidates:
 
     facts: tuple[FactCandidate, ...] = field(default=(), repr=False)
     documents: int = 0
-    """How many current facts there are."""
     document_frequencies: Mapping[str, int] = field(default_factory=dict, repr=False)
-    """In how many of them each asked word stands."""
 
 
 PartName: TypeAlias = Literal[
@@ -182,7 +167,6 @@ class ScorePart:
 
     name: PartName
     points: float
-    """What it adds to the score."""
     why: str
     """In words, for people: `4 of 5 words`, `0.61 by static`."""
 
@@ -260,7 +244,6 @@ class RecalledFact:
     id: FactId | None = None
     trust: Trust = "medium"
     said_on: str = ""
-    """The day since when it holds, as shown: `2026-02-10`; empty where it is not shown."""
     message_ids: tuple[MessageId, ...] = ()
     """Whose words it rests on, so that forgetting finds the block that quotes it."""
 
@@ -277,18 +260,14 @@ class RecalledPassage:
     text: str = field(repr=False)
     role: str
     said_at: str
-    """Minute it was said, as shown: `2026-02-10 14:31`."""
     score: float
     speaker: str | None = None
     """Who said it, as the block names them; None: the role; empty: the text names them itself."""
     source: str = ""
     """Where it can be looked up: a segment id, or file and line; empty where it is not cited."""
     message_id: MessageId | None = None
-    """Whose words they are, so that forgetting finds the block that quotes them."""
     segment: SegmentId | None = None
-    """Whose passage it is."""
     session: SessionId | None = None
-    """The session that it was said in."""
     ordinal: int | None = None
     """Which passage of its segment it is; None: all of it."""
     sitting: str = ""
@@ -314,7 +293,6 @@ class Recalled:
     hits: tuple[Hit, ...] = field(default=(), repr=False)
     """The ranking it was packed from, best first; empty where the gate stayed shut."""
     notes: tuple[Reason, ...] = ()
-    """What was not as it should be: an embedder that failed, vectors that are still made."""
 
     @property
     def empty(self) -> bool:
@@ -335,7 +313,6 @@ class RecallReads:
     not asked again."""
 
     phrased: dict[str, Mapping[EmbedderKind, str]] = field(default_factory=dict, repr=False)
-    """By question: what each kind of embedder was asked with."""
     candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict, repr=False)
     facts: dict[FactQuery, FactCandidates] = field(default_factory=dict, repr=False)
     segments: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
@@ -352,7 +329,6 @@ class RecallRequest:
     space: SpaceId
     session: SessionId
     query: str = field(repr=False)
-    """The last user messages, oldest first."""
     newest: str = field(default="", repr=False)
     """The newest of them alone; empty: `query` is all there is."""
     asks: Asks | None = None
@@ -362,7 +338,6 @@ class RecallRequest:
     recent: tuple[str, ...] = field(default=(), repr=False)
     """What the model said lately: identifiers in it may have lost their origin."""
     shown: frozenset[EntryKey] = field(default=frozenset(), repr=False)
-    """The messages of this session that the view shows."""
     quoted: frozenset[str] = field(default=frozenset(), repr=False)
     """The names of passages, or of whole segments, that blocks in the view quote already."""
     shown_messages: frozenset[MessageId] = field(default=frozenset(), repr=False)
@@ -375,14 +350,11 @@ class RecallRequest:
     asking: EntryKey | None = None
     """The message that asks: it answers itself best, and says nothing by that."""
     uses_tools: bool = False
-    """Whether tools are used in this session."""
     view: Sequence[str] = field(default=(), repr=False)
-    """The texts that the view shows, without those that ask."""
     scope: RecallScope = "space"
     now: float
     budget_tokens: int
     count_tokens: Callable[[str], int] = field(repr=False)
-    """Tokens of a text, as the budget counts them."""
     gated: bool = True
     """Stay silent unless something that left the view is meant."""
     on_purpose: bool = False
@@ -391,9 +363,7 @@ class RecallRequest:
     said_after: float | None = None
     said_before: float | None = None
     cold: bool = False
-    """Also look through what went cold; slower."""
     most_hits: int = 50
-    """How many of the ranking are handed on, explained."""
     reads: RecallReads | None = field(default=None, repr=False, compare=False)
     """What was read for the same turn before, to which recall adds; None: nothing is kept."""
 

@@ -89,13 +89,11 @@ class Fate:
     reasons: tuple[Reason, ...]
     """In the order in which they befell it; of a message that left, the last is why."""
     key: EntryKey | None
-    """Which message it is; None for a row of our own."""
     place: int | None
     """Its place among the messages of the request as it came, from 0. None for a row of our own,
     whose fate is "inserted": a recalled block, a summary, a note on a gap. Such a row stands in
     the list behind the message that it follows."""
     tokens_before: int
-    """Estimates of the message by itself, before calibration."""
     tokens_after: int
 
     @property
@@ -125,15 +123,11 @@ class Report:
     reserve_tokens: int
     limit_tokens: int
     fixed_tokens: int
-    """System prompt and tool schemas, before calibration."""
     tokens_before: int
-    """The request as it came, calibrated."""
     tokens_after: int
-    """The request as it goes out, calibrated."""
     calibration_ratio: float
     moment: BatchMoment | None
     query: str = field(repr=False)
-    """What the user asked, as trim and recall were asked by it."""
     lines: tuple[StageLine, ...]
     new_edits: tuple[Edit, ...] = field(repr=False)
     ended_edits: tuple[Edit, ...] = field(repr=False)

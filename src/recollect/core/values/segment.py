@@ -1,8 +1,7 @@
-"""What the archive keeps: segments, the passages they are found by, and vectors.
+"""The archive's segments, the passages they are found by, and vectors.
 
-A segment is a message as it was said, redacted; it is kept whole. Passages are spans of its
-text, so no text is stored twice. Always holds: a segment's id names its session and its place
-in it, so the same message arriving again, by whatever way, is the same segment.
+A segment is a redacted message, stored whole; passages are spans of its text. Its id names session
+and place, so the same message is always the same segment.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Final, Literal, NewType, TypeAlias
 from recollect.core.values.message import EntryKey, MessageId, Role
 
 SegmentId = NewType("SegmentId", str)
-"""32 hexadecimal digits: a hash of the session and the entry key."""
 
 Source: TypeAlias = Literal["request", "reply", "import", "hook", "note", "file"]
 """How a segment came: in a request, as a reply, from a transcript, by a hook, written by hand,
@@ -30,7 +28,6 @@ SPEAKERS: Final[Mapping[Trust, str]] = {
     "low": "a tool",
     "outside": "fetched",
 }
-"""Whose word it is, as people read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +41,13 @@ class Segment:
     """Its identity before redaction; tombstones are kept by it."""
     role: Role
     text: str = field(repr=False)
-    """What was said, redacted: text, tool calls and tool results in reading order."""
     tokens: int
     said_at: float
-    """When it was said, as far as its source knows; seconds since the epoch."""
     source: Source
     trust: Trust
     noise: str | None = None
     """Why it is kept but not indexed; None when it is indexed."""
     tool: str | None = None
-    """The tool whose call or result it is."""
     origin: str | None = None
     """Where it stands in what it was imported from: file and line, or the file's own id."""
     foreign: str | None = field(default=None, repr=False)
@@ -99,11 +93,8 @@ class StoredMessage:
     session: str
     role: Role
     text: str = field(repr=False)
-    """The message as text, secrets masked: its words, tool calls and tool results in order."""
     said_at: float
-    """Seconds since the epoch."""
     tool: str | None
-    """The tool whose call or result it is."""
     place: int
     """Its place in the order of arrival: `Engine.messages(after=…)` continues behind it."""
 
@@ -114,7 +105,6 @@ class Vector:
 
     segment: SegmentId
     ordinal: int
-    """Which passage of the segment, from 0."""
     values: bytes = field(repr=False)
     span: tuple[int, int] | None = None
     """Start and end of the text it was made of, where that is known: a store keeps it only for
@@ -139,7 +129,6 @@ class PassageText:
     text: str = field(repr=False)
     start: int = 0
     end: int = 0
-    """Its span in the segment's text."""
 
 
 _FLOAT_BYTES: Final = 4

@@ -96,7 +96,6 @@ class TranscriptItem:
 
     raw: bytes
     line: int
-    """Where it stands in the file (1-based line, or position in a JSON array)."""
     timestamp: float | None = None
     entry_id: str | None = None
     usage: Usage | None = None
@@ -133,4 +132,3 @@ class RecordedSession:
     current: Sequence[int] = ()
     """What the model would be shown next, where the reader knows: indexes into `items`."""
     passed_over: tuple[str, ...] = ()
-    """Lines that could not be read, one sentence each."""

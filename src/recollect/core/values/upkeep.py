@@ -41,9 +41,7 @@ class SpaceSummary:
     bytes_on_disk: int | None = None
     """None on a server, whose tables hold all spaces."""
     file: str | None = None
-    """The file that holds it, where it is one."""
     unread: str = ""
-    """Why nothing but its size is known; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +50,17 @@ class Stats:
 
     space: str
     engine: str
-    """Name and version of what keeps it."""
     segments: int
     cold: int
     noise: int
     passages: int
     tokens: int
     vectors: Mapping[str, int] = field(default_factory=dict)
-    """Vectors by embedder."""
     facts: int = 0
     sessions: int = 0
     turns: int = 0
     pieces: int = 0
     compactions: int = 0
-    """Records of compactions."""
     tombstones: int = 0
     jobs_waiting: int = 0
     jobs_dead: int = 0
@@ -136,11 +131,8 @@ class Forgotten:
     pieces: int = 0
     jobs: int = 0
     session_states: int = 0
-    """Session states whose quoting edits were dropped."""
     compactions: int = 0
-    """Records of compactions that stood for what was forgotten."""
     cannot: tuple[str, ...] = ()
-    """What it could not reach from where it stands, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +141,8 @@ class StoredBody:
 
     kind: BodyKind
     id: str
-    """Names it among those of its kind, as the store has it."""
     body: bytes = field(repr=False)
     session: str | None = None
-    """The session it belongs to, where there is one."""
     torn: bool = False
     """Whether it cannot be read: `body` is then what the store holds of it."""
 
@@ -187,13 +177,10 @@ class Rewritten:
     """What a rewriting did."""
 
     segments: tuple[SegmentId, ...] = ()
-    """Those that were there."""
     bodies: int = 0
     """How many were replaced; the others went, or changed meanwhile."""
     vectors: int = 0
-    """How many went."""
     cannot: tuple[str, ...] = ()
-    """As in `Forgotten`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +191,8 @@ class SpoolState:
     waiting: int = 0
     """Records that are handed over when the store can be reached."""
     refused: int = 0
-    """Records that the store refused; they wait for people."""
     refused_files: tuple[str, ...] = ()
     damaged_files: tuple[str, ...] = ()
-    """What could not be read, as it was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,9 +208,7 @@ class ForgetScope:
     """What was to be forgotten, as it was asked."""
 
     segments: int = 0
-    """How many segments were named one by one."""
     identities: int = 0
-    """How many messages were named by their identity."""
     sessions: tuple[str, ...] = ()
     said_before: float | None = None
     said_after: float | None = None
@@ -234,9 +217,7 @@ class ForgetScope:
     pattern: bool = False
     """Whether a pattern was searched for; it is not repeated here."""
     facts: int = 0
-    """How many facts were named one by one."""
     whole_space: bool = False
-    """Whether the space went with all that it held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,15 +225,11 @@ class Certificate:
     """What was forgotten, what that covers, and what it cannot."""
 
     at: float
-    """When; seconds since the epoch."""
     space: str
     engine: str
-    """Name and version of what keeps the space."""
     version: str
-    """Of Recollect."""
     asked: ForgetScope
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What was removed, by kind."""
     identities_digest: str = ""
     """A hash over the identities that were forgotten: who knows them can check it."""
     covers: tuple[str, ...] = ()
@@ -274,7 +251,6 @@ class MemoryFileResult:
     moved: int = 0
     """Sections that only stand at another line now."""
     withdrawn: int = 0
-    """Sections that the file no longer holds."""
     unchanged: int = 0
 
 
@@ -296,7 +272,6 @@ class MemoryFilesResult:
     """Sections, as file and line, that stay out because they were forgotten on purpose. Only of
     files that were read this time: those that did not change are not read again."""
     redacted: int = 0
-    """How many secrets were masked in what was written."""
 
     def count(self, outcome: FileOutcome) -> int:
         """How many files ended so."""

@@ -63,9 +63,7 @@ class DetectedRecording:
 
     kind: TranscriptKind
     parts: tuple[bytes, ...] | None = None
-    """JSON of each request body, run or list of messages; None for JSONL of one recording."""
     passed_over: tuple[str, ...] = ()
-    """What stood between the parts and is of another kind."""
 
 
 def detect_kind(data: bytes) -> TranscriptKind:

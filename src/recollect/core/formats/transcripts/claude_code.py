@@ -1,9 +1,7 @@
 """Claude Code session files (docs/sources.md); the format is undocumented, so lenient.
 
-Owns how lines become API messages: the lines of one response are one assistant message, the
-results of its calls one user message, and the chain of `parentUuid` with its compaction
-boundaries says what was shown. Lines of subagents, meta, progress and system lines carry the
-chain but are no items. Never follows `logicalParentUuid`: the summary stands for that past.
+The lines of one response are one assistant message, the results of its calls one user message. The
+chain of `parentUuid` tells what was shown; `logicalParentUuid` is never followed.
 """
 
 from __future__ import annotations
@@ -52,7 +50,6 @@ class LoggedMessage:
 
     role: str
     whole: bytes
-    """The message object of its first line."""
     keys: frozenset[str]
     content: bytes
     line: int
@@ -65,7 +62,6 @@ class LoggedMessage:
     blocks: list[LoggedBlock] = field(default_factory=list)
     additions: int = 0
     answered: set[str] = field(default_factory=set)
-    """Ids of the calls whose results it holds."""
 
     def add(self, blocks: list[LoggedBlock]) -> list[str]:
         """Take a line's blocks in; gives the ids of the tool calls among them."""
@@ -152,11 +148,8 @@ class _ClaudeSession:
     lines: list[_SessionLine] = field(default_factory=list)
     messages: list[LoggedMessage] = field(default_factory=list)
     responses: dict[str, int] = field(default_factory=dict)
-    """Message positions by the id the API gave the response."""
     callers: dict[str, int] = field(default_factory=dict)
-    """Which message made a tool call, by the call's id."""
     results: dict[int, int] = field(default_factory=dict)
-    """Which message holds the results of an assistant message's calls."""
     passed_over: list[str] = field(default_factory=list)
 
 
@@ -341,9 +334,7 @@ def _parents(session: _ClaudeSession) -> tuple[list[int | None], list[str]]:
 @dataclass(slots=True)
 class _Contexts:
     shown_to: dict[int, ShownItems] = field(default_factory=dict)
-    """By the message that answered it."""
     newest: ShownItems = field(default_factory=ShownItems)
-    """At the last line that stands in the conversation or begins it anew."""
 
 
 def _contexts(session: _ClaudeSession, parents: list[int | None]) -> _Contexts:

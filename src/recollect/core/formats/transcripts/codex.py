@@ -1,9 +1,7 @@
 """Codex rollouts (docs/sources.md).
 
-Owns the history as Codex replays it: items in the order of the file, a `compacted` line as the
-new and complete base, a rollback as the end of the turns it undoes. Items are the payloads'
-own bytes. One call of the model is a run of items the model wrote, up to a tool's output, a
-message to the model, or the count of tokens that closes it.
+Items keep the file's order and bytes. A `compacted` line is the new base, a rollback ends the turns
+it undoes. A model call ends at a tool's output, a message to the model, or a token count.
 """
 
 from __future__ import annotations
@@ -49,10 +47,8 @@ class _Rollout:
     runs: ModelRuns = field(default_factory=ModelRuns)
     context: ShownItems = field(default_factory=ShownItems)
     users: set[int] = field(default_factory=set)
-    """Items that speak to the model for the user or the developer."""
     before_user: ShownItems = field(default_factory=ShownItems)
     turns: list[ShownItems] = field(default_factory=list)
-    """The history as it was before each of the user's turns."""
     spent_tokens: int | None = None
     model: str | None = None
     window_tokens: int | None = None

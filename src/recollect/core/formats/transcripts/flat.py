@@ -1,8 +1,7 @@
 """The flat JSONL of OpenClaw's memory design: one role per line, tool calls without ids.
 
-Makes OpenAI chat messages of such lines. An assistant's text and the calls right behind it are one
-message. A result without an id answers the oldest open call of its name. A line that already is a
-chat message keeps its bytes.
+An assistant's text and the calls behind it are one message. A result without an id answers the
+oldest open call of its name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Sessions of opencode (`opencode export`) and aider (its Markdown history) as chat messages.
 
-opencode: a reply becomes one assistant message per step with its tool outputs behind it, and a
-reply marked `summary` replaces the history. aider: `# aider chat started at` begins a session,
-`####` lines are the user's, `> ` lines are aider's own output, the rest is the model's. aider ends
-its own lines with two spaces.
+opencode: one assistant message per step; a reply marked `summary` replaces the history. aider:
+`####` lines are the user's, `> ` lines aider's own, the rest the model's.
 """
 
 from __future__ import annotations
@@ -190,7 +188,6 @@ def _created(info: Mapping[str, Any]) -> float | None:
 _OPENING = re.compile(rb"^# aider chat started at ", re.MULTILINE)
 _INPUT_OPENING = re.compile(rb"\s*# \d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*\n\+")
 _LOOKED_AT_BYTES = 1 << 20
-"""How far into a file its first opening is looked for."""
 _STARTED = "# aider chat started at "
 _SAID = "####"
 _SPOKEN_COMMANDS = ("/ask", "/code", "/architect", "/chat-mode")
