@@ -50,13 +50,6 @@ def test_every_spelling_of_a_tool_call(kind: str, arguments: str) -> None:
         assert part == ToolCall(id="c1", name="read", arguments='{"a":[2],"b":1}', variant=kind)  # type: ignore[arg-type]
 
 
-def test_nested_function_call() -> None:
-    block = {"type": "functionCall", "id": "c", "functionCall": {"name": "f", "args": {"x": 1}}}
-    (part,) = read("pi", {"role": "assistant", "content": [block]}).parts
-    assert isinstance(part, ToolCall)
-    assert (part.name, part.arguments) == ("f", '{"x":1}')
-
-
 def test_blocks_of_all_kinds() -> None:
     parts = read(
         "anthropic",

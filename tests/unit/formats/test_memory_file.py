@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,21 +40,12 @@ def test_code_holds_no_headings() -> None:
     assert "## nor this" in found[0].text
 
 
-def test_a_fence_that_nobody_closes_goes_to_the_end() -> None:
-    assert [one.headings for one in read_sections("# A\n```\n# b\n# c\n")] == [("A",)]
-
-
 def test_front_matter_is_a_section_of_its_own_without_headings() -> None:
     text = "---\ntitle: Anna\n# a comment\ntags: [friend]\n---\n# Anna\nSails.\n"
     assert told(text) == [
         (1, "---\ntitle: Anna\n# a comment\ntags: [friend]\n---"),
         (6, "Anna\n\nSails."),
     ]
-
-
-def test_a_rule_at_the_top_is_no_front_matter() -> None:
-    text = "---\nJust words of a note.\n# Anna\nSails.\n\n---\nMore.\n"
-    assert [one.headings for one in read_sections(text)] == [(), ("Anna",)]
 
 
 def test_underlined_headings() -> None:
@@ -66,11 +56,6 @@ def test_underlined_headings() -> None:
         (1, "Trips\n\nThe quay."),
         (5, "Trips › Next year\n\nThe lake.\n\n- a list\n---\nno heading"),
     ]
-
-
-def test_lines_are_counted_as_editors_do() -> None:
-    text = "# One\r\nfirst\u2028still first\r\n\r\n# Two\r\nsecond\r\n"
-    assert told(text) == [(1, "One\n\nfirst\u2028still first"), (4, "Two\n\nsecond")]
 
 
 def test_a_long_section_is_cut_at_its_paragraphs() -> None:
@@ -85,18 +70,6 @@ def test_a_long_section_is_cut_at_its_paragraphs() -> None:
         assert len(one.text) <= SECTION_CHARS + 10
     for one in found[1:]:
         assert lines[one.first_line - 1] in one.text
-
-
-def test_a_list_without_blank_lines_is_cut_at_its_lines() -> None:
-    text = "# Log\n" + "\n".join(f"- {n} " + "word " * 30 for n in range(100))
-    found = read_sections(text)
-    assert len(found) > 2
-    lines = text.split("\n")
-    said = [line for one in found for line in one.text.split("\n")[2:]]
-    assert said == lines[1:]
-    assert all(lines[one.first_line - 1].startswith("- ") for one in found[1:]), (
-        "later pieces begin where they stand"
-    )
 
 
 def test_one_endless_line_is_cut_and_nothing_is_lost() -> None:
@@ -114,24 +87,8 @@ def test_a_heading_longer_than_a_line_is_not_lost() -> None:
     assert len(found.headings[0]) < len(title)
 
 
-def test_nothing_to_say() -> None:
-    for text in ("", "\n\n", "   \n\t\n", "#\n##\n"):
-        assert read_sections(text) == ()
-
-
 def test_the_text_is_not_in_the_repr() -> None:
     assert "Retry" not in repr(read_sections("# Pay\nRetry\n"))
-
-
-def test_long_files_take_time_in_proportion() -> None:
-    def seconds(text: str) -> float:
-        begun = time.process_time()
-        read_sections(text)
-        return time.process_time() - begun
-
-    for line in ("# a\n", "`\n", "a\n\n", "---\n", "- x\n", "#### " + "#" * 50 + "x\n", "~~~\n"):
-        short, long = line * 2_000, line * 40_000
-        assert seconds(long) < 20 * 8 * max(seconds(short), 0.005), line
 
 
 SHAPES = """# A|## B|### C|| |text|more words|```|~~~|---|===|- item|    code|key: value|> quote

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sizes import at_size
-from tests.unit.session.node_pi import assert_node_agrees, node_reads, session_bytes
+from tests.unit.session.node_pi import assert_node_agrees, session_bytes
 
 from recollect.core.formats.pi_session import (
     PiSession,
@@ -19,15 +19,12 @@ from recollect.core.formats.pi_session import (
     compaction_value,
     custom_message_value,
     custom_value,
-    entry_id_from,
     entry_line,
     header_value,
     message_value,
     migrate,
     milliseconds_of,
     model_change_value,
-    new_entry_id,
-    path_to,
     read_session,
     session_info_value,
     thinking_level_value,
@@ -99,13 +96,6 @@ def test_a_last_line_without_its_line_end_is_whole() -> None:
     assert not session.notes
 
 
-def test_a_letter_cut_in_half_is_a_torn_line_too() -> None:
-    line = entry_line(said("b", None, "é"))
-    session = read_session(file_of(HEADER) + line[: line.index("é".encode()) + 1])
-    assert session.torn_bytes
-    assert not session.entries
-
-
 def test_bad_lines_are_passed_over_and_told_by_number() -> None:
     data = (
         file_of(HEADER, said("a", None)) + b'{"half":\n[1]\n\xff\xfe\n\n' + file_of(said("b", "a"))
@@ -121,11 +111,6 @@ def test_a_file_without_a_header_is_read_and_told() -> None:
     assert session.header is None
     assert texts(session) == ["a"]
     assert "no session header" in session.notes[0]
-
-
-def test_an_empty_file_is_a_session_without_anything() -> None:
-    session = read_session(b"")
-    assert (session.header, session.entries, session.notes) == (None, (), ())
 
 
 def test_unknown_entries_and_unknown_fields_are_kept() -> None:
@@ -182,31 +167,12 @@ def test_the_index_of_version_1_counts_the_header() -> None:
     assert [message["content"] for message in shown[1:]] == ["two", "three"]
 
 
-@pytest.mark.parametrize("index", [0, 3, 4, 99, -1, 1.5])
-def test_an_index_that_names_no_earlier_entry_keeps_nothing(index: float) -> None:
-    compaction = {
-        "type": "compaction",
-        "timestamp": AT,
-        "summary": "s",
-        "firstKeptEntryIndex": index,
-    }
-    session = migrate(version_1(bare("one"), bare("two"), compaction, bare("three")))
-    assert session.entries[2].first_kept_id is None
-    assert len(build_context(session.entries).messages) == 2
-    assert any("only its summary" in note for note in session.notes)
-
-
 def test_version_2_renames_the_role_and_nothing_else() -> None:
     hook = {"role": "hookMessage", "customType": "t", "content": "hi", "display": True}
     entry = message_value(Stamp(id="a", parent_id=None, timestamp=AT), hook)
     session = migrate(read_session(file_of({**HEADER, "version": 2}, entry)))
     assert session.entries[0].value == {**entry, "message": {**hook, "role": "custom"}}
     assert list(session.entries[0].value["message"]) == list(hook)
-
-
-def test_version_3_comes_back_as_it_is() -> None:
-    session = read_session(file_of(HEADER, said("a", None)))
-    assert migrate(session) is session
 
 
 # what the model is shown
@@ -228,12 +194,6 @@ def test_the_last_compaction_on_the_path_counts() -> None:
     assert texts(session, "b") == ["a", "b"]
     history = build_history(session.entries).messages
     assert [message["content"][0]["text"] for message in history] == ["a", "b", "d", "e"]
-
-
-@pytest.mark.parametrize("kept", [None, "elsewhere", "c", "d"])
-def test_a_first_kept_entry_that_is_not_before_it_keeps_nothing(kept: str | None) -> None:
-    data = file_of(HEADER, said("a", None), cut("c", "a", kept=kept), said("d", "c"))
-    assert texts(read_session(data)) == [wrapped("the past"), "d"]
 
 
 def test_a_retained_tail_stands_in_for_what_came_before() -> None:
@@ -287,35 +247,7 @@ def test_model_and_thinking_level_come_from_the_whole_path() -> None:
     assert (context.provider, context.model_id, context.thinking_level) == ("p", "one", "high")
 
 
-def test_a_ring_of_parents_ends() -> None:
-    session = read_session(file_of(HEADER, said("a", "b"), said("b", "a")))
-    assert [entry.id for entry in path_to(session.entries)] == ["a", "b"]
-
-
 # ids and times
-
-
-def test_ids_are_eight_hex_digits_and_free() -> None:
-    assert len(new_entry_id(())) == 8
-    int(new_entry_id(()), 16)
-    first = entry_id_from("seed", ())
-    assert entry_id_from("seed", ()) == first
-    assert entry_id_from("seed", {first}) != first
-
-
-class _All:
-    def __contains__(self, other: object) -> bool:
-        return len(str(other)) == 8
-
-    def __iter__(self) -> Any:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
-def test_where_no_short_id_is_free_a_whole_uuid_is_taken() -> None:
-    assert len(new_entry_id(_All())) == 36
 
 
 @pytest.mark.parametrize(
@@ -453,7 +385,3 @@ def test_node_spells_and_shows_any_session_as_we_do(data: bytes) -> None:
     assert session_bytes(session) == data
     assert b"".join(entry_line(entry.value) + b"\n" for entry in session.entries) in data
     assert_node_agrees(data, build_context(session.entries))
-
-
-def test_the_comparison_with_node_notices() -> None:
-    assert node_reads(file_of(HEADER) + b'{"type":"custom","n":1.0}\n')["respelled"] == [2]

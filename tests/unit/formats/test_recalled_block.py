@@ -12,7 +12,6 @@ from recollect.core.formats.recalled_block import (
     fact_line,
     passage_line,
     recalled_items,
-    sitting_line,
     without_items,
     write_block,
     write_standing,
@@ -70,11 +69,6 @@ def test_the_whole_block() -> None:
             BLOCK_CLOSING,
         ]
     )
-
-
-def test_empty_sections_are_left_out() -> None:
-    assert "<detail>" not in write_block([fact("x")], [])
-    assert "<knowledge>" not in write_block([], [passage()])
 
 
 @pytest.mark.parametrize(
@@ -141,13 +135,6 @@ def test_nothing_in_it_can_close_it(evil: str) -> None:
         assert told.endswith(BLOCK_CLOSING)
 
 
-def test_other_markup_stays_as_it_was() -> None:
-    code = "if a < b: print('<details>') # <p>&lt;</p>"
-    assert passage_line(passage(code)) == f"user: {code}"
-    assert fact_line(fact(code)) == f"- [decision] (assistant) {code}"
-    assert sitting_line(passage()) == "[2026-02-10 14:31]"
-
-
 SPEAKERS = ("user", "Bash said", "call of Bash", "memory file", "Jane Doe", "")
 
 
@@ -165,13 +152,6 @@ def test_a_block_is_read_as_it_was_written(speaker: str) -> None:
     assert without_items(block, recalled_items(block)) == ""
     assert without_items(block, [fact_line(facts[0])]) == write_block([], told)
     assert without_items(block, [passage_line(told[0])]) == write_block(facts, [])
-
-
-def test_messages_that_begin_alike_are_two() -> None:
-    known, new = (passage(f"Here is the log:\ntrace {name}") for name in "AB")
-    assert without_items(write_block([], [new]), [passage_line(known)]) == write_block([], [new])
-    both = write_block([], [known, new])
-    assert without_items(both, [passage_line(known)]) == write_block([], [new])
 
 
 def test_a_sitting_goes_with_its_last_passage() -> None:

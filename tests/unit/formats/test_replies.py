@@ -243,9 +243,3 @@ def test_pi_messages_are_their_own_bytes() -> None:
 )
 def test_errors_streams_and_the_unknown_add_nothing(format_name: FormatName, reply: Any) -> None:
     assert read_reply(format_name, reply) == ()
-
-
-def test_a_reply_of_another_format_adds_nothing() -> None:
-    assert read_reply("openai-chat", ANTHROPIC) == ()
-    assert read_reply("openai-responses", chat({"role": "assistant", "content": "x"})) == ()
-    assert read_reply("anthropic", RESPONSES) == ()

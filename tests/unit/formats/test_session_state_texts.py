@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from recollect.core.formats.stored_records import join_state, split_state, with_texts
@@ -51,8 +49,3 @@ def test_what_is_no_state_is_refused() -> None:
     for raw in (b"[]", b'{"version": 99}', b"Z1torn"):
         with pytest.raises(FormatError):
             with_texts(raw, str.upper)
-
-
-def test_a_state_without_texts_keeps_its_bytes() -> None:
-    raw = split_state(replace(state("x"), edits=(), dormant=()))
-    assert with_texts(raw, str.upper) is raw

@@ -58,19 +58,6 @@ def test_a_message_of_two_million_characters_takes_seconds_at_most() -> None:
     assert time.process_time() - begun < 10
 
 
-def test_a_secret_beside_its_name_in_a_long_object_is_masked() -> None:
-    raw = json.dumps({"log": FILLER, "db_password": ALONE, "more": FILLER}).encode()
-    assert ALONE.encode() not in redact_json(raw)[0]
-    named = json.dumps({"api_key": f"{ALONE} {FILLER}"}).encode()
-    assert ALONE.encode() not in redact_json(named)[0]
-
-
-def test_a_known_secret_is_masked_in_the_middle_of_a_long_string() -> None:
-    raw = json.dumps({"content": f"{FILLER} try {ALONE} there {FILLER}"}).encode()
-    assert ALONE.encode() in redact_json(raw)[0]
-    assert ALONE.encode() not in redact_json(raw, known=[ALONE])[0]
-
-
 def test_texts_that_were_judged_before_are_masked_alike_and_sooner() -> None:
     text = FILLER * 4 + f"export API_TOKEN={ALONE}q1\n" + FILLER
     judged = JudgedTexts()

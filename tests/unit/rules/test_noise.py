@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,14 +128,3 @@ def test_of_claude_codes_own_summary_the_summary_is_left() -> None:
 def test_any_text_has_an_answer_and_loses_only_its_beginning(text: str) -> None:
     assert text.endswith(strip_channel_prefix(text))
     assert is_noise(text).reason in {None, *NoiseReason}
-
-
-@pytest.mark.parametrize(
-    "unit",
-    ["[2026-01-01 x]", "Sender (untrusted metadata): {", "{", "\n", "[[", "<system-reminder>"],
-)
-def test_a_megabyte_of_prefixes_is_quick(unit: str) -> None:
-    text = unit * (1_000_000 // len(unit))
-    started = time.process_time()
-    is_noise(text)
-    assert time.process_time() - started < 1

@@ -46,11 +46,6 @@ def test_one_that_tells_nothing_of_a_cache_may_have_one() -> None:
     assert not is_uncached(after(silent, silent, silent, silent))
 
 
-def test_short_requests_teach_nothing() -> None:
-    short = told(0, whole=900)
-    assert not is_uncached(after(short, short, short, short))
-
-
 def test_an_edit_pays_when_enough_requests_follow() -> None:
     use = after(told(90_000, 2_000, whole=92_000))
     asked: dict[str, Any] = {
@@ -231,19 +226,3 @@ def test_by_ratio_results_are_shortened_only_where_that_pays() -> None:
     assert first.report.moment is not None
     assert first.report.moment.price == "it pays for itself"
     assert any(line.cause is Cause.PAYS for line in first.report.lines)
-
-
-def test_a_session_that_was_trimmed_is_expected_to_fill_at_its_own_pace() -> None:
-    use = after(told(98_000, 2_000, whole=100_000))
-    price = price_edit(
-        "anthropic",
-        use,
-        freed_tokens=10_000,
-        before_tokens=2_000,
-        used_tokens=100_000,
-        history_tokens=1_000_000,
-        limit_tokens=160_000,
-        requests=1_000,
-    )
-    assert price.requests == 70
-    assert not price.pays

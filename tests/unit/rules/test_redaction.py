@@ -193,10 +193,6 @@ def test_personal_data_only_on_request() -> None:
     )
 
 
-def test_a_number_that_fails_luhn_is_no_card() -> None:
-    assert redact("id 4111 1111 1111 1112", pii=True).text == "id 4111 1111 1111 1112"
-
-
 _PIECES = st.sampled_from(
     [
         GITHUB, AWS_ID, SLACK, JWT, OPAQUE, PEM, "Tr0ub4dor&3", "password", "token", "api_key", "=",
@@ -225,12 +221,6 @@ def test_only_the_spans_change(text: str) -> None:
         rebuilt += text[done : span.start] + span.replacement
         done = span.end
     assert rebuilt + text[done:] == result.text
-
-
-@settings(max_examples=at_size(ci=100, full=300), deadline=None)
-@given(st.text(max_size=30), st.text(max_size=30))
-def test_a_token_between_spaces_never_survives(before: str, after: str) -> None:
-    assert GITHUB not in redact(f"{before} {GITHUB} {after}").text
 
 
 _ADVERSARIAL = {

@@ -20,7 +20,7 @@ from recollect.core.rules.text import (
     without_recalled_blocks,
     without_thinking,
 )
-from recollect.core.rules.trust import trust_of, trust_of_role
+from recollect.core.rules.trust import trust_of
 from recollect.core.values.message import CallId, Message
 from recollect.core.values.model import FormatName
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
@@ -95,12 +95,6 @@ def test_other_blocks_give_their_words_and_never_their_data() -> None:
     assert segment_text(message(refused, "openai-chat")).text.endswith("I cannot do that.")
 
 
-def test_pictures_are_placeholders() -> None:
-    far = {"type": "image", "source": {"type": "url", "url": "https://x.dev/a.png"}}
-    assert written(far, role="user").text == "[image at https://x.dev/a.png]"
-    assert not written(far, role="user").says_something
-
-
 @pytest.mark.parametrize(
     ("wire", "format_name", "trust"),
     [
@@ -122,11 +116,6 @@ def test_trust_is_that_of_the_least_trusted_words(
     assert trust_of(message(wire, format_name)) == trust
 
 
-def test_trust_by_role() -> None:
-    roles = ("system", "user", "assistant", "tool")
-    assert [trust_of_role(role) for role in roles] == ["high", "high", "medium", "low"]  # type: ignore[arg-type]
-
-
 @given(st.text(st.characters(exclude_categories=())))
 def test_clean_text_can_be_held_anywhere_and_cleans_once(text: str) -> None:
     clean = clean_text(text)
@@ -134,11 +123,6 @@ def test_clean_text_can_be_held_anywhere_and_cleans_once(text: str) -> None:
     assert "\x00" not in clean
     assert len(clean) == len(text)
     assert clean_text(clean) is clean or clean_text(clean) == clean
-
-
-def test_text_with_nothing_to_clean_is_the_same_object() -> None:
-    for text in ("plain", "naïve 中文 🙂", ""):
-        assert clean_text(text) is text
 
 
 _PIECES = st.sampled_from(

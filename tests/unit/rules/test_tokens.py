@@ -7,20 +7,17 @@ import random
 import struct
 import time
 import zlib
-from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.rules import token_costs
 from recollect.core.rules.tokens import (
     UNKNOWN_IMAGE_TOKENS,
     count_image,
     count_text,
-    count_text_openclaw,
 )
 from recollect.core.values.history import TokenCalibration
 from recollect_bench.data import data_folder
@@ -30,7 +27,6 @@ from recollect_bench.token_corpus import (
     cut_samples,
     gather_documents,
 )
-from recollect_bench.token_generated import base64_text, hex_json
 from recollect_bench.tokens import calibrated_errors, simulated_sessions
 from recollect_bench.tokens import count_o200k as true_tokens
 
@@ -39,7 +35,6 @@ if TYPE_CHECKING:
 
 LEAST_RATIO, GREATEST_RATIO = 0.95, 1.30
 # A text may start, end or join in the middle of a token: by so much may sums of parts be off.
-BOUNDARY_TOKENS = 8
 
 any_text = st.text(st.characters(), max_size=600) | st.text("aZ 9\n_é漢かहи😀\ud800", max_size=1500)
 
@@ -63,16 +58,6 @@ def test_estimate_stays_within_the_promised_bounds(kind, documents):
     allowed = len(samples) // 200 if kind == "python" else 0
     assert len(outside) <= allowed, outside
     assert all(0.9 <= ratio <= 1.35 and size < 2000 for ratio, size, _ in outside), outside
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_freshly_generated_digests_and_base64_stay_within_the_bounds(seed):
-    dice = random.Random(f"fresh:{seed}")
-    for text in (
-        hex_json(dice, indent=dice.choice((None, 2)), entries=60),
-        base64_text(dice.randbytes(9000), style=seed),
-    ):
-        assert LEAST_RATIO <= count_text(text) / true_tokens(text) <= GREATEST_RATIO
 
 
 def test_real_sessions_stay_within_the_bounds():
@@ -99,68 +84,12 @@ def test_other_scripts_are_neither_free_nor_doubled(text):
     assert 0.8 <= count_text(text) / true_tokens(text) <= 1.6
 
 
-def pair_counts(data: bytes, classes: bytes) -> dict[int, int]:
-    """How often each pair `class before * 16 + class` occurs."""
-    row = data.translate(classes)
-    counted = Counter(zip(bytes(1) + row[:-1], row, strict=True))
-    return {first << 4 | second: count for (first, second), count in counted.items()}
-
-
-def test_counting_is_the_sum_of_the_costs_of_all_pairs():
-    dice = random.Random(5)
-    alphabet = "abc XYZ 019\n_-.()é漢字かなहи한글😀\ud800"
-    for length in (1, 2, 511, 512, 513, 3000):
-        text = "".join(dice.choice(alphabet) for _ in range(length))
-        data = text.encode("utf-8", "surrogatepass")
-        units = sum(
-            costs[pair] * count
-            for classes, costs in (
-                (token_costs.LETTER_CLASSES, token_costs.LETTER_COSTS),
-                (token_costs.SCRIPT_CLASSES, token_costs.SCRIPT_COSTS),
-                (token_costs.EAST_ASIAN_CLASSES, token_costs.EAST_ASIAN_COSTS),
-            )
-            for pair, count in pair_counts(data, classes).items()
-        )
-        assert count_text(text) == max(1, -(-units // token_costs.UNITS_PER_TOKEN))
-
-
-def test_the_tables_keep_within_what_the_sum_can_hold():
-    tables = (token_costs.LETTER_COSTS, token_costs.SCRIPT_COSTS, token_costs.EAST_ASIAN_COSTS)
-    classes = (
-        token_costs.LETTER_CLASSES,
-        token_costs.SCRIPT_CLASSES,
-        token_costs.EAST_ASIAN_CLASSES,
-    )
-    assert all(len(table) == 256 and max(table) <= 127 for table in tables)
-    assert all(len(table) == 256 and max(table) <= 15 for table in classes)
-    assert all(table[0] == 0 and min(table[1:]) >= 1 for table in tables)
-    worst = "\x00" + "\uffff" * 4000
-    assert count_text(worst * 2) > count_text(worst)
-
-
 @given(any_text)
 def test_any_text_has_a_positive_whole_count(text):
     tokens = count_text(text)
     assert type(tokens) is int
     assert (tokens == 0) if not text else (tokens >= 1)
     assert count_text(text) == tokens
-
-
-@given(any_text, any_text)
-@example("a" * 700, "漢" * 700)
-@example("漢" * 700, " " * 700)
-@settings(max_examples=200)
-def test_joined_texts_cost_about_the_sum_of_the_parts(first, second):
-    joined = count_text(first + second)
-    assert joined <= count_text(first) + count_text(second) + BOUNDARY_TOKENS
-    assert joined >= count_text(first)
-    assert joined >= count_text(second) - BOUNDARY_TOKENS
-
-
-@given(st.text(max_size=1000))
-def test_openclaw_counts_is_a_third_of_the_characters_rounded_up(text):
-    tokens = count_text_openclaw(text)
-    assert 3 * tokens >= len(text) > 3 * (tokens - 1)
 
 
 def test_a_megabyte_is_counted_faster_than_a_tokenizer_could(documents):
@@ -201,11 +130,6 @@ def test_other_tokenizers_are_learned_in_five_turns(documents):
     assert calibration.samples == 12
 
 
-def test_uncalibrated_is_the_estimate_itself():
-    assert TokenCalibration().apply(1234) == 1234
-    assert TokenCalibration().apply(0) == 0
-
-
 def test_the_anchored_request_is_counted_as_reported():
     calibration = TokenCalibration().learn(estimated_tokens=1000, reported_tokens=1300)
     assert calibration.apply(1000) == 1300
@@ -223,28 +147,12 @@ def test_what_leaves_the_view_is_taken_off_at_what_it_cost():
     assert calibration.apply(0) == 0
 
 
-def test_a_long_session_keeps_a_small_calibration():
-    calibration = TokenCalibration()
-    for turn in range(1, 500):
-        calibration = calibration.learn(estimated_tokens=turn * 100, reported_tokens=turn * 120)
-    assert len(calibration.earlier) <= 16
-    assert calibration.apply(20_000) == pytest.approx(24_000, abs=2)
-
-
 @pytest.mark.parametrize(
     ("estimated", "reported"), [(0, 500), (500, 0), (-3, 9), (1000, 12), (1000, 90_000)]
 )
 def test_absurd_reports_change_nothing(estimated, reported):
     calibration = TokenCalibration().learn(estimated_tokens=1000, reported_tokens=1100)
     assert calibration.learn(estimated_tokens=estimated, reported_tokens=reported) == calibration
-
-
-def test_one_odd_report_is_outweighed_by_the_next_ones():
-    calibration = TokenCalibration()
-    for reported in (1100, 1100, 1100, 3000, 1100, 1100, 1100, 1100):
-        calibration = calibration.learn(estimated_tokens=1000, reported_tokens=reported)
-    assert calibration.ratio == pytest.approx(1.1, abs=0.15)
-    assert calibration.apply(1000) == 1100
 
 
 reports = st.lists(st.tuples(st.integers(-5, 10**7), st.integers(-5, 10**7)), max_size=12)
@@ -368,12 +276,3 @@ def test_scripts_and_shapes_beside_the_corpus_are_not_counted_low(kind, document
     ratios = [count_text(text) / true_tokens(text) for text in documents[kind]]
     assert least <= min(ratios), [round(ratio, 2) for ratio in ratios]
     assert max(ratios) <= greatest, [round(ratio, 2) for ratio in ratios]
-
-
-@pytest.mark.parametrize("text", ["ACDEFGHIKL" * 60, "," * 300, "ሰላም ለዓለም " * 80, "བོད་ཡིག་" * 80])
-def test_what_runs_cost_never_shrinks_when_text_is_added(text):
-    counts = [count_text(text[:end]) for end in range(0, len(text), 7)]
-    assert counts == sorted(counts)
-    for added in (" ", "\n", "a", ", ", "é", "...", " and so on, as it goes"):
-        assert count_text(text + added) >= count_text(text)
-        assert count_text(added + text) >= count_text(text) - BOUNDARY_TOKENS

@@ -6,22 +6,15 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recollect.core.formats.codec import CODECS
 from recollect.core.rules.trust import (
-    TRUST_ORDER,
     fetched_calls,
     fetches,
-    is_below,
     is_fetcher,
-    lowest,
     trust_of,
 )
 from recollect.core.values.message import CallId, Message, ToolCall
-
-TRUSTS = st.sampled_from(TRUST_ORDER)
 
 
 def read(wire: dict[str, Any]) -> Message:
@@ -124,15 +117,3 @@ def test_the_result_of_a_fetching_shell_is_from_outside() -> None:
     assert fetched == {"c"}
     assert trust_of(results("c"), {CallId("c"): "bash"}, fetched) == "outside"
     assert trust_of(results("d"), {CallId("d"): "bash"}, fetched) == "low"
-
-
-@given(st.lists(TRUSTS, min_size=1))
-def test_the_lowest_is_below_none_of_them(trusts: list[Any]) -> None:
-    low = lowest(trusts)
-    assert low in trusts
-    assert not any(is_below(one, low) for one in trusts)
-
-
-def test_nothing_lowers_nothing() -> None:
-    assert lowest([]) == "high"
-    assert [is_below(one, "medium") for one in TRUST_ORDER] == [False, False, True, True]

@@ -70,14 +70,6 @@ def test_unheard_names_count_twice() -> None:
     assert not certainty("which crane did Bartholomew and Ann paint?", held, ann).unheard
 
 
-def test_words_that_only_say_when_do_not_count() -> None:
-    """A message does not hold its own date, so the date must not speak against it."""
-    held = candidate("a", CRANE)
-    assert likely("which crane stood at the north quay on 7 May 2023?", held) == pytest.approx(
-        likely("which crane stood at the north quay?", held)
-    )
-
-
 def test_a_larger_memory_must_answer_better() -> None:
     held = candidate("a", "the north wind and much else that is of no account here")
     question = "the north star and the long night?"
@@ -121,15 +113,6 @@ def test_vectors_without_a_scale_have_no_say(silent: AskedVector) -> None:
     assert beside == likely(QUESTION, with_similarities(0.6), vectors=[vector()])
 
 
-def test_an_embedder_whose_vectors_are_still_made_has_no_say() -> None:
-    """Otherwise memory is shut until the last job has run, whatever its words say."""
-    by_words = certainty(QUESTION, candidate("a", CRANE))
-    waiting = certainty(QUESTION, with_similarities(None), vectors=[vector()])
-    assert waiting == by_words
-    one = certainty(QUESTION, with_similarities(0.6, None), vectors=[vector(), vector("static")])
-    assert one.probability == likely(QUESTION, with_similarities(0.6), vectors=[vector()])
-
-
 def test_a_model_that_puts_everything_alike_breaks_nothing() -> None:
     flat = vector(scale=Scale(mean=0.9, spread=1e-9))
     assert 0.0 <= likely(QUESTION, with_similarities(0.1), vectors=[flat]) < 1e-9
@@ -142,12 +125,6 @@ def test_what_the_view_shows_is_compared() -> None:
     assert certainty(QUESTION, held, shown=[candidate("b", "a crane")]).ahead > 1.0  # type: ignore[operator]
     poor = candidate("c", "a crane, and many other things that are of no account to anyone")
     assert certainty(QUESTION, poor, shown=[held]).ahead < -1.0  # type: ignore[operator]
-
-
-def test_nothing_found_and_nothing_asked_are_numbers_too() -> None:
-    assert 0.0 < likely("", candidate("a", CRANE)) < THRESHOLD
-    assert 0.0 < likely(QUESTION) < THRESHOLD
-    assert 0.0 < likely("", documents=0) < THRESHOLD
 
 
 def test_the_scale_of_a_model_is_that_of_unrelated_texts() -> None:

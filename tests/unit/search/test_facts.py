@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.unit.search.candidates import NOW
 
 from recollect.core.search.facts import (
-    LEAST_SCORE,
-    MOST_FACTS,
-    TAIL_SHARE,
     asked_types,
     rank_facts,
 )
@@ -96,13 +89,6 @@ def test_scripts_without_spaces(question: str, answer: str) -> None:
     assert named("进口食品在哪里买比较便宜？", alone) == []
 
 
-def test_characters_that_overlap_are_one_word() -> None:
-    (ranked,) = rank_facts(tokenize("端口"), among(CHINESE[:1]))
-    assert ranked.shared == 1
-    (ranked,) = rank_facts(tokenize("网关端口"), among(CHINESE[:1]))
-    assert ranked.shared == 2
-
-
 def test_meaning_finds_what_shares_no_word_and_lifts_what_does() -> None:
     question = "where do purchases live?"
     assert named(question) == []
@@ -112,13 +98,6 @@ def test_meaning_finds_what_shares_no_word_and_lifts_what_does() -> None:
     lifted = rank_facts(tokenize("gateway orders"), among(FACTS, paint=0.9), [VECTOR])
     assert lifted[0].fact.id == "paint"
     assert lifted[0].score > max(one.score for one in by_words)
-
-
-def test_a_similarity_without_a_scale_says_nothing() -> None:
-    bare = AskedVector(embedder="toy", values=b"", scale=None)
-    flat = AskedVector(embedder="toy", values=b"", scale=Scale(mean=0.1, spread=0.0))
-    for vector in (bare, flat):
-        assert rank_facts(tokenize("purchases"), among(FACTS, db=0.99), [vector]) == ()
 
 
 def test_pinned_ones_come_first_and_do_not_hide_the_rest() -> None:
@@ -131,29 +110,6 @@ def test_ties_go_to_the_newest_and_then_by_id() -> None:
     facts = (fact("b", "a crane"), fact("a", "a crane"), fact("new", "a crane", NOW + 1))
     assert named("crane", facts) == ["new", "a", "b"]
     assert named("crane", facts[::-1]) == ["new", "a", "b"]
-
-
-WORDS = st.lists(
-    st.sampled_from(["port", "quay", "crane", "mast", "sail", "端口", "网关"]), max_size=6
-)
-
-
-@given(said=st.lists(WORDS, max_size=30), asked=WORDS, seed=st.integers(0, 99))
-def test_few_falling_and_whatever_the_order(
-    said: list[list[str]], asked: list[str], seed: int
-) -> None:
-    facts = [fact(f"{n:02}", " ".join(words)) for n, words in enumerate(said)]
-    words = tokenize(" ".join(asked))
-    ranked = rank_facts(words, among(facts))
-    assert len(ranked) <= MOST_FACTS
-    scores = [one.score for one in ranked]
-    assert all(one >= other for one, other in pairwise(scores))
-    assert all(LEAST_SCORE <= score <= 1.0 + 1e-9 for score in scores)
-    assert all(score >= TAIL_SHARE * scores[0] for score in scores)
-    assert all(set(one.fact.words) & set(words) for one in ranked)
-    mixed = list(facts)
-    random.Random(seed).shuffle(mixed)
-    assert rank_facts(words, among(mixed)) == ranked
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
-from tests.unit.search.candidates import candidate
 
 from recollect.core.search.identifiers import identifiers_in, words_of
 from recollect.core.search.names import (
@@ -16,9 +13,7 @@ from recollect.core.search.names import (
     speaker_words_asked,
 )
 from recollect.core.search.question import (
-    is_echo,
     leans,
-    only_asks,
     question_text,
     read_question,
     wants_list,
@@ -85,13 +80,6 @@ def test_no_speaker_begins_it(text: str) -> None:
 )
 def test_a_question_asks_for_the_speakers_it_names(question: str, speaker: str) -> None:
     assert speaker_word(speaker_of(f"{speaker}: hello")) in speaker_words_asked(question)
-
-
-def test_speakers_asked_for_are_few() -> None:
-    assert speaker_words_asked("who went there?") == ()
-    assert (
-        len(speaker_words_asked("Ann Bob Cid " * 500 + "".join(f"A{n} " for n in range(99)))) <= 16
-    )
 
 
 @pytest.mark.parametrize(
@@ -189,25 +177,6 @@ def test_what_may_mean_anything(text: str) -> None:
     assert identifiers_in(text) == {}
 
 
-def test_an_identifier_of_pieces_is_held_only_by_who_holds_them_all() -> None:
-    assert words_of("src/app.py") == ("src/app.py",)
-    assert len(words_of("ABC-1234")) == len(words_of("--dry-run")) == 2
-
-
-@pytest.mark.parametrize(
-    "piece", ["a/", "a.", "_", "A1-", "a_", "ab", "0a", "--a", "(A ", "A'", "/"]
-)
-def test_long_text_is_read_in_no_time(piece: str) -> None:
-    text = piece * (60_000 // len(piece))
-    began = time.process_time()
-    identifiers_in(text)
-    names_in(text)
-    date_words_in(text)
-    speaker_of(text)
-    read_question(text, asked_at=NOW)
-    assert time.process_time() - began < 2.0
-
-
 @pytest.mark.parametrize(
     "question",
     [
@@ -222,11 +191,6 @@ def test_long_text_is_read_in_no_time(piece: str) -> None:
 )
 def test_who_asks_for_the_assistants_words(question: str) -> None:
     assert read_question(question, asked_at=NOW).asks_assistant
-
-
-@pytest.mark.parametrize("question", ["What did I recommend?", "did you sleep?", "which lake?", ""])
-def test_who_does_not(question: str) -> None:
-    assert not read_question(question, asked_at=NOW).asks_assistant
 
 
 def test_words_of_a_question_come_once_and_marks_are_no_words() -> None:
@@ -352,39 +316,3 @@ def test_nouns_of_a_short_german_question_are_no_names(text: str) -> None:
 )
 def test_german_names_in_an_english_question_stay_names(text: str, name: str) -> None:
     assert name in {word for words in names_in(text) for word in words}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Le nom du fichier et des dossiers de Pierre",
-        "C'est du Chopin, des nocturnes pour Pierre",
-        "je veux du pain et des pommes pour Pierre",
-        "what was the die size of the den that Pierre du Pont made?",
-    ],
-)
-def test_names_of_a_french_text_stay_names(text: str) -> None:
-    assert ("pierr",) in names_in(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["Hast du den Schlüssel?", "Kannst du die Rechnung suchen?", "Weißt du den Preis?"]
-)
-def test_nouns_of_what_a_german_asks_a_friend_are_no_names(text: str) -> None:
-    assert names_in(text) == ()
-
-
-def test_a_german_statement_as_long_as_the_question_is_no_echo_of_it() -> None:
-    question = read_question("Auf welchem Kai liegt der Schlepper?", asked_at=NOW)
-    said = "Der Schlepper ruht auf Kai Sieben"
-    assert len(tokenize(said)) == question.length
-    assert not is_echo(question, candidate("said", said))
-    assert only_asks("Auf welchem Kai liegt der Schlepper?")
-    assert not only_asks("Der Schlepper liegt auf Kai Sieben, oder?")
-
-
-def test_small_words_of_german_ask_for_nothing() -> None:
-    asked = read_question("Was hat der Zahnarzt gesagt, und wann ist das Fest?", asked_at=NOW)
-    assert set(asked.words) == set(tokenize("Zahnarzt gesagt Fest"))
-    english = read_question("was the hat in the den?", asked_at=NOW)
-    assert set(english.words) == set(tokenize("was hat den"))

@@ -27,17 +27,9 @@ def test_plain_english_gives_one_stem_per_word_and_drops_stop_words() -> None:
     ]
 
 
-def test_inflected_forms_of_a_word_meet() -> None:
-    assert set(tokenize("deployment deployed deploys deploying")) == set(tokenize("deploy"))
-
-
 def test_what_an_apostrophe_leaves_behind_is_not_a_word() -> None:
     assert words("Caroline's don't I'll you've") == ["carolin", "don"]
     assert words("Caroline’s") == ["carolin"]
-
-
-def test_repeats_are_kept_because_they_are_counted() -> None:
-    assert tokenize("disk disk disk") == ["disk"] * 3
 
 
 @pytest.mark.parametrize("text", ["", "   \n\t", "!!! --- ???", "the of and", "____"])
@@ -53,18 +45,10 @@ class TestIdentifiers:
     def test_every_spelling_of_a_name_meets_every_other(self, spelling: str) -> None:
         assert words(spelling) == words("getUserName")
 
-    def test_a_name_meets_itself_written_small(self) -> None:
-        assert set(tokenize("WebSocket")) > set(tokenize("websocket"))
-
     def test_a_path_gives_itself_its_file_and_its_pieces(self) -> None:
         assert words("see src/payment/webhook.ts:42.") == sorted(
             ["see", "src/payment/webhook.ts", "webhook.ts", "src", "payment", "webhook", "ts", "42"]
         )
-
-    def test_a_path_is_found_by_its_file_name_and_by_its_words(self) -> None:
-        indexed = set(tokenize("edited src/payment/WebhookHandler.ts"))
-        assert set(tokenize("WebhookHandler.ts")) <= indexed
-        assert set(tokenize("the payment webhook handler")) <= indexed
 
     def test_windows_paths_meet_unix_paths(self) -> None:
         assert words(r"src\payment\webhook.ts") == words("src/payment/webhook.ts")
@@ -73,10 +57,6 @@ class TestIdentifiers:
     def test_dotted_and_scoped_names(self) -> None:
         assert words("os.path.join") == ["join", "os", "os.path.join", "path"]
         assert words("std::vector") == ["std", "std::vector", "vector"]
-
-    def test_names_inside_a_path_are_names(self) -> None:
-        indexed = set(tokenize("app/models/user_account.py"))
-        assert set(tokenize("userAccount")) <= indexed
 
     @pytest.mark.parametrize(
         ("name", "pieces"),
@@ -93,12 +73,6 @@ class TestIdentifiers:
     )
     def test_where_a_name_is_cut(self, name: str, pieces: list[str]) -> None:
         assert words(name) == pieces
-
-    def test_versions_keep_their_whole(self) -> None:
-        assert "3.11.7" in tokenize("Python 3.11.7 is used.")
-
-    def test_sentences_are_not_paths(self) -> None:
-        assert words("It failed. Retry later... perhaps") == ["fail", "later", "perhap", "retri"]
 
     def test_random_characters_are_one_word_not_many(self) -> None:
         secret = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5hJ7kL9"
@@ -128,15 +102,8 @@ class TestScripts:
     ) -> None:
         assert words(text) == sorted(expected)
 
-    def test_punctuation_parts_a_run(self) -> None:
-        assert "好世" not in tokenize("你好。世界")
-        assert words("「你好」") == sorted(["你", "好", "你好"])
-
     def test_half_width_and_decomposed_kana_meet_the_usual_ones(self) -> None:
         assert words("ｶﾞｲﾄﾞ") == words("ガイド") == words(unicodedata.normalize("NFD", "ガイド"))
-
-    def test_decomposed_hangul_meets_composed(self) -> None:
-        assert words(unicodedata.normalize("NFD", "한국어")) == words("한국어")
 
     def test_latin_inside_chinese_is_found(self) -> None:
         found = tokenize("使用getUserName函数")
@@ -152,14 +119,8 @@ class TestScripts:
     def test_case_is_folded_in_every_alphabet(self) -> None:
         assert words("STRASSE ΣΊΣΥΦΟΣ МОСКВА") == words("straße Σίσυφος Москва")
 
-    def test_full_width_letters_are_letters(self) -> None:
-        assert words("ＡＰＩ") == ["api"]
-
     def test_vowel_signs_do_not_cut_indic_words(self) -> None:
         assert words("हिन्दी भाषा") == sorted(["हिन्दी", "भाषा"])
-
-    def test_one_character_that_stands_for_several_words(self) -> None:
-        assert words("ﷺ") == words("صلى الله عليه وسلم")
 
 
 @given(st.text())
@@ -171,11 +132,6 @@ def test_words_are_never_empty_never_spaced_and_never_a_lone_stop_word(text: str
         longer = [run for run in re.findall(r"\w+", text) if run.casefold() not in STOP_WORDS]
         stemmed = {each for run in longer for each in tokenize(run)}
         assert word not in STOP_WORDS or not word.isascii() or word in stemmed
-
-
-@given(st.text(), st.text())
-def test_texts_set_apart_by_a_space_do_not_change_each_other(left: str, right: str) -> None:
-    assert words(f"{left} {right}") == sorted(tokenize(left) + tokenize(right))
 
 
 @given(st.text(alphabet=st.sampled_from("abcXYZ019_./\\: é東カ한\u0301")))

@@ -87,13 +87,6 @@ def test_a_users_message_keeps_its_bytes() -> None:
     assert not transcript.items[0].derived
 
 
-def test_blocks_keep_their_bytes_when_lines_are_joined() -> None:
-    block = '{"type":"tool_use", "id":"t1","name":"x","input":{"n":1.50}}'
-    joined = reply("a2", "a1", "m1", "BLOCK").replace('"BLOCK"', block)
-    transcript = read(user("u1", None, "hi"), reply("a1", "u1", "m1", text("a")), joined)
-    assert block.encode() in transcript.items[1].raw
-
-
 def test_results_of_parallel_calls_are_one_message_wherever_their_lines_hang() -> None:
     transcript = read(
         user("u1", None, "read both"),
@@ -112,19 +105,6 @@ def test_results_of_parallel_calls_are_one_message_wherever_their_lines_hang() -
     assert [b["tool_use_id"] for b in shown[2]["content"]] == ["t2", "t1", "t3"]
     assert len(transcript.requests[2].shown) == 5
     assert len(transcript.requests) == 3
-
-
-def test_results_that_hang_from_each_other_are_one_message_too() -> None:
-    transcript = read(
-        user("u1", None, "read both"),
-        reply("a1", "u1", "m1", call("t1")),
-        reply("a2", "a1", "m1", call("t2")),
-        user("r1", "a2", [result("t1")]),
-        user("r2", "r1", [result("t2")]),
-        reply("a3", "r2", "m2", text("both read")),
-    )
-    assert tuple(transcript.requests[1].shown) == (0, 1, 2)
-    assert len(json.loads(transcript.items[2].raw)["content"]) == 2
 
 
 def test_results_come_before_words_in_a_joined_message() -> None:
@@ -170,17 +150,6 @@ def test_a_boundary_cuts_and_the_summary_is_an_ordinary_user_message() -> None:
         "new question",
     ]
     assert len(transcript.items) == 5
-
-
-def test_a_boundary_cuts_even_where_it_names_a_parent() -> None:
-    transcript = read(
-        user("u1", None, "old question"),
-        reply("a1", "u1", "m1", text("old answer")),
-        line("system", "b1", "a1", subtype="compact_boundary"),
-        user("s1", "b1", "summary", isCompactSummary=True),
-        reply("a2", "s1", "m2", text("new answer")),
-    )
-    assert tuple(transcript.requests[1].shown) == (2,)
 
 
 def test_a_segment_the_compaction_preserved_stands_behind_its_anchor() -> None:

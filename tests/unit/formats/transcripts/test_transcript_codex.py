@@ -153,17 +153,6 @@ def test_a_rollback_takes_the_turns_it_undoes_out_of_the_history() -> None:
     assert [tuple(r.shown) for r in transcript.requests] == [(0,), (0, 1, 2), (0, 1, 4)]
 
 
-def test_rollbacks_add_up() -> None:
-    turns = []
-    for words in ("one", "two", "three"):
-        turns += [item(said("user", words)), event("user_message", message=words)]
-        turns += [item(said("assistant", f"re {words}"))]
-    back = event("thread_rolled_back", num_turns=1)
-    again = [item(said("user", "four")), item(said("assistant", "re four"))]
-    transcript = read(*turns, back, back, *again)
-    assert tuple(transcript.requests[-1].shown) == (0, 1, 6)
-
-
 def test_a_count_repeated_after_an_aborted_call_is_not_that_calls_usage() -> None:
     transcript = read(
         item(said("user", "one")),
@@ -178,20 +167,6 @@ def test_a_count_repeated_after_an_aborted_call_is_not_that_calls_usage() -> Non
     )
     usages = [r.usage.input_tokens if r.usage else None for r in transcript.requests]
     assert usages == [100, None, 300]
-
-
-def test_a_repeated_count_and_an_empty_one_give_no_usage() -> None:
-    transcript = read(
-        event("token_count", info=None),
-        item(said("user", "one")),
-        item(said("assistant", "two")),
-        count(100, 105),
-        item(said("user", "three")),
-        count(100, 105),
-        item(said("assistant", "four")),
-    )
-    usages = [r.usage.input_tokens if r.usage else None for r in transcript.requests]
-    assert usages == [100, None]
 
 
 def test_undo_points_are_not_items_and_a_line_without_payload_is_told() -> None:

@@ -79,28 +79,6 @@ def test_zstandard_is_unpacked_and_a_damaged_file_told() -> None:
         read_transcript(b"\x28\xb5\x2f\xfd0000")
 
 
-def test_a_damaged_gzip_file_is_refused() -> None:
-    with pytest.raises(FormatError, match="damaged gzip"):
-        read_transcript(gzip.compress(PI * 100)[:-20])
-
-
-def test_crlf_files_read_like_others() -> None:
-    data = b"\r\n".join((PI, PI_USER, PI_REPLY)) + b"\r\n"
-    transcript = read_transcript(data)
-    assert len(transcript.items) == 2
-    assert transcript.passed_over == ()
-    assert transcript.items == read_transcript(data.replace(b"\r\n", b"\n")).items
-
-
-def test_line_separators_inside_strings_do_not_split_lines() -> None:
-    words = "a\u2028b\u2029c\u0085d\u000be".replace("\u000b", "\\u000b")
-    message = '{"role":"user","content":"' + words + '"}'
-    data = PI + b'\n{"type":"message","id":"1","parentId":null,"message":' + message.encode() + b"}"
-    transcript = read_transcript(data)
-    assert transcript.items[0].raw == message.encode()
-    assert transcript.passed_over == ()
-
-
 def test_lone_surrogates_and_nan_are_read_with_their_bytes() -> None:
     message = b'{"role":"user","content":"cut \\ud83d", "weight":NaN}'
     data = PI + b'\n{"type":"message","id":"1","parentId":null,"message": ' + message + b"}"

@@ -89,19 +89,6 @@ def test_a_lost_result_does_not_shift_the_next_one_after_somebody_spoke() -> Non
     assert pairs(transcript) == {"two": '{"n": 2}'}
 
 
-def test_calls_logged_while_results_come_in_are_all_paired() -> None:
-    transcript = read(
-        user("x"),
-        call("read", n=1),
-        call("read", n=2),
-        result("read", "one"),
-        call("read", n=3),
-        result("read", "two"),
-        result("read", "three"),
-    )
-    assert pairs(transcript) == {"one": '{"n": 1}', "two": '{"n": 2}', "three": '{"n": 3}'}
-
-
 def test_a_late_result_finds_its_call_when_no_newer_one_has_its_name() -> None:
     transcript = read(user("x"), call("read", n=1), user("hurry"), result("read", "one"))
     assert pairs(transcript) == {"one": '{"n": 1}'}
@@ -129,11 +116,6 @@ def test_ids_the_log_gives_are_kept_and_a_lines_own_id_is_not_mistaken_for_one()
     assert pairs(transcript) == {"one": '{"n": 1}', "two": '{"n": 2}'}
     ids = [made["id"] for made in json.loads(transcript.items[1].raw)["tool_calls"]]
     assert ids == ["c1", "m3"]
-
-
-def test_results_that_are_not_text_become_text() -> None:
-    transcript = read(user("x"), call("read"), result("read", {"lines": [1, 2]}))
-    assert json.loads(transcript.items[2].raw)["content"] == '{"lines": [1, 2]}'
 
 
 def test_chat_messages_among_the_lines_are_left_alone() -> None:

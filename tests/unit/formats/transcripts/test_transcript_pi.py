@@ -10,10 +10,6 @@ from recollect.core.values.model import Usage
 from recollect.core.values.transcript import RecordedSession
 
 HEADER_V1 = {"type": "session", "id": "s", "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/w"}
-COMPACTED = (
-    "The conversation history before this point was compacted into the following summary:"
-    "\n\n<summary>\nS\n</summary>"
-)
 CAME_BACK = (
     "The following is a summary of a branch that this conversation came back from:"
     "\n\n<summary>\nwent left</summary>"
@@ -59,20 +55,6 @@ def said(transcript: RecordedSession, indexes: Any) -> list[str]:
     return words
 
 
-def test_each_assistant_message_is_one_request_shown_all_before_it() -> None:
-    data = jsonl(
-        HEADER_V1, old(user("a")), old(assistant("b")), old(user("c")), old(assistant("d"))
-    )
-    transcript = read_transcript(data)
-    assert transcript.kind == "pi"
-    assert transcript.format == "pi"
-    assert transcript.version == "1"
-    assert transcript.session_id == "s"
-    assert [tuple(r.shown) for r in transcript.requests] == [(0,), (0, 1, 2)]
-    assert [r.answered for r in transcript.requests] == [(1,), (3,)]
-    assert transcript.passed_over == ()
-
-
 def test_messages_keep_the_files_bytes_spaces_and_key_order_included() -> None:
     message = '{"timestamp" : 1.50,  "content":"caf\\u00e9 \u2028 é", "role":"user"}'
     line = '{"type":"message", "message": ' + message + ' , "timestamp":"2026-01-01T00:00:00Z"}'
@@ -83,39 +65,6 @@ def test_messages_keep_the_files_bytes_spaces_and_key_order_included() -> None:
     assert not item.derived
     assert item.line == 2
     assert item.timestamp == 1767225600.0
-
-
-def test_version_1_compaction_counts_its_index_with_the_header() -> None:
-    compaction = {
-        "type": "compaction",
-        "timestamp": "2026-01-01T00:00:02.000Z",
-        "summary": "S",
-        "firstKeptEntryIndex": 3,
-        "tokensBefore": 9,
-    }
-    data = jsonl(
-        HEADER_V1,
-        old(user("gone")),
-        old(assistant("gone too")),
-        old(user("kept")),
-        old(assistant("kept too")),
-        compaction,
-        old(user("new")),
-        old(assistant("answer")),
-    )
-    transcript = read_transcript(data)
-    assert transcript.compactions == 1
-    shown = transcript.requests[-1].shown
-    assert said(transcript, shown) == [
-        COMPACTED,
-        "kept",
-        "kept too",
-        "new",
-    ]
-    summary = transcript.items[shown[0]]
-    assert summary.derived
-    assert json.loads(summary.raw)["role"] == "user"
-    assert said(transcript, transcript.requests[1].shown) == ["gone", "gone too", "kept"]
 
 
 def compacted(entry_id: str, parent: str, summary: str, **more: Any) -> dict[str, Any]:
@@ -157,21 +106,6 @@ def test_a_first_kept_entry_that_is_gone_leaves_the_summary_alone_and_is_told() 
     transcript = read_transcript(data)
     assert len(transcript.requests[0].shown) == 1
     assert "line 3" in transcript.passed_over[0]
-
-
-def test_a_retained_tail_stands_instead_of_the_kept_entries() -> None:
-    data = jsonl(
-        header(3),
-        entry("1", None, user("one")),
-        entry("2", "1", assistant("two")),
-        compacted("3", "2", "S", firstKeptEntryId="1", retainedTail=[user("tail")]),
-        entry("4", "3", user("four")),
-        entry("5", "4", assistant("five")),
-    )
-    transcript = read_transcript(data)
-    shown = transcript.requests[-1].shown
-    assert said(transcript, shown)[1:] == ["tail", "four"]
-    assert not transcript.items[shown[1]].derived
 
 
 def test_every_branch_has_its_requests_in_the_order_of_the_file() -> None:
@@ -290,13 +224,3 @@ def test_a_broken_line_is_told_and_not_counted(broken: bytes) -> None:
     transcript = read_transcript(data)
     assert len(transcript.items) == 2
     assert [note.startswith("line 3: ") for note in transcript.passed_over] == [True]
-
-
-def test_long_sessions_do_not_hold_a_copy_of_the_history_for_every_request() -> None:
-    lines = [HEADER_V1, *([old(user("u")), old(assistant("a"))] * 10_000)]
-    transcript = read_transcript(jsonl(*lines))
-    last = transcript.requests[-1].shown
-    assert len(transcript.requests) == 10_000
-    assert len(last) == 19_999
-    assert last[-1] == 19_998
-    assert len(last.runs()) == 1  # type: ignore[attr-defined]

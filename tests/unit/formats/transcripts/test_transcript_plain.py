@@ -41,13 +41,6 @@ def test_a_request_body_is_read_with_its_own_call_as_the_last() -> None:
     assert json.loads(transcript.tools or "") == body["tools"]
 
 
-def test_messages_keep_the_documents_bytes() -> None:
-    message = '{ "role":"user",\n  "content" : "a\\ud83d" }'
-    transcript = read_transcript(f'{{"model":"m","messages":[{message}]}}'.encode())
-    assert transcript.items[0].raw == message.encode()
-    assert not transcript.items[0].derived
-
-
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [
@@ -128,16 +121,3 @@ def test_an_array_of_arrays_holds_many_sessions() -> None:
     assert (first.kind, len(first.requests), len(second.requests)) == ("messages", 1, 1)
     with pytest.raises(FormatError, match="holds 2 sessions"):
         read_transcript(data)
-
-
-def test_request_bodies_on_lines_are_one_recording_each() -> None:
-    body = json.dumps({"model": "m", "messages": [USER]})
-    first, second = read_transcripts(f"{body}\nbroken\n{body}\n".encode())
-    assert [len(transcript.items) for transcript in (first, second)] == [1, 1]
-    assert [note[:7] for note in first.passed_over] == ["line 2:"]
-
-
-def test_what_stands_between_the_runs_is_told() -> None:
-    run = [USER, ANSWER]
-    first, _ = read_transcripts(json.dumps([run, 7, run]).encode())
-    assert [note[:7] for note in first.passed_over] == ["item 2:"]

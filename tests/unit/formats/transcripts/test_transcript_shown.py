@@ -22,15 +22,6 @@ def test_it_is_the_sequence_it_was_grown_from(indexes: list[int]) -> None:
     assert [shown[at] for at in range(len(indexes))] == indexes
 
 
-def test_growing_leaves_the_shorter_history_as_it_was() -> None:
-    short = ShownItems().then(0).then(1)
-    longer, other = short.then(2), short.then(7)
-    assert tuple(short) == (0, 1)
-    assert tuple(longer) == (0, 1, 2)
-    assert tuple(other) == (0, 1, 7)
-    assert longer != other
-
-
 def test_two_ways_to_the_same_history_are_equal() -> None:
     grown = ShownItems().then(3).then(4).then(1)
     again = ShownItems().then(3).then(4).then(1)
