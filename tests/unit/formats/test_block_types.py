@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tests.unit.compaction.histories import entries_of
 from recollect.core.compaction.cut import bound_spans
 from recollect.core.engine import Engine, Session
 from recollect.core.formats.blocks import BlockType
-from recollect.core.formats.codec import CODECS, WIRES, page
+from recollect.core.formats.codec import CODECS, WIRES
 from recollect.core.values.model import FormatName
 from recollect.system.config import build
 from recollect.testing.provider_rules import unfaithful, violations
@@ -322,9 +321,3 @@ def _is_list(message: dict[str, Any]) -> bool:
 
 def _not_behind_reasoning(items: list[dict[str, Any]], at: int) -> int:
     return at % len(items) if items[at % len(items) - 1].get("type") != "reasoning" else 0
-
-
-def test_the_table_stands_in_the_documentation() -> None:
-    """Written by `python -m recollect.core.formats.codec`."""
-    text = (Path(__file__).parents[3] / "docs" / "requests.md").read_text(encoding="utf-8")
-    assert page() in text

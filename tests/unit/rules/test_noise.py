@@ -32,8 +32,7 @@ from recollect.core.rules.noise import (
     ],
 )
 def test_noise_is_named(text: str, reason: NoiseReason) -> None:
-    assert is_noise(text).reason is reason
-    assert is_noise(text)
+    assert is_noise(text) is reason
 
 
 @pytest.mark.parametrize(
@@ -52,9 +51,7 @@ def test_noise_is_named(text: str, reason: NoiseReason) -> None:
     ],
 )
 def test_what_says_something_is_not_noise(text: str) -> None:
-    verdict = is_noise(text)
-    assert verdict.reason is None
-    assert not verdict
+    assert is_noise(text) is None
 
 
 @pytest.mark.parametrize(
@@ -99,18 +96,18 @@ def test_an_agents_reminders_are_nobodys_words() -> None:
     reminder = "<system-reminder>\nTests are red on the branch harbour.\n</system-reminder>"
     assert without_reminders(f"restart it\n{reminder}") == "restart it\n"
     assert without_reminders(f"say {reminder}") == f"say {reminder}"
-    assert is_noise(f"{reminder}\n{reminder}").reason is NoiseReason.EMPTY
+    assert is_noise(f"{reminder}\n{reminder}") is NoiseReason.EMPTY
     assert not is_noise(f"{reminder}\nrestart the crane")
     place = "<environment_context>\n  <cwd>/work</cwd>\n</environment_context>"
-    assert is_noise(place).reason is NoiseReason.EMPTY, "Codex's first message"
+    assert is_noise(place) is NoiseReason.EMPTY, "Codex's first message"
     assert without_reminders(f"{place}\n{reminder}\nrestart it") == "\n\nrestart it"
     command = (
         "<command-name>/compact</command-name>\n    <command-message>compact</command-message>"
     )
-    assert is_noise(f"{command}\n    <command-args></command-args>").reason is NoiseReason.EMPTY
+    assert is_noise(f"{command}\n    <command-args></command-args>") is NoiseReason.EMPTY
     assert not is_noise(f"{command}\n    <command-args>keep the ports</command-args>")
     printed = "<local-command-stdout>Compacted PreCompact completed</local-command-stdout>"
-    assert is_noise(printed).reason is NoiseReason.EMPTY
+    assert is_noise(printed) is NoiseReason.EMPTY
     nested = reminder.replace("red", f"red\n{place}\n")
     assert without_reminders(f"{nested}\nrestart it") == "\nrestart it"
 
@@ -127,4 +124,4 @@ def test_of_claude_codes_own_summary_the_summary_is_left() -> None:
 @given(st.text())
 def test_any_text_has_an_answer_and_loses_only_its_beginning(text: str) -> None:
     assert text.endswith(strip_channel_prefix(text))
-    assert is_noise(text).reason in {None, *NoiseReason}
+    assert is_noise(text) in {None, *NoiseReason}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.adapters.session.files import outputs_folder, private_folder, write_new_file
-from recollect.core.formats.tool_definition import tool_definition
+from recollect.core.formats.codec import tool_definition
 from recollect.core.rules.redaction import redact
 from recollect.core.values.model import FormatName
 from recollect.system.config.settings import Redaction

@@ -28,9 +28,9 @@ from recollect.core.formats.replies import (
 )
 from recollect.core.ports import Clock, RecogniseOverflow
 from recollect.core.rules.budget import OUTPUT_SHARE
+from recollect.core.rules.calls import call_ids, result_ids
 from recollect.core.rules.identity import ROOT, chain, identify
 from recollect.core.rules.tokens import Weigher
-from recollect.core.rules.well_formed import call_ids, result_ids
 from recollect.core.upkeep.jobs import BackgroundJobs
 from recollect.core.values.history import Entry, SessionState, newest_cut, requests_of
 from recollect.core.values.message import EntryKey, MessageId

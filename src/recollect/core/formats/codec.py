@@ -7,7 +7,7 @@ A new format is one file with a class like `WireCodec`, one line in `WIRES`, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from recollect.core.formats import anthropic, openai_chat, openai_responses, pi
 from recollect.core.formats.anthropic import AnthropicCodec, SystemInsideCodec
@@ -33,31 +33,24 @@ class Codec(Protocol):
     @property
     def rules(self) -> WireRules:
         """What the format demands."""
-        ...
 
     def read(self, raw: bytes) -> Message:
         """Read one message; lenient, never raises on JSON it does not understand."""
-        ...
 
     def compose(self, slot: Slot) -> bytes:
         """Write one row; deterministic: the same slot gives the same bytes."""
-        ...
 
     def claims_body(self, body: Fields) -> bool:
         """Whether a request of these keys can only be of this format."""
-        ...
 
     def claims_message(self, message: Fields) -> bool:
         """Whether a message of these keys can only be of this format."""
-        ...
 
     def claims_block(self, block: Fields) -> bool:
         """Whether a content block of these keys can only be of this format."""
-        ...
 
     def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         """The messages that a reply adds to the history, as a client would send them back."""
-        ...
 
 
 class Assembling(Protocol):
@@ -65,20 +58,16 @@ class Assembling(Protocol):
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
         """What this event adds."""
-        ...
 
     @property
     def complete(self) -> bool:
         """The reply's own end was seen: nothing that may follow changes it."""
-        ...
 
     def reply(self) -> Mapping[str, Any] | None:
         """The reply as it would have come without streaming; None where its end is missing."""
-        ...
 
     def partial(self) -> Mapping[str, Any]:
         """What has come of it, in the same form."""
-        ...
 
 
 class WireCodec(Codec, Protocol):
@@ -91,37 +80,29 @@ class WireCodec(Codec, Protocol):
     @property
     def block_types(self) -> Sequence[BlockType]:
         """Every block or item type that the provider documents."""
-        ...
 
     @property
     def api(self) -> str:
         """pi's word for the wire."""
-        ...
 
     @property
     def provider(self) -> str:
         """Whose wire it is, where nobody names the provider."""
-        ...
 
     def assembling(self) -> Assembling:
         """Begin to put a streamed reply together."""
-        ...
 
     def is_event(self, event: Mapping[str, Any]) -> bool:
         """Whether an event of a stream is one of this wire's."""
-        ...
 
     def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
         """pi messages as the wire has them."""
-        ...
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
         """A reply's content as pi's blocks."""
-        ...
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
         """The reply with these wire messages in place of its own."""
-        ...
 
 
 WIRES: Final[Mapping[FormatName, WireCodec]] = {
@@ -185,22 +166,22 @@ def _format_of_message(message: Fields) -> FormatName | None:
     return None
 
 
-def page() -> str:
-    """The table of block types as the documentation shows it (docs/requests.md)."""
-    lines: list[str] = []
-    for format_name, codec in WIRES.items():
-        lines += [f"**{format_name}**", "", "| type | in a pair | run by | tied by |"]
-        lines.append("|---|---|---|---|")
-        for row in codec.block_types:
-            pair = {"call": "call", "result": "result of ", "neither": ""}[row.pair]
-            if row.pair == "neither" and row.answers:
-                pair = "belongs to "
-            named = ", ".join(f"`{name}`" for name in row.answers)
-            tied = f"`{row.id_field}`" if row.id_field else ""
-            lines.append(f"| `{row.name}` | {pair}{named} | {row.run_by} | {tied} |")
-        lines.append("")
-    return "\n".join(lines[:-1])
+DefinitionFormat: TypeAlias = FormatName | Literal["mcp"]
 
 
-if __name__ == "__main__":
-    print(page())  # noqa: T201
+def tool_definition(
+    format: DefinitionFormat,  # noqa: A002
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A tool as a provider, or an MCP client, wants it described; `parameters` is the JSON Schema
+    of its arguments."""
+    described = {"name": name, "description": description}
+    if format == "anthropic":
+        return {**described, "input_schema": dict(parameters)}
+    if format == "mcp":
+        return {**described, "inputSchema": dict(parameters)}
+    if format == "openai-chat":
+        return {"type": "function", "function": {**described, "parameters": dict(parameters)}}
+    return {"type": "function", **described, "parameters": dict(parameters), "strict": False}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 # OpenClaw calls six characters noise (docs/sources.md). A Han character, a syllable of
@@ -115,27 +114,9 @@ class NoiseReason(StrEnum):
     QUEUED_MESSAGES = "queued_messages"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseVerdict:
-    """Whether a message is noise; `reason` is None when it is not."""
-
-    reason: NoiseReason | None
-
-    def __bool__(self) -> bool:
-        return self.reason is not None
-
-
-_NOT_NOISE = NoiseVerdict(reason=None)
-
-
-def is_noise(text: str) -> NoiseVerdict:
-    """Whether the message says nothing worth finding again, and why."""
-    said = without_reminders(strip_channel_prefix(text)).strip()
-    reason = _reason(said)
-    return _NOT_NOISE if reason is None else NoiseVerdict(reason=reason)
-
-
-def _reason(text: str) -> NoiseReason | None:
+def is_noise(text: str) -> NoiseReason | None:
+    """Why a message is not worth indexing; None if it is."""
+    text = without_reminders(strip_channel_prefix(text)).strip()
     if not text:
         return NoiseReason.EMPTY
     if text.strip(_MARKUP) in _SILENT:

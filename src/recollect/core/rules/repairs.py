@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recollect.core.rules.calls import CALLER_GONE, NONE, Misfits
-from recollect.core.rules.well_formed import is_misplaced
+from recollect.core.rules.calls import CALLER_GONE, NONE, Misfits, is_misplaced
 from recollect.core.values.edit import Repair, RepairKind
 from recollect.core.values.history import (
     Arranged,

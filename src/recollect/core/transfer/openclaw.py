@@ -173,7 +173,7 @@ def _new_segment(placed: _Placed, rules: ImportRules) -> tuple[NewSegment, bool]
 def _noise(line: SegmentLine, text: str) -> str | None:
     if line.role == "system":
         return "system"
-    reason = is_noise(text).reason
+    reason = is_noise(text)
     return None if reason is None else reason.value
 
 

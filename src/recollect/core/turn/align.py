@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from recollect.core.formats.codec import Codec
+from recollect.core.rules.calls import call_ids, is_odd, result_ids
 from recollect.core.rules.identity import ROOT, SealSecret, block_mark, chain, identify, is_sealed
 from recollect.core.rules.tokens import Weigher
-from recollect.core.rules.well_formed import call_ids, is_odd, result_ids
 from recollect.core.turn.apply import LastView
 from recollect.core.values.history import Composed, Entry, SessionState, Slot
 from recollect.core.values.message import (

@@ -301,8 +301,8 @@ def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
         return "own note"
     if written.tool is not None:
         return "memory call" if _only_asks_memory(entry) else None
-    verdict = is_noise(text)
-    return None if verdict.reason is None else verdict.reason.value
+    reason = is_noise(text)
+    return None if reason is None else reason.value
 
 
 def _only_asks_memory(entry: Entry) -> bool:

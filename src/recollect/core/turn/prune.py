@@ -18,7 +18,7 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from recollect.core.rules.tokens import Weigher
-from recollect.core.search.key_lines import KeyLines
+from recollect.core.search.bm25 import KeyLines
 from recollect.core.search.tokenize import tokenize
 from recollect.core.turn.ingest import called_tools
 from recollect.core.values.edit import Edit, Shorten

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from recollect.core.formats.tool_definition import tool_definition
+from recollect.core.formats.codec import tool_definition
 from recollect.core.values.tenant import KeyScope
 from recollect.hosts.tools.arguments import KINDS, Arguments, ToolKind
 

@@ -22,8 +22,8 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.engine import Engine
 from recollect.core.engine.lookup import MemoryLookup
 from recollect.core.facts.results import FactFilter
-from recollect.core.formats.tool_definition import DefinitionFormat, tool_definition
-from recollect.core.search.key_lines import KeyLines
+from recollect.core.formats.codec import DefinitionFormat, tool_definition
+from recollect.core.search.bm25 import KeyLines
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.fact import Fact
 from recollect.core.values.history import SessionId

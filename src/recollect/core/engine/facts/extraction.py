@@ -307,7 +307,7 @@ def _worth_asking(new: Sequence[StoredSegment]) -> bool:
         for segment in new
         if segment.segment.noise is None and segment.segment.role in ("user", "assistant")
     )
-    return sum(len(text) for text in spoken if is_noise(text).reason is None) >= LEAST_SPOKEN_CHARS
+    return sum(len(text) for text in spoken if is_noise(text) is None) >= LEAST_SPOKEN_CHARS
 
 
 def _read_tokens(segment: Segment) -> int:
