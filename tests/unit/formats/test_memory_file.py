@@ -48,16 +48,6 @@ def test_front_matter_is_a_section_of_its_own_without_headings() -> None:
     ]
 
 
-def test_underlined_headings() -> None:
-    text = (
-        "Trips\n=====\nThe quay.\n\nNext year\n---------\nThe lake.\n\n- a list\n---\nno heading\n"
-    )
-    assert told(text) == [
-        (1, "Trips\n\nThe quay."),
-        (5, "Trips › Next year\n\nThe lake.\n\n- a list\n---\nno heading"),
-    ]
-
-
 def test_a_long_section_is_cut_at_its_paragraphs() -> None:
     paragraphs = [f"Paragraph {n}. " + "The crane lifts the cargo. " * 50 for n in range(6)]
     text = "# Quay\n\n" + "\n\n".join(paragraphs) + "\n"

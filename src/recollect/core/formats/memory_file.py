@@ -17,8 +17,6 @@ HEADING_CHARS = 200
 
 _LEAST_BODY_CHARS = 1_000
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*")
-_UNDERLINE = re.compile(r" {0,3}(={2,}|-{2,})[ \t]*")
-_NO_SETEXT = re.compile(r" {4}|\t| {0,3}(?:[-*+>|#]|\d{1,9}[.)])")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _FRONT_LINE = re.compile(r"\s*$|[\s#\[\]{}-]|[\w\"'.-]+\s*[:=]")
 _FRONT_ENDS = {"---": ("---", "..."), "+++": ("+++",)}
@@ -39,8 +37,6 @@ class FileSection:
 class _SectionHeading:
     level: int
     title: str
-    lines: int
-    """One, or two where the second underlines it."""
 
 
 def read_sections(text: str) -> tuple[FileSection, ...]:
@@ -68,16 +64,10 @@ class _MarkdownLines:
             while above and above[-1].level >= heading.level:
                 above.pop()
             above.append(heading)
-            path = tuple(
-                section_heading.title[:HEADING_CHARS]
-                for section_heading in above
-                if section_heading.title
-            )
+            path = tuple(one.title[:HEADING_CHARS] for one in above if one.title)
             below = self.headings.get(following)
             parent = below is not None and below.level > heading.level
-            body = at + heading.lines
-            if len(heading.title) > HEADING_CHARS:
-                body = at
+            body = at if len(heading.title) > HEADING_CHARS else at + 1
             yield from self._section(path, at, body, following, alone=not parent)
 
     def _section(
@@ -181,17 +171,4 @@ class _MarkdownLines:
                 fence = opened[1]
             elif atx := _ATX.fullmatch(line):
                 title = (atx[2] or "").strip()
-                yield at, _SectionHeading(level=len(atx[1]), title=title, lines=1)
-            elif (under := _UNDERLINE.fullmatch(line)) and self._is_title(at - 1):
-                title = self.lines[at - 1].strip()
-                level = 1 if under[1][0] == "=" else 2
-                yield at - 1, _SectionHeading(level=level, title=title, lines=2)
-
-    def _is_title(self, at: int) -> bool:
-        if at < self.front_lines or at in self.fenced:
-            return False
-        line = self.lines[at]
-        before = self.lines[at - 1].strip() if at > self.front_lines else ""
-        if not line.strip() or _NO_SETEXT.match(line) or _FENCE.match(line):
-            return False
-        return not before or _ATX.fullmatch(self.lines[at - 1]) is not None
+                yield at, _SectionHeading(level=len(atx[1]), title=title)
