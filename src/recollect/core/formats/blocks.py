@@ -248,10 +248,8 @@ def data_address(image: tuple[str, str]) -> str:
 
 
 def call_id(spelled: Any, *, allowed: str, longest: int) -> str:
-    """A call's id as a provider takes it; an id that already fits stays.
-
-    Another spelling always carries a hash of the whole id: two ids never become one.
-    """
+    """A call's id as a provider takes it; an id that already fits stays. Another spelling always
+    carries a hash of the whole id: two ids never become one."""
     whole = str(spelled or "")
     name = whole.partition(ITEM_SEPARATOR)[0]
     if 0 < len(name) <= longest and re.fullmatch(f"[{allowed}]+", name):

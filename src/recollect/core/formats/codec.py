@@ -72,10 +72,8 @@ class Assembling(Protocol):
 
 class WireCodec(Codec, Protocol):
     """A format that a provider speaks: also its block types, its streams, and pi's messages in it.
-
     The same pi messages always give the same wire messages, and a further one never changes what
-    stands for those before it. A reply that became a pi message comes back with its identity.
-    """
+    stands for those before it. A reply that became a pi message comes back with its identity."""
 
     @property
     def block_types(self) -> Sequence[BlockType]:

@@ -508,10 +508,8 @@ def _take_call(message: dict[str, Any], given: Mapping[str, Any]) -> Iterator[Re
 
 
 def _call_of(calls: list[dict[str, Any]], given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The call that this stretch goes on with; None where it begins another.
-
-    A new id begins a call even under a known index: some servers number every call 0.
-    """
+    """The call that this stretch goes on with; None where it begins another. A new id begins a call
+    even under a known index: some servers number every call 0."""
     index, call_id = given.get("index"), given.get("id")
     same = [call for call in calls if index is None or call["index"] == index]
     if not same:

@@ -133,9 +133,7 @@ def own_keys(fact: Fact) -> dict[str, Any]:
 
 def with_own_keys(fact: Fact, value: Mapping[str, Any], *, restored: bool) -> Fact:
     """The fact with what these keys of a line say, and the defaults where they say nothing.
-
-    `restored`: the line is taken at its word for trust, maker and pin.
-    """
+    `restored`: the line is taken at its word for trust, maker and pin."""
     line = dict(value)
     made_by = _MAKERS.get(text_at(line, "madeBy") or "", "import")
     trust = _TRUSTS.get(text_at(line, "trust") or "", "medium")

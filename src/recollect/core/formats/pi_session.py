@@ -159,11 +159,9 @@ def read_session(data: bytes) -> PiSession:
 
 
 def path_to(entries: Sequence[PiEntry], leaf: str | None = None) -> tuple[PiEntry, ...]:
-    """The entries from the root to the leaf; without one, to the last entry of the file.
-
-    A leaf that is not in the file counts as none, as in pi. A ring of parents, which only a
-    damaged file has, ends where it would bite its own tail.
-    """
+    """The entries from the root to the leaf; without one, to the last entry of the file. A leaf
+    that is not in the file counts as none, as in pi. A ring of parents, which only a damaged file
+    has, ends where it would bite its own tail."""
     by_id = {entry.id: entry for entry in entries if entry.id is not None}
     if not by_id:
         return tuple(entries)  # version 1: every line's parent is the line before

@@ -29,10 +29,8 @@ def may_be_reply(given: Any) -> bool:
 
 
 def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
-    """The messages that a reply adds to the history, as a client would send them back.
-
-    Empty for an error, a stream that was not read to its end, and what is of another format.
-    """
+    """The messages that a reply adds to the history, as a client would send them back. Empty for an
+    error, a stream that was not read to its end, and what is of another format."""
     if isinstance(reply, BaseException):
         return ()
     fields = plain_mapping(reply)
@@ -145,11 +143,9 @@ def _number(fields: Mapping[str, Any], name: str) -> int:
 
 
 class StreamedReply:
-    """What has come of a reply that is streamed, by whichever wire.
-
-    Takes events as a client's library gives them, as its objects or as mappings; what such a
-    library adds of its own (accumulated snapshots) is passed over.
-    """
+    """What has come of a reply that is streamed, by whichever wire. Takes events as a client's
+    library gives them, as its objects or as mappings; what such a library adds of its own
+    (accumulated snapshots) is passed over."""
 
     def __init__(self, events: Iterable[Any] = ()) -> None:
         """With `events`, all of them; FormatError where none of them is one."""

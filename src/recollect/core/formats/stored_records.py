@@ -75,12 +75,9 @@ def _around_edits(state: SessionState, writer: _EditWriter, edits: Sequence[byte
 
 
 class StateWriter:
-    """Writes the states of one session, turn by turn.
-
-    A session that left out thousands of messages has an edit for each, and most are those of the
-    turn before: their bytes are kept, packed, and used again. A cut carries a thousand texts: it
-    is masked once, not with every turn.
-    """
+    """Writes the states of one session, turn by turn. A session that left out thousands of messages
+    has an edit for each, and most are those of the turn before: their bytes are kept, packed, and
+    used again. A cut carries a thousand texts: it is masked once, not with every turn."""
 
     def __init__(self) -> None:
         self._writer = _EditWriter(widest=None, apart=())
@@ -173,21 +170,16 @@ def _state_record(raw: bytes) -> dict[str, Any]:
 
 
 def split_state(state: SessionState) -> bytes:
-    """The state without its path, for a store that keeps the path apart.
-
-    A long one is packed: a session that left out thousands of messages has an edit for each,
-    and its state is written every turn.
-    """
+    """The state without its path, for a store that keeps the path apart. A long one is packed: a
+    session that left out thousands of messages has an edit for each, and its state is written every
+    turn."""
     bare = replace(state, path=(), ids=())
     return _packed(write_state(bare, apart=state.ids, path=state.path))
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
-    """What `split_state` wrote, with its path again.
-
-    Without the path it was split from, its cuts do not know whom they cover, and not all messages
-    that were left out are known.
-    """
+    """What `split_state` wrote, with its path again. Without the path it was split from, its cuts
+    do not know whom they cover, and not all messages that were left out are known."""
     return replace(read_state(_unpacked(raw), apart=ids, path=path), path=path, ids=ids)
 
 
@@ -458,11 +450,9 @@ class SoughtText:
         return self._folded in text.casefold()
 
     def taken_out_of(self, state: bytes) -> bytes | None:
-        """A session's state without any quote; None when it holds the text all the same.
-
-        The state itself when the text is not in it; a state that cannot be read is taken to
-        hold it where its bytes do.
-        """
+        """A session's state without any quote; None when it holds the text all the same. The state
+        itself when the text is not in it; a state that cannot be read is taken to hold it where its
+        bytes do."""
         try:
             held = _unpacked(state)
             edits = _state_record(held)["edits"]

@@ -59,11 +59,8 @@ class WireHistory:
 
 
 def to_wire(messages: Sequence[Mapping[str, Any]], speaker: Speaker) -> WireHistory:
-    """The messages in the speaker's wire format.
-
-    Left out as pi leaves them out: replies that broke off, and what is marked as not for the
-    model.
-    """
+    """The messages in the speaker's wire format. Left out as pi leaves them out: replies that broke
+    off, and what is marked as not for the model."""
     written = WIRES[speaker.format].from_pi(
         [
             (at, plain, speaker.made(message))

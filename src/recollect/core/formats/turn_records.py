@@ -59,9 +59,7 @@ class OutcomeChanges:
 
 def texts_of_outcomes(raw: bytes) -> bytes | None:
     """The reasons of packed outcomes as JSON: all texts that they hold; None for other bytes.
-
-    FormatError for outcomes that cannot be read.
-    """
+    FormatError for outcomes that cannot be read."""
     if not raw.startswith(_MARK):
         return None
     packed = _unpacked(raw)
@@ -211,10 +209,8 @@ def write_report(report: Report, mask: MaskReason) -> bytes:
 
 
 def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
-    """A stored report with its sentences and outcomes, as people and programs read it.
-
-    One of an earlier version holds what was recorded with it. FormatError for anything else.
-    """
+    """A stored report with its sentences and outcomes, as people and programs read it. One of an
+    earlier version holds what was recorded with it. FormatError for anything else."""
     record = decode(raw)
     if not isinstance(record, dict):
         raise FormatError("not the report of a turn")

@@ -110,11 +110,9 @@ def window_of(
 def limits_of(
     window_tokens: int, settings: Settings, *, output_tokens: int | None = None
 ) -> WindowLimits:
-    """Every threshold of a window under these settings.
-
-    `output_tokens` is the room a request asks for its reply: providers hold prompt and reply
-    together against the window. What is over half of the window is not meant as room.
-    """
+    """Every threshold of a window under these settings. `output_tokens` is the room a request asks
+    for its reply: providers hold prompt and reply together against the window. What is over half of
+    the window is not meant as room."""
     compaction = settings.compaction
     reserve = min(
         max(compaction.reserve_tokens, compaction.reserve_tokens_floor),
@@ -190,11 +188,9 @@ def batch_moment(
     now: float,
     kept_an_hour: bool = False,
 ) -> BatchMoment | None:
-    """The batch moment this turn is, if it is one.
-
-    The provider's cache has expired when it is older than the setting says, and older than
-    anything that was still read from it; `kept_an_hour`: the request marks it so.
-    """
+    """The batch moment this turn is, if it is one. The provider's cache has expired when it is
+    older than the setting says, and older than anything that was still read from it;
+    `kept_an_hour`: the request marks it so."""
     if used_tokens > limits.limit_tokens:
         over = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)
         return BatchMoment(kind="over-limit", reason=over)

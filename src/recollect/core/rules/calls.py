@@ -323,10 +323,8 @@ def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
 
 
 def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
-    """Results lead the user message after the calls; roles alternate, a user first.
-
-    Where system messages may stand inside, they stand behind a user's.
-    """
+    """Results lead the user message after the calls; roles alternate, a user first. Where system
+    messages may stand inside, they stand behind a user's."""
     pending: tuple[CallId, ...] = ()
     expected = "user"
     for entry in entries:

@@ -41,10 +41,8 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def space_secret(space: str, deployment: bytes = b"") -> bytes:
-    """The key of a space's hashes: its name, and the deployment's own secret where it has one.
-
-    It never comes from the store: a message must have its identity while the store is away.
-    """
+    """The key of a space's hashes: its name, and the deployment's own secret where it has one. It
+    never comes from the store: a message must have its identity while the store is away."""
     key = blake2b(deployment, digest_size=32).digest() if deployment else b""
     try:
         name = space.encode()

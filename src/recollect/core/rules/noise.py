@@ -139,10 +139,8 @@ def _is_short(text: str) -> bool:
 
 
 def strip_channel_prefix(text: str) -> str:
-    """The message without the dates, channel names and metadata its channel put before it.
-
-    Nor the reminders of a coding agent, which stand before the first words of a user.
-    """
+    """The message without the dates, channel names and metadata its channel put before it. Nor the
+    reminders of a coding agent, which stand before the first words of a user."""
     at = 0
     for _ in range(_MOST_PREFIXES):
         following = _after_metadata(text, at)

@@ -59,10 +59,8 @@ class _Stretch(Unit):
 
 
 def pair(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False) -> Pairing:
-    """Arrange rows so that calls and results pair as `rules` want.
-
-    With `continues` the provider holds earlier items itself: a result without a call stays.
-    """
+    """Arrange rows so that calls and results pair as `rules` want. With `continues` the provider
+    holds earlier items itself: a result without a call stays."""
     repairs: list[Repair] = []
     units = _units(rows, rules, repairs, misfits(rows, rules, continues=continues))
     if all(isinstance(unit, _Stretch) for unit in units):

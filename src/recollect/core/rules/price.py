@@ -67,11 +67,9 @@ def price_edit(
     limit_tokens: int,
     requests: int,
 ) -> EditPrice:
-    """The price of an edit that frees so many tokens behind the first `before_tokens`.
-
-    `requests` were sent so far, and brought a history of `history_tokens`. As many are expected
-    again, but no more than fit the window at that pace: then there is a batch moment anyway.
-    """
+    """The price of an edit that frees so many tokens behind the first `before_tokens`. `requests`
+    were sent so far, and brought a history of `history_tokens`. As many are expected again, but no
+    more than fit the window at that pace: then there is a batch moment anyway."""
     price = CACHE_PRICES[format_name]
     pace = max(1.0, history_tokens / max(1, requests))
     ahead = max(1, min(requests, int((limit_tokens - used_tokens + freed_tokens) / pace)))

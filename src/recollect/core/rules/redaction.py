@@ -118,11 +118,9 @@ def redact(
     known: Collection[str] = (),
     judged: JudgedTexts | None = None,
 ) -> Redacted:
-    """Mask every secret in the text; with `pii` also e-mail, phone and card numbers.
-
-    `known` are secrets that were masked elsewhere (`told_apart`): they are masked by themselves.
-    `judged` knows texts that were judged before; only speed depends on it.
-    """
+    """Mask every secret in the text; with `pii` also e-mail, phone and card numbers. `known` are
+    secrets that were masked elsewhere (`told_apart`): they are masked by themselves. `judged` knows
+    texts that were judged before; only speed depends on it."""
     if len(text) < _LEAST_SECRET_CHARS:
         return Redacted(text=text)
     found = _matches(text, pii=pii) if judged is None else judged.find(text, pii=pii)
@@ -142,11 +140,9 @@ def redact(
 
 
 def told_apart(secrets: Iterable[str]) -> dict[str, None]:
-    """Those of these secrets that are known by themselves, without what stands beside them.
-
-    A short one, or one that reads like a word, a number, a path or a version, means something
-    else in the next sentence.
-    """
+    """Those of these secrets that are known by themselves, without what stands beside them. A short
+    one, or one that reads like a word, a number, a path or a version, means something else in the
+    next sentence."""
     return dict.fromkeys(secret for secret in secrets if _looks_random(secret))
 
 
@@ -210,10 +206,8 @@ _MOST_REMEMBERED = 256
 
 
 class JudgedTexts:
-    """What the rules found in the last texts of a session, by the hash of each; no text is kept.
-
-    A message is judged when it is archived, and again when the request that holds it is recorded.
-    """
+    """What the rules found in the last texts of a session, by the hash of each; no text is kept. A
+    message is judged when it is archived, and again when the request that holds it is recorded."""
 
     def __init__(self) -> None:
         self._found: dict[bytes, tuple[SecretMatch, ...]] = {}

@@ -165,10 +165,8 @@ def is_wordy(value: str) -> bool:
 
 
 def is_name(value: str) -> bool:
-    """Whether it is words and numbers joined as names of files, columns, hosts and sessions are.
-
-    A password may look so too: only a label that is certain outweighs it.
-    """
+    """Whether it is words and numbers joined as names of files, columns, hosts and sessions are. A
+    password may look so too: only a label that is certain outweighs it."""
     bare = _UUIDS.sub("", value) if value.count("-") > 3 else value
     parts = [part for part in _JOINTS.split(bare) if part]
     if not all(map(_NAME_PART.match, parts)) or not (len(parts) > 1 or value[-1:].isdigit()):

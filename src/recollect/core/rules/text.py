@@ -54,11 +54,9 @@ def clean_text(text: str) -> str:
 
 
 def quote_labels(text: str) -> str:
-    """The text with every line marked that begins like a speaker's label, in any spelling.
-
-    Told by what a reader sees: brackets of other scripts, other widths of letters, space and
-    invisible characters before and within a label make no difference.
-    """
+    """The text with every line marked that begins like a speaker's label, in any spelling. Told by
+    what a reader sees: brackets of other scripts, other widths of letters, space and invisible
+    characters before and within a label make no difference."""
     lines: list[str] = []
     start, changed = 0, False
     for line_break in _LINE_BREAKS.finditer(text):
@@ -227,12 +225,9 @@ def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = Non
 
 
 def without_recalled_blocks(text: str, *, any_spelling: bool) -> str:
-    """The text without recalled blocks.
-
-    With `any_spelling`, any tag of that name that begins a line opens a block, up to the end
-    where nothing closes it. Otherwise only our own literal does, and only where it is closed:
-    tools and models quote files about it.
-    """
+    """The text without recalled blocks. With `any_spelling`, any tag of that name that begins a
+    line opens a block, up to the end where nothing closes it. Otherwise only our own literal does,
+    and only where it is closed: tools and models quote files about it."""
     if "<recalled-context" not in text:
         return text
     kept: list[str] = []

@@ -205,11 +205,9 @@ def _rare_units(text: str, data: bytes) -> int:
 
 
 def _row_units(chunk: bytes, row: bytes, costs: bytes) -> int:
-    """The cost of one chunk's classes, all below 16.
-
-    Read as one large integer and laid over themselves half a byte further on, they make a byte
-    of every pair: four passes in C, none in Python.
-    """
+    """The cost of one chunk's classes, all below 16. Read as one large integer and laid over
+    themselves half a byte further on, they make a byte of every pair: four passes in C, none in
+    Python."""
     each = int.from_bytes(row, "big")
     if not each:  # nothing here that this table looks at
         return 0

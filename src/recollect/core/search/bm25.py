@@ -89,11 +89,9 @@ def score_documents(
     documents: int,
     query: Iterable[str],
 ) -> list[float]:
-    """The scores of documents from statistics that the caller holds.
-
-    `counted` says how often each holds each word of the query (others do no harm), `lengths` its
-    number of words, `document_frequencies` how many of the `documents` hold each word.
-    """
+    """The scores of documents from statistics that the caller holds. `counted` says how often each
+    holds each word of the query (others do no harm), `lengths` its number of words,
+    `document_frequencies` how many of the `documents` hold each word."""
     worths = word_worths(query, document_frequencies, documents)
     # Once for each pair that occurs: a recall scores a thousand passages, most of them alike.
     dampings = {length: length_damping(float(length), average_length) for length in set(lengths)}

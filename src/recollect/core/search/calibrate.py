@@ -127,10 +127,8 @@ def calibrate(
     *,
     shown: Sequence[Candidate] = (),
 ) -> Certainty:
-    """How likely it is; `vectors` are those that the candidates' similarities are with.
-
-    `shown` are candidates that the view shows: what answers there just as well is not missed.
-    """
+    """How likely it is; `vectors` are those that the candidates' similarities are with. `shown` are
+    candidates that the view shows: what answers there just as well is not missed."""
     telling = _telling_vectors(vectors, candidates)
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)

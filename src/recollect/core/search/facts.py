@@ -137,11 +137,9 @@ def list_facts(
 
 
 def _worths(words: Sequence[str], candidates: FactCandidates) -> dict[str, float]:
-    """What each word of the question is worth, in its order.
-
-    A word that no fact holds is no rarer than one that a single fact does, as far as facts can
-    tell. Where words are not written apart, most pairs of characters are no words at all.
-    """
+    """What each word of the question is worth, in its order. A word that no fact holds is no rarer
+    than one that a single fact does, as far as facts can tell. Where words are not written apart,
+    most pairs of characters are no words at all."""
     held = candidates.document_frequencies
     return {
         word: inverse_document_frequency(

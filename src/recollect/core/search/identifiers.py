@@ -181,9 +181,7 @@ def names_in(text: str) -> Iterator[str]:
 
 def words_of(written: str) -> tuple[str, ...]:
     """What whoever holds an identifier must hold: a word for each piece the index knows whole.
-
-    `src/app.py` is one; `ABC-123` and `--dry-run` are two, and neither alone is the identifier.
-    """
+    `src/app.py` is one; `ABC-123` and `--dry-run` are two, and neither alone is the identifier."""
     pieces = filter(None, map(tokenize, _PIECES.split(written)))
     return tuple(dict.fromkeys(max(words, key=len) for words in pieces))
 

@@ -124,10 +124,8 @@ class Weights:
 
 
 class WarmIndex:
-    """The messages of one scope in memory, as OpenClaw's warm store holds them.
-
-    It keeps counts and vectors, never a text: what is shown is read from the store again.
-    """
+    """The messages of one scope in memory, as OpenClaw's warm store holds them. It keeps counts and
+    vectors, never a text: what is shown is read from the store again."""
 
     def __init__(self, *, max_segments: int, eviction_days: float | None) -> None:
         self.reached = 0
@@ -190,10 +188,8 @@ class WarmIndex:
         leave_out: Collection[SegmentId] = frozenset(),
         near: Mapping[SegmentId, float] | None = None,
     ) -> tuple[list[WarmHit], list[SegmentId]]:
-        """The best hits for the query, and all messages in the order of arrival.
-
-        `near` are cosines from elsewhere, where the vectors are not kept here.
-        """
+        """The best hits for the query, and all messages in the order of arrival. `near` are cosines
+        from elsewhere, where the vectors are not kept here."""
         places = list(self._warm(now, frozenset(leave_out)))
         if near is None:
             cosines = self._cosines(places, vector, most=2 * limit)

@@ -118,11 +118,9 @@ def pack(
     most: int | None = None,
     most_of: Callable[[Ranked], int] = lambda _: MOST_OF_ONE,
 ) -> list[Ranked]:
-    """Those that fit, in the order of their rank.
-
-    `source` names whose passage it is, `most_of` how many of that source may come;
-    `heading_cost` is charged once a `sitting`, for the line that says when it was.
-    """
+    """Those that fit, in the order of their rank. `source` names whose passage it is, `most_of` how
+    many of that source may come; `heading_cost` is charged once a `sitting`, for the line that says
+    when it was."""
     chosen: list[Ranked] = []
     headed: set[Hashable] = set()
     taken: Counter[Hashable] = Counter()

@@ -86,10 +86,8 @@ def is_echo(question: Question, candidate: Candidate) -> bool:
 
 
 def only_asks(text: str) -> bool:
-    """Whether a message holds questions and nothing else that is about anything.
-
-    English, German and Chinese; in doubt it says something too.
-    """
+    """Whether a message holds questions and nothing else that is about anything. English, German
+    and Chinese; in doubt it says something too."""
     if len(text) > _QUESTION_CHARS or not text.rstrip().endswith(_QUESTION_MARKS):
         return False
     sentences = [each.strip() for each in _SENTENCE_ENDS.split(text)]

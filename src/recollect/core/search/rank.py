@@ -223,10 +223,8 @@ def lift_neighbours(
 def lending(
     neighbours: Iterable[Neighbour], tools: AbstractSet[SegmentId], users: AbstractSet[SegmentId]
 ) -> Iterator[tuple[SegmentId, SegmentId, int]]:
-    """Taker, lender and the places between them.
-
-    What a tool printed before a user's message answers the message before that one.
-    """
+    """Taker, lender and the places between them. What a tool printed before a user's message
+    answers the message before that one."""
     for neighbour in neighbours:
         far = abs(neighbour.distance)
         first, second = (

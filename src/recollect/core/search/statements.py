@@ -160,10 +160,8 @@ def is_error_line(line: str) -> bool:
 
 
 def tells_the_error(text: str) -> str:
-    """Of the lines of a failed result, the one that says most; the first where none does.
-
-    A traceback names its error last, so the last of those that name one is taken.
-    """
+    """Of the lines of a failed result, the one that says most; the first where none does. A
+    traceback names its error last, so the last of those that name one is taken."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if is_error_line(line) and _NAMES_ERROR.search(line)]
     told = [line for line in told if not line.startswith("Traceback")]

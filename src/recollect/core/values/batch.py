@@ -106,10 +106,8 @@ class NewJob:
 
 
 def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0) -> NewJob:
-    """A job that reads what a session has said since it was read last.
-
-    `left`: messages left the view, so it does not wait for the session to go idle.
-    """
+    """A job that reads what a session has said since it was read last. `left`: messages left the
+    view, so it does not wait for the session to go idle."""
     return NewJob(
         kind=EXTRACT_JOB,
         key=extract_key(session, left=left),

@@ -143,10 +143,8 @@ _AT_ONCE: Final = 256
 
 
 def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, ...]:
-    """Those edits that are not among the others.
-
-    From turn to turn most of them are the same objects, and thousands: these are told by that.
-    """
+    """Those edits that are not among the others. From turn to turn most of them are the same
+    objects, and thousands: these are told by that."""
     if edits is others:
         return ()
     shared = _shared(edits, others)

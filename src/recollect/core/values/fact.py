@@ -216,10 +216,8 @@ def all_rest_on(facts: Iterable[Fact]) -> set[str]:
 def still_supported(
     fact: Fact, gone: AbstractSet[str], twins: Mapping[str, str] = _NO_TWINS
 ) -> Fact | None:
-    """The fact without segments that are gone; None when it can no longer stand.
-
-    A segment whose very words are said elsewhere is replaced by its twin there.
-    """
+    """The fact without segments that are gone; None when it can no longer stand. A segment whose
+    very words are said elsewhere is replaced by its twin there."""
     named = rests_on(fact)
     lost = {text for text in named if text in gone and text not in twins}
     if not named & gone:

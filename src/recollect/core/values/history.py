@@ -86,11 +86,9 @@ class TokenCalibration:
         )
 
     def apply(self, estimated_tokens: int) -> int:
-        """The calibrated count of a request, from its uncalibrated estimate; never negative.
-
-        What was added since the anchor costs the learned ratio. What was taken away is taken to be
-        the oldest, and costs what it cost when it was added.
-        """
+        """The calibrated count of a request, from its uncalibrated estimate; never negative. What
+        was added since the anchor costs the learned ratio. What was taken away is taken to be the
+        oldest, and costs what it cost when it was added."""
         estimated_tokens = max(0, estimated_tokens)
         if self.reported_tokens is None or self.estimated_tokens is None:
             return ceil(self.ratio * estimated_tokens)
@@ -134,10 +132,8 @@ SessionId: TypeAlias = str
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """A message at its place in a history, with what was worked out about it once.
-
-    Compared by object: two readings of the same message are two entries with one key.
-    """
+    """A message at its place in a history, with what was worked out about it once. Compared by
+    object: two readings of the same message are two entries with one key."""
 
     key: EntryKey
     id: MessageId
@@ -212,11 +208,9 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionState:
-    """All that a session remembers between turns; a value in and a value out.
-
-    Dormant edits belong to a branch that the newest history does not take; they wait some
-    turns in case the client comes back to it.
-    """
+    """All that a session remembers between turns; a value in and a value out. Dormant edits belong
+    to a branch that the newest history does not take; they wait some turns in case the client comes
+    back to it."""
 
     turn: int = 0
     """Its version, one more with every change: also by compactions, undos and notes."""
@@ -262,11 +256,9 @@ def newest_cut(edits: Sequence[Edit]) -> Cut | None:
 
 
 def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[EntryKey]:
-    """The messages that the summary of the standing cut stands for, where they are.
-
-    Before its anchor, and covered by it: what a client changed, or put in there, was never
-    summarised. System messages are always shown.
-    """
+    """The messages that the summary of the standing cut stands for, where they are. Before its
+    anchor, and covered by it: what a client changed, or put in there, was never summarised. System
+    messages are always shown."""
     cut = newest_cut(edits)
     if cut is None:
         return frozenset()

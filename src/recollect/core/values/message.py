@@ -108,10 +108,8 @@ Part: TypeAlias = Text | Thinking | Image | ToolCall | ToolResult | Other
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flaw:
-    """Something in a message that its provider refuses, as its codec saw it.
-
-    With a part, the part has to go; without one, composing the message anew mends it.
-    """
+    """Something in a message that its provider refuses, as its codec saw it. With a part, the part
+    has to go; without one, composing the message anew mends it."""
 
     part: int | None
     reason: Reason

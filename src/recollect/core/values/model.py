@@ -16,11 +16,9 @@ FormatName: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request body as spans: its messages one by one, everything else untouched.
-
-    Either `body` is the HTTP body it was read from, or `origin` the caller's own mapping and
-    `objects` its message objects. Both ways untouched messages go out as they came.
-    """
+    """A request body as spans: its messages one by one, everything else untouched. Either `body` is
+    the HTTP body it was read from, or `origin` the caller's own mapping and `objects` its message
+    objects. Both ways untouched messages go out as they came."""
 
     format: FormatName
     messages: tuple[bytes, ...] = dataclasses.field(repr=False)

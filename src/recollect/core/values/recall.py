@@ -143,10 +143,8 @@ class FactCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactCandidates:
-    """The pinned, those that share the rarest words, and the nearest, in no meaningful order.
-
-    The statistics are those of all current facts of the space, whatever the filters.
-    """
+    """The pinned, those that share the rarest words, and the nearest, in no meaningful order. The
+    statistics are those of all current facts of the space, whatever the filters."""
 
     facts: tuple[FactCandidate, ...] = field(default=(), repr=False)
     documents: int = 0

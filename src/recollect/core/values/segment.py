@@ -135,10 +135,8 @@ _FLOAT_BYTES: Final = 4
 
 
 def rounded_vector(values: bytes) -> bytes:
-    """The vector in numbers of 16 bits, spelled in 32; as it is where one does not fit them.
-
-    That changes a cosine by some 0.00002, and a store may keep it in half the room.
-    """
+    """The vector in numbers of 16 bits, spelled in 32; as it is where one does not fit them. That
+    changes a cosine by some 0.00002, and a store may keep it in half the room."""
     count = len(values) // _FLOAT_BYTES
     try:
         halves = struct.pack(f"<{count}e", *struct.unpack(f"<{count}f", values))

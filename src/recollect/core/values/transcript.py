@@ -26,11 +26,9 @@ TranscriptKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ShownItems(Sequence[int]):
-    """Item indexes in the order they were shown, sharing everything with earlier requests.
-
-    A run of neighbours is one range and the runs before it are shared, so that the contexts
-    of 20,000 requests take the room of 20,000 small objects, not of their product.
-    """
+    """Item indexes in the order they were shown, sharing everything with earlier requests. A run of
+    neighbours is one range and the runs before it are shared, so that the contexts of 20,000
+    requests take the room of 20,000 small objects, not of their product."""
 
     before: ShownItems | None = None
     start: int = 0

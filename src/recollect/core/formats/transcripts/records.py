@@ -68,9 +68,7 @@ def unpacked(data: bytes, *, name: str = "") -> bytes:
 
 def records(data: bytes, *, passed_over: list[str], before: int = 0) -> Iterator[Record]:
     """The JSON objects of a JSONL recording, in order; bad lines are told in `passed_over`.
-
-    `before` says how many lines stand before these.
-    """
+    `before` says how many lines stand before these."""
     for number, raw in enumerate(data.split(b"\n"), before + 1):
         line = raw.strip()
         if not line:
