@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -278,34 +277,6 @@ def test_the_blocking_engine_does_the_same(tmp_path: Path) -> None:
         assert memory.session(SESSION).state.flushed_in == 1
         assert memory.undo(SESSION).undone is not None
         assert memory.prepare(SESSION, talk.body("so?")).request == before
-
-
-def test_a_result_reads_as_openclaw_wants_it(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            talk.ask("read it").call("read", "cargo " * 300, path="src/crane.py")
-            talk.call("edit", "done", path="src/winch.py").answer("both done")
-            talk.messages.append({"role": "user", "content": "thanks"})
-            talk.answer("welcome")
-            await grown(memory, talk, 8)
-            done = await memory.compact(SESSION)
-            told = json.loads(json.dumps(done.as_openclaw()))
-            assert (told["ok"], told["compacted"]) == (True, True)
-            assert told["convergence"] == "reduced"
-            result = told["result"]
-            assert set(result) == {
-                "summary",
-                "firstKeptEntryId",
-                "tokensBefore",
-                "tokensAfter",
-                "details",
-            }
-            assert result["details"]["readFiles"] == ["src/crane.py"]
-            assert result["details"]["modifiedFiles"] == ["src/winch.py"]
-            assert "src/crane.py" in result["summary"]
-
-    asyncio.run(run())
 
 
 def test_a_long_turn_of_tool_calls_is_compacted_within_and_keeps_its_task(tmp_path: Path) -> None:

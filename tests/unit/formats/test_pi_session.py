@@ -91,7 +91,6 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_told(keep: int) -> None:
 def test_a_last_line_without_its_line_end_is_whole() -> None:
     session = read_session(file_of(HEADER, said("a", None)).rstrip(b"\n"))
     assert [entry.id for entry in session.entries] == ["a"]
-    assert session.ends_open
     assert not session.torn_bytes
     assert not session.notes
 

@@ -124,8 +124,6 @@ class PiSession:
     version: int
     torn_bytes: int = 0
     """Length of a last line that was cut off while it was written."""
-    ends_open: bool = False
-    """The last line is whole but for its line end."""
     notes: tuple[str, ...] = ()
 
 
@@ -153,7 +151,6 @@ def read_session(data: bytes) -> PiSession:
         entries=tuple(entries),
         version=header.version if header else _version_without_header(entries),
         torn_bytes=len(torn),
-        ends_open=not torn and bool(lines[-1].strip()),
         notes=tuple(passed_over),
     )
 

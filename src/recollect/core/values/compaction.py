@@ -225,24 +225,6 @@ class CompactionResult:
             "notes": list(self.notes),
         }
 
-    def as_openclaw(self, first_kept_entry_id: str | None = None) -> dict[str, Any]:
-        """OpenClaw's shape; the entry id of a transcript's own where there is one."""
-        shaped: dict[str, Any] = {
-            "ok": self.ok,
-            "compacted": self.compacted,
-            "reason": str(self.reason),
-            "convergence": self.convergence,
-        }
-        if self.compacted:
-            shaped["result"] = {
-                "summary": self.summary,
-                "firstKeptEntryId": first_kept_entry_id or self.first_kept,
-                "tokensBefore": self.tokens_before,
-                "tokensAfter": self.tokens_after,
-                "details": dict(self.details),
-            }
-        return shaped
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionRecord:
