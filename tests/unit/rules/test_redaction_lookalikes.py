@@ -17,13 +17,6 @@ from recollect.system.config.settings import Redaction
 from recollect_bench.redaction_data import FILLED, HALVES, Half, load_kinds
 
 LOOKALIKES = r"""
-WebSocket closed with code 1006 after 30000 ms
-ERROR 1045 (28000): access denied (code 1045)
-Your build failed with code 3221
-Process exited with code 137
-npm ERR! code ELIFECYCLE
-npm ERR! errno 1
-The command exited with exit code 12345
 session=agent:main:telegram:group:-1001234567890:topic:42
 session key agent:main:discord:channel:1234567890123456789
 sessionKey=agent:main:whatsapp:dm:+491701234567
@@ -34,21 +27,16 @@ docker run -d -p 8080:80 --name web2 nginx
 mkdir -p src/components2/v2-forms
 psql -U postgres -p 5433 inventory2
 ssh -p 2222 deploy@build2.example.com
-connect('localhost', 'inventory2')
-getBytes('content-type-v2')
 our new key is user_id_v2_composite_idx
 the password policy is min-12-chars
 otp length is 6 and 120000 ms
 kubectl -n kube-system get secret sh.helm.release.v1.web.v12 -o yaml
 secret/web-tls-2024 created
-configmap/app-config-7f9b8 configured
-pod/api-6d4cf56db6-x7k2p 1/1 Running 0 3d4h
 git checkout 3f2a9c1d7e && git push origin fix/token-refresh-2
 commit 9fceb02d0ae598e95dc970b74767f19372d61af8
 tests/test_auth.py::test_password_reset_v2_flow PASSED
 FAILED tests/test_token.py::TestToken::test_expired_token_401 - AssertionError
 def test_secret_key_rotation_2024(client):
-.password-field__input--v2 { margin: 0 12px; }
 --token-color-primary-500: #1f6feb;
 SELECT id, password_hash FROM users_v2 WHERE token_id = 12345;
 CREATE INDEX idx_token_v2 ON access_tokens (user_id, created_at);
@@ -64,14 +52,6 @@ The cache key is build-linux-x64-node20
 cache-key: pip-${{ runner.os }}-py3.12
 Cache restored from key: Linux-node-20-npm-cache
 sort key is created_at_desc_v2
-Error code: 0x80070005
-HTTP status code 404 for /api/v2/users
-error code E11000 duplicate key error collection: app.users index: email_1
-returned code 200 in 12 ms
-zip code is 94103
-The country code is +49
-our product code is AB-1234
-The order code was 20241131
 sed -n 's/password=.*/password=***/p' app.env
 curl -u $USER:$PASS https://api.example.com/v2/items
 export TOKEN=$(gh auth token)
@@ -80,19 +60,8 @@ session_id: 0f8fad5b-d9cb-469f-a165-70867728950e
 sessionId=2024-11-15T22-19-31-main
 session=main-2
 session file: ~/.openclaw/agents/main/sessions/main-telegram-2.jsonl
-open('config2.yaml', 'utf-8')
-login('alice', timeout=30)
-hash = sha256('content-v2')
-createHash('sha256').update('file-v2')
-redis.connect('cache-2', 6379)
-db.authenticate('users_v2')
-cipher = AES.new(key, AES.MODE_GCM)
 passwd: password updated successfully
 pass 2 of 3: 14 files changed, 203 insertions(+)
-12 passed, 3 failed, 1 skipped in 4.52s
-tokens used: 24,153
-PIN layout: GPIO17, GPIO27, GPIO22
-pin 13 is LED_BUILTIN
 pinned to v1.2.3-rc1 in package-lock.json
 Using a password on the command line interface can be insecure.
 key: agent:main:main
@@ -101,43 +70,10 @@ The secret is to use useMemo2 here
 access token expires in 3600 seconds
 the auth method is scram-sha-256
 credentials file is /etc/app2/creds.d
-tar -xzpf backup-2024-11-15.tar.gz
-cp -rp dist2/ release-v2/
-git log -p src2/main.py
-netstat -p tcp2
-nmap -p 1-65535 10.0.0.12
-unzip -p archive2.zip manifest-v1.json
 add force_refresh arg to get_repo_map and pass to get_ranked_tags_map
 Please pass it to `get_ranked_tags_map` and rerun.
-server closed the connection with code 4001 (going away)
-gateway closed (1008): pairing required code 1008
-The process was killed, return code 13701
-Your request failed with status code 50013
-your code 404s on /login, fix the route
-your code: 12 files changed, 340 insertions
-the login handler returns code 40103 on expiry
-access to door-service failed: code 5003
-sms gateway replied with code 21610
-One of your tests exits with code 2147
-unlock() returned code 1205 (lock wait timeout)
-verification failed with code 7014
-docker exec -u root -w /app2 -p api-v2 sh
-useradd -u 1001 -p /home/app2 svc-app2
-ls -l -p build-2024/out2
-lsof -u deploy2 -p 12345
 rsync -u -p -r ./dist-v2/ host2:/srv/app2/
-su -l deploy2 -p env-file2
-ps -u app2 -p 4242,4243
-scp -l 800 -p app2.tar.gz build2:/tmp/
-cf push -u process -p target/app2-1.0.jar
 pytest -p no:cacheprovider -l tests/test_v2.py
-client.connect('broker2.internal', 'topic-v2')
-mongoose.connect('mongodb2', 'orders2024')
-pool.connect("db-replica-2", "analytics_v2")
-'X-Trace-Id2'.getBytes('UTF-16LE')
-key.getBytes("tenant-header-v2")
-auth('route2', 'orders:read2')
-app.login('/api/v2/login', 'post-handler2')
 GET /download?policy=public-read-2024-11&size=12
 https://jira.example.com/browse?ticket=PROJECT-2024-001122
 session=telegram:group:-1009876543210:thread:77:lane:main2
@@ -162,36 +98,21 @@ passphrase length: 12-to-64-chars
 otp timeout is 300000 ms
 otp ttl: 120000
 verification code length is 6, expires after 600000 ms
-security code review of module 2024
-login code path was refactored in 20241
-otp retries 3, window 30000
 CONFIRMATION CODE COLUMN: orders.conf_code_v2
 grep -rn 'password=.*' src2/
 re.compile(r'token=[^&]+2')
 s/api_key=\S+/api_key=HIDDEN2/
-error: RPC failed; curl 92 HTTP/2 stream 5 was not closed cleanly: code 8123
-remote: Resolving deltas: 100% (2345/2345), completed with 1024 local objects.
- * [new branch]      fix/session-key-v2 -> origin/fix/session-key-v2
 Successfully built 8f1d2c3b4a5e && tagged registry.local/team/auth-token-svc:v2.3.1
 Events: Warning FailedMount secret "db-creds-v2" not found
-deployment.apps/token-refresher-v2 scaled
 INSERT INTO settings (key, value) VALUES ('session_timeout_v2', '3600');
 UPDATE users SET password_changed_at = '2024-11-15 22:19:31' WHERE id = 1045;
 GRANT SELECT ON auth_tokens_v2 TO readonly_role2;
 it('rejects the otp after 300000 ms', async () => {
-describe('pin code input v2', () => {
-test_login_code_expires_after_120000ms ... ok
-.auth-card__token--v2:hover { color: #ff5733; }
-#pin-1234-marker { top: 4px }
 expect(screen.getByLabelText('password2-input')).toBeVisible()
 <input type="password" id="new-password-2" name="password2">
 set the account limit to max-20-items2
 set the login route to auth/login-v2
 changed the account page to settings-v2-beta
-admin / dashboard-v2
-log in with chrome and profile-2
-DEBUG auth: credentials provider ada / provider-chain-v2
-Error: listen EADDRINUSE: address already in use :::3000 code 98123
 """
 
 
