@@ -12,7 +12,7 @@ from tests.unit.compaction.histories import entries_of
 from recollect.core.engine import Engine, Session
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.stored_records import read_state, write_state
-from recollect.core.rules.roles import settle
+from recollect.core.rules.repairs import settle
 from recollect.core.values.history import Arranged, OwnText, Slot
 from recollect.core.values.model import FormatName
 from recollect.core.values.reason import Cause

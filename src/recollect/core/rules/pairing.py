@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from recollect.core.rules.calls import Misfits, misfits
 from recollect.core.rules.repairs import (
+    Pairing,
     Unit,
     base_of,
     cleaned,
@@ -39,14 +40,6 @@ from recollect.core.values.reason import Cause, Reason
 
 STAND_IN = "[recollect] No result was recorded for this tool call; it may not have run."
 """Marks a synthesised result; an agent that reads it can run the tool again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairing:
-    """Rows in an order that pairs every call, and what that took."""
-
-    rows: tuple[Arranged, ...]
-    repairs: tuple[Repair, ...]
 
 
 class _Stretch(Unit):

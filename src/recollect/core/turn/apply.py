@@ -17,8 +17,13 @@ from recollect.core.formats.codec import Codec
 from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
 from recollect.core.rules.calls import is_well_formed
 from recollect.core.rules.pairing import pair
-from recollect.core.rules.repairs import is_result, pieces_of
-from recollect.core.rules.roles import are_acceptable, make_acceptable, settle
+from recollect.core.rules.repairs import (
+    are_acceptable,
+    is_result,
+    make_acceptable,
+    pieces_of,
+    settle,
+)
 from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten
 from recollect.core.values.history import (
     Arranged,
