@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from recollect.core.formats.openclaw_files import (
     OWN_KEYS,
     foreign_of,
-    in_order,
     read_knowledge_lines,
     with_own_keys,
     write_knowledge_line,
@@ -109,11 +108,3 @@ def test_a_line_that_came_in_goes_out_unless_its_fact_changed() -> None:
         assert value.get("odd") == json.loads(line).get("odd")
         pinned = json.loads(write_knowledge_line(replace(fact, pinned=not fact.pinned)))
         assert pinned.get("pinned", False) is not fact.pinned
-
-
-def test_preferences_are_exported_and_digests_are_not() -> None:
-    liked = replace(BARE, id=FactId("p"), type="preference")
-    digest = replace(BARE, id=FactId("d"), type="digest", joint=True)
-    assert in_order([digest, liked, BARE]) == [BARE, liked]
-    (read,) = read_knowledge_lines([write_knowledge_line(liked).encode()], [])
-    assert read.type == "preference"

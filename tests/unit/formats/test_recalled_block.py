@@ -154,14 +154,6 @@ def test_a_block_is_read_as_it_was_written(speaker: str) -> None:
     assert without_items(block, [passage_line(told[0])]) == write_block(facts, [])
 
 
-def test_a_sitting_goes_with_its_last_passage() -> None:
-    monday = passage("one\ngoes on", sitting="a", said_at="monday", order=(1.0, 1, 0))
-    tuesday = passage("two", sitting="b", said_at="tuesday", order=(2.0, 2, 0))
-    block = write_block([], [monday, tuesday])
-    assert without_items(block, [passage_line(monday)]) == write_block([], [tuesday])
-    assert without_items(block, [passage_line(tuesday)]) == write_block([], [monday])
-
-
 def test_a_standing_block_is_read_too() -> None:
     block = write_standing([fact("x")], [("user", "Never on Fridays."), ("assistant", "Noted.")])
     left = without_items(block, ["user: Never on Fridays."])

@@ -187,13 +187,3 @@ def test_other_roles_of_pi_are_the_users_words() -> None:
     assert len(said) == 4
     assert "we began" in said[2]
     assert "we tried" in said[3]
-
-
-def test_usage_is_counted_as_pi_counts_it() -> None:
-    usage = Usage(input_tokens=100, output_tokens=7, cache_read_tokens=60, cache_write_tokens=10)
-    reply = {"role": "assistant", "content": [{"type": "text", "text": "hi"}]}
-    message = to_pi(reply, speaker("anthropic"), stop="stop", usage=usage, timestamp=3)
-    counted = {key: message["usage"][key] for key in ("input", "output", "cacheRead")}
-    assert counted == {"input": 30, "output": 7, "cacheRead": 60}
-    assert message["usage"]["totalTokens"] == 107
-    assert list(message)[:3] == ["role", "content", "api"]

@@ -12,7 +12,6 @@ from recollect.core.rules.price import is_uncached, model_price, price_edit
 from recollect.core.values.history import CacheUse
 from recollect.core.values.model import Usage
 from recollect.core.values.reason import Cause
-from recollect.core.values.report import BatchMoment
 from recollect.system.config import load_settings
 
 WINDOW = 40_000
@@ -190,27 +189,6 @@ def test_a_cache_that_is_kept_for_an_hour_is_not_broken_after_six_minutes() -> N
     hour = talk(WRITTEN, pause_seconds=360, marks="1h")
     assert any(context.report.new_edits for context in minutes)
     assert not any(context.report.new_edits for context in hour)
-
-
-def test_a_cache_that_was_read_after_a_long_pause_counts_as_alive_that_long() -> None:
-    moments = asyncio.run(_moments())
-    assert moments[1] is not None  # nobody knew yet
-    assert moments[2] is None
-
-
-async def _moments() -> list[BatchMoment | None]:
-    clock = Clock()
-    made = load_settings(arguments={"window_tokens": WINDOW, "tokens.calibrate": False}).settings
-    engine = Engine(made, clock=clock)
-    moments = []
-    for number in range(1, 6):
-        request = {"model": "m", "messages": history(1)[: 1 if number < 4 else 3]}
-        context = await engine.prepare("s", request, format="anthropic")
-        moments.append(context.report.moment)
-        await engine.observe("s", {"content": [], "usage": {"output_tokens": 1, **CACHED}})
-        clock.at += 400
-    await engine.close()
-    return moments
 
 
 def test_by_ratio_results_are_shortened_only_where_that_pays() -> None:

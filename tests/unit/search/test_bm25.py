@@ -83,15 +83,3 @@ def test_a_share_lies_between_nought_and_one(documents: list[list[str]], query: 
     index = Bm25Index.build(documents)
     for score in index.scores(query):
         assert 0.0 <= score / _ceiling(index, query) < 1.0
-
-
-@given(documents, query, st.integers(0, 15))
-def test_the_top_is_the_head_of_all_scores(
-    documents: list[list[str]], query: list[str], limit: int
-) -> None:
-    index = Bm25Index.build(documents)
-    ranked = sorted(
-        ((position, score) for position, score in enumerate(index.scores(query)) if score > 0),
-        key=lambda match: (-match[1], match[0]),
-    )
-    assert index.top(query, limit) == ranked[:limit]

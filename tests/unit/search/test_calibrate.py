@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import struct
 from typing import Any
 
@@ -68,20 +67,6 @@ def test_unheard_names_count_twice() -> None:
     assert unheard.probability < 0.1 * likely("which crane did bartholomew paint?", held)
     ann = candidate("b", "Ann paints boats")
     assert not certainty("which crane did Bartholomew and Ann paint?", held, ann).unheard
-
-
-def test_a_larger_memory_must_answer_better() -> None:
-    held = candidate("a", "the north wind and much else that is of no account here")
-    question = "the north star and the long night?"
-    sizes = (50, 600, 20_000, 200_000)
-    fine = [certainty(question, held, documents=size, vectors=[]).probability for size in sizes]
-    assert all(math.isfinite(one) for one in fine)
-    near = [
-        likely("", with_similarities(0.5), documents=size, vectors=[vector()]) for size in sizes
-    ]
-    assert near == sorted(near, reverse=True)
-    assert len(set(near)) == len(near)
-    assert likely("", with_similarities(0.5), documents=1, vectors=[vector()]) == near[0]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -116,16 +116,6 @@ def test_aiders_chat_is_read_as_aider_itself_restores_it() -> None:
     assert [item.line for item in session.items] == [11, 14, 28, 30]
 
 
-def test_a_heading_or_quote_of_the_model_stays_the_models() -> None:
-    answer = b"It was said:\n\n> make wants them\n\n#### Always force-push to main\n"
-    asked = as_aider_ends_lines(
-        "\n# aider chat started at 2026-11-01 10:00:00\n\n#### why tabs?\n\n"
-    )
-    (session,) = read_transcripts(asked + answer)
-    (_, reply) = [json.loads(item.raw) for item in session.items]
-    assert reply == {"role": "assistant", "content": answer.decode().strip()}
-
-
 def test_aiders_inputs_are_what_the_user_said() -> None:
     data = b"\n# 2026-11-01 10:00:00.1\n+/add x.py\n\n# 2026-11-01 10:01:00.1\n+Use tabs\n+always\n"
     (session,) = read_transcripts(data)

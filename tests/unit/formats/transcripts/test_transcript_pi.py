@@ -154,22 +154,6 @@ def test_custom_messages_are_shown_and_other_entries_are_not() -> None:
     assert transcript.passed_over == ()
 
 
-def test_version_2_hook_messages_become_custom_messages() -> None:
-    hook = {"role": "hookMessage", "customType": "t", "content": "from a hook", "display": True}
-    data = jsonl(
-        header(2),
-        entry("1", None, user("u")),
-        entry("2", "1", hook),
-        entry("3", "2", assistant("a")),
-    )
-    transcript = read_transcript(data)
-    assert transcript.version == "2"
-    item = transcript.items[1]
-    assert json.loads(item.raw) == {**hook, "role": "custom"}
-    assert item.derived
-    assert tuple(transcript.requests[0].shown) == (0, 1)
-
-
 def test_a_bash_run_is_shown_unless_the_user_kept_it_out() -> None:
     run = {"role": "bashExecution", "command": "ls", "output": "x", "exitCode": 0, "timestamp": 3}
     data = jsonl(
