@@ -271,7 +271,8 @@ class BlockType:
     name: str
     pair: PairRole = "neither"
     run_by: RunBy = ""
-    """Who runs the tool: what the client runs it must answer, the provider answers its own."""
+    """The runner of the tool: the client must answer its own calls, the provider answers its
+    own."""
     answers: tuple[str, ...] = ()
     id_field: str = ""
     said_by: Role = "assistant"

@@ -13,7 +13,6 @@ from itertools import accumulate, pairwise
 
 SECTION_CHARS = 4_000
 HEADING_CHARS = 200
-"""What a section repeats of a heading; a longer one stands whole in its own section."""
 
 _LEAST_BODY_CHARS = 1_000
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*")

@@ -97,7 +97,7 @@ REQUEST_FIELDS: Final = frozenset(
 _OWN_ROLES: Final = frozenset({"tool", "function", "system", "developer"})
 _OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
 _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})
-"""Fields that come whole, by some servers in every chunk anew; other strings come in stretches."""
+"""Fields that come whole, in some servers with every chunk; other strings come in pieces."""
 
 _CHAT_THINKING: Final = ("reasoning_content", "reasoning")
 

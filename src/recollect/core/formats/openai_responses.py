@@ -66,7 +66,6 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.errors import FormatError
 
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Where a call's arguments stand; by the schema they are strings."""
 
 TEXT_ANSWERED = frozenset(ARGUMENTS)
 """Calls whose output may be plain text; the others want structures we do not invent."""
@@ -108,7 +107,6 @@ LONGEST_ID = 64
 _sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
 _REASONING_KEYS = ("id", "type", "summary", "encrypted_content", "content")
-"""What of a reasoning item is sent back; its status is not an input."""
 
 RESPONSES_ITEM_TYPES: Final = frozenset(
     {"message", "reasoning", "function_call", "function_call_output", "custom_tool_call"}
@@ -117,7 +115,7 @@ RESPONSES_ITEM_TYPES: Final = frozenset(
     | {"image_generation_call", "code_interpreter_call", "mcp_call", "mcp_list_tools"}
     | {"item_reference", "compaction"}
 )
-"""Types by which an item is told from a message of another format."""
+"""Types that tell an item from a message of another format."""
 _OWN_TYPES: Final = frozenset({"input_text", "output_text", "input_image"})
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 
@@ -135,7 +133,6 @@ _STRETCHES: Final[Mapping[str, tuple[str, str | None, str]]] = {
     "response.function_call_arguments.delta": ("arguments", None, ""),
     "response.custom_tool_call_input.delta": ("input", None, ""),
 }
-"""Where a stretch belongs: the field of its item, and the kind of part and its field in that."""
 
 RESPONSES_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 

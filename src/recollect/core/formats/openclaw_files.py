@@ -24,7 +24,6 @@ KNOWLEDGE: Final = "knowledge.jsonl"
 SEGMENT_FIELDS: Final = frozenset(
     {"id", "sessionId", "sessionKey", "timestamp", "role", "content", "tokens", "metadata"}
 )
-"""What the layout knows; whatever else stands in a line is carried, not read."""
 _ROLES: Final[dict[str, Role]] = {
     "user": "user",
     "assistant": "assistant",

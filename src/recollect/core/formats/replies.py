@@ -152,7 +152,6 @@ class StreamedReply:
         self._assembling: Assembling | None = None
         self.events = 0
         self.error: Any = None
-        """What ended it early: an event that tells an error, or what the client raised."""
         given = 0
         for event in events:
             given += 1

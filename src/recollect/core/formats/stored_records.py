@@ -44,7 +44,7 @@ _EDITS: dict[str, type[Edit]] = {
     "cut": Cut,
 }
 _SAID = frozenset({"text", "summary", "said", "read_files", "modified_files", "identifiers"})
-"""The fields of edits, and of what cuts carry, that hold what was said."""
+"""The fields of edits and cuts that hold message content."""
 _LEFT_OUT: Final = "left-outs"
 """Many whole messages that were left out, as columns: by their places in the path."""
 _FEW: Final = 16

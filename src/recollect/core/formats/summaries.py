@@ -41,7 +41,7 @@ OWN_TAGS: Final = (
     "partial-summary",
     "focus",
 )
-"""What stands between tags of these names was put there by code: no other text may hold them."""
+"""Text between these tags was written by code: no other text may hold them."""
 
 PINNED_HEADING: Final = "## Pinned by Recollect"
 PINNED_NOTE: Final = "Quoted from before the cut, word for word; for reference:"

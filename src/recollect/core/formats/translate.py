@@ -24,7 +24,6 @@ _UNFINISHED = frozenset({"error", "aborted"})
 APIS: Mapping[FormatName, str] = {name: wire.api for name, wire in WIRES.items()}
 """pi's word for each wire."""
 PROVIDERS: Mapping[FormatName, str] = {name: wire.provider for name, wire in WIRES.items()}
-"""Whose wire it is, where nobody names the provider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,6 @@ class WireHistory:
 
     messages: tuple[dict[str, Any], ...] = field(repr=False)
     sources: tuple[int, ...]
-    """For each wire message the position of the (first) pi message that it stands for."""
 
 
 def to_wire(messages: Sequence[Mapping[str, Any]], speaker: Speaker) -> WireHistory:

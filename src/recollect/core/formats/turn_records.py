@@ -47,9 +47,7 @@ class OutcomeChanges:
     number: int = 0
     """Which record of the session's outcomes it is: it says on which others it rests."""
     fates: Mapping[int, Fate] = field(default_factory=dict)
-    """By place, of messages that are not sent as they came."""
     kept: Sequence[int] = ()
-    """Places of messages that are sent as they came again, or are no longer in the request."""
     own: Sequence[tuple[int, Fate]] = ()
     """All rows of our own, each with the place of the message that it follows; -1 at the head."""
     cut: Reason | None = None

@@ -23,8 +23,7 @@ no provider that holds both against the window would take it with any history.""
 BLOCK_SHARE = 10
 """The recalled block is at most a tenth of the window."""
 TALK_SHARE = 3
-"""Where nobody works with tools, that of a question is at most a third: there is little else that
-could answer it."""
+"""Without tools, the block of a question is at most a third: little else could answer it."""
 BLOCKS_SHARE = 4
 BLOCKS_CAP = 2.5
 """All blocks of a view together are at most a quarter of the window, and so many hard caps, where
@@ -32,10 +31,7 @@ the settings do not say otherwise."""
 FLUSH_SHARE = 20
 """The soft threshold is at most a twentieth of the window."""
 KEEP_SHARE = 0.4
-"""What a compaction keeps is at most this share of what the reserve leaves: recent messages word
-for word, and the standing block."""
 STANDING_SHARE = 10
-"""The standing block is at most a tenth of the window."""
 
 _WINDOWS: tuple[tuple[str, int], ...] = (
     # Published input windows by the beginning of a model's name; the longest match counts.
@@ -71,7 +67,6 @@ class WindowLimits:
     limit_tokens: int
     """Over this it is time to prune and trim; under `preset = "openclaw"` the block's cap below."""
     low_water_tokens: int
-    """What one batch of trims goes down to."""
     hard_cap_tokens: int
     talk_cap_tokens: int
     block_tokens: int

@@ -89,14 +89,13 @@ _REMINDERS = (
     ),
     ("<command-args><", "/command-args>"),  # without arguments: those are the user's words
 )  # fmt: skip
-"""What Claude Code and Codex put into messages of the user."""
 _CONTINUED = "This session is being continued from a previous conversation that ran out of context."
 _GO_ON = re.compile(
     r"^(?:If you need specific details from before compaction"
     r"|Continue the conversation from where it left off)",
     re.MULTILINE,
 )
-"""How Claude Code begins a summary of its own, and tells the model below it to go on."""
+"""The beginning of Claude Code's own summary, and its instruction to the model to continue."""
 _MOST_INDENT = 64
 # A message carries few prefixes; the bound keeps a text made of nothing else linear.
 _MOST_PREFIXES = 16

@@ -83,13 +83,13 @@ _LEAST_SECRET_CHARS = 8
 _LONG_SECRET_CHARS = 12
 _LEAST_DISTINCT_CHARS = 6
 _UNCERTAIN_RULES = words("told-code")
-"""They know a secret by where it stands: elsewhere the same characters mean something else."""
+"""They know a secret by its place: elsewhere the same characters mean something else."""
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
 # What ends in a letter or digit, but is no part of the word behind it: escapes, colours.
 _ENDED = re.compile(r"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]{0,8}m)\Z")
 _MOST_ENDED_CHARS = 11
 MOST_KNOWN_SECRETS = 512
-"""So many are looked for by themselves: each costs a search through the text."""
+"""The limit of secrets that are searched by themselves: each costs a search of the text."""
 _ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
 
 

@@ -35,7 +35,7 @@ class TokenFormat:
     opening: str
     """A pattern of how it begins; of the whole token where the prefix begins many a word."""
     public: bool = False
-    """Its issuer lets it stand in public code, so that samples of it abound: an alphabet is one."""
+    """Its issuer allows it in public code, so samples of it abound: an alphabet is one."""
 
 
 def _format(

@@ -251,7 +251,7 @@ class Row:
     """Where to look, unless at the keywords."""
     back: int = 0
     near: re.Pattern[str] | None = None
-    """What the text in lower case holds between so many characters around the match, too."""
+    """A pattern that the lower-case text around the match must hold, too."""
     around: tuple[int, int] = (0, 0)
     trim: str = ""
     whole: bool = False

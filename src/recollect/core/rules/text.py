@@ -38,7 +38,6 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _LABEL_CHARS = 80
-"""A label and what may stand before it are read within so many characters of a line."""
 _OPENING = "【〔〖［⟦❲⁅﹝⦗「『"
 _CLOSING = "】〕〗］⟧❳⁆﹞⦘」』"
 _BRACKETS = str.maketrans(_OPENING + _CLOSING, "[" * len(_OPENING) + "]" * len(_CLOSING))

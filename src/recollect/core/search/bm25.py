@@ -183,7 +183,7 @@ class Bm25Index:
 # The most relevant line of a tool's output (decision 0043)
 
 _READ_CHARS: Final = 12_000
-"""Of an output, from its end: what was found out stands behind the noise."""
+"""Read from the end of an output: findings come after the noise."""
 _RARE: Final = 0.1
 """Of the lines of all outputs, so many may hold a word that chooses one of them."""
 

@@ -78,7 +78,6 @@ class TimeWindow:
     end: float
     said: str
     words: tuple[str, ...] = ()
-    """What a statement is indexed by that speaks of a day in it."""
 
 
 def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:

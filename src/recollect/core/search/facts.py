@@ -31,10 +31,9 @@ _FAR: Final = 2.0
 _NEAR: Final = 6.0
 """Spreads above what is unrelated, between which nearness grows from nothing to all of it."""
 _BY_VECTOR: Final = 0.6
-"""What meaning alone can reach: without a shared word a fact is never certain."""
 
 MOST_LISTED: Final = 100
-"""Facts of a type that are told to who asks for all of them, as far as a block holds them."""
+"""The most facts of a type that a request for all of them gets."""
 _LISTED: Final = 0.4
 """Their score: behind those that answer by their words."""
 # "list our decisions", "any open tasks?", "what is left to do": a group by the type it asks for.

@@ -126,7 +126,6 @@ _KINDS: Final[dict[str, tuple[ProbeKind, int]]] = {
     "number": ("number", 2),
     "symbol": ("symbol", 4),
 }
-"""What a group finds, and how many characters it has at least."""
 _LEAST_DIGITS: Final = 4
 _UNIT_END: Final = re.compile(rf"\d\s?(?:{_UNITS})$")
 _EXACT_RUNS: Final = re.compile(r"\S+")

@@ -21,7 +21,7 @@ _NO_NAMES: Final = _MONTHS | _WEEKDAYS | STOP_WORDS | {"today", "yesterday", "to
 _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat", "mon", "wed"})
 _SHOUTED_INNER: Final = 3
 _TITLED_WORDS, _TITLED_SHARE = 6, 0.6
-"""Where so many words are capitalised, capitals mean nothing."""
+"""If this many words are capitalised, capitals mean nothing."""
 # Small words that English does not have; a name may begin with a capital, so they must not.
 _GERMAN: Final = re.compile(
     r"\b(?:das|dem|ein|ist|sind|sollst|nicht|und|oder|wir|ihr|ich|wird|werden|wurden?|haben?"

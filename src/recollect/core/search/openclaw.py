@@ -27,7 +27,6 @@ TEXT_WEIGHT: Final = 0.3
 MIN_SCORE: Final = 0.7
 WINDOW: Final = 2
 WINDOW_FADE: Final = 0.15
-"""What a message in the window loses of the hit's score for each place it stands away."""
 MOST_FACTS: Final = 10
 NOISE_CHARS: Final = 6
 _LEAST_HITS: Final = 8
@@ -110,7 +109,6 @@ class WarmHit:
     cosine: float = 0.0
     words: float = 0.0
     distance: int = 0
-    """How many messages it stands away from the hit that it came with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

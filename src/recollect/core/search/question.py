@@ -35,7 +35,6 @@ _ANSWER_KINDS: Final = frozenset(
         " far"
     )
 )
-"""What is asked for, not what it is asked about: an answer gives a name without the word."""
 _QUESTION_CHARS: Final = 300
 """A longer message says something, whatever it asks at its end."""
 _QUESTION_MARKS: Final = ("?", "？")
@@ -217,7 +216,7 @@ _PRONOUNS: Final = re.compile(
 )
 _OF_PEOPLE: Final = re.compile(r"he|she|him|his|hers?", re.IGNORECASE)
 _NAMED_BEFORE: Final = 2
-"""Words of a message set off before its first pronoun: what it stands for is among them."""
+"""This many words before the first pronoun name what it refers to."""
 _LEANS_IN_CHINESE: Final = re.compile(
     "^(?:那|为什么|为何|还有|然后)|[它他她]|这个|那个|[^什怎]么呢"
 )
@@ -240,7 +239,6 @@ _END_WORDS: Final = 64
 """Of a pasted text its first and its last words say what it is about."""
 _MOST_MARKS: Final = 24
 _END_CHARS: Final = 4_000
-"""What is read of either end of a pasted text: what is asked stands before it or behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +247,6 @@ class Question:
 
     words: tuple[str, ...] = field(repr=False)
     speakers: tuple[str, ...] = field(default=(), repr=False)
-    """What passages are indexed by whose speaker is named."""
     windows: tuple[TimeWindow, ...] = ()
     asks_assistant: bool = False
     length: int = 0

@@ -42,7 +42,6 @@ RESULT_SHARE: Final = 0.15
 """Of the best score, for who searches a session with tools on purpose: what is added to a message
 that lays something down, and taken from a tool's call and from its output (docs/recall.md)."""
 WIDE_SHARE: Final = 0.7
-"""A window over more of the candidates than this tells nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +49,7 @@ class SearchEvidence:
     """What is known about a search beside its words and vectors."""
 
     speakers: frozenset[str]
-    """Whom the question names; only in a chat between people, where it tells who spoke."""
+    """The people that the question names; only in a chat between people."""
     lifts_user: bool
     windows: tuple[TimeWindow, ...] = field(default=())
     between_people: bool = False
@@ -112,7 +111,6 @@ VECTOR_SHARES: Final[Mapping[tuple[EmbedderKind, ...], tuple[float, ...]]] = {
     ("onnx", "static"): (0.4, 0.2),
     ("static", "onnx"): (0.2, 0.4),
 }
-"""What the vectors of these embedders weigh; words have the rest (docs/sources.md)."""
 _WITHOUT_VECTOR: Final = 0.8
 """A passage that has no vector (yet) is judged by its words, a little below what it could be."""
 _OF_SEVERAL: Final = 0.6
@@ -181,9 +179,7 @@ def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[
 
 
 NEIGHBOUR_SHARE: Final = 0.5
-"""What the best neighbour lends of its score."""
 SECOND_SHARE: Final = 0.8
-"""What is left of that at two places' distance (docs/sources.md)."""
 STRETCH_SEGMENTS: Final = 24
 STRETCH_SHARE: Final = 0.2
 _STRETCH_SATURATION: Final = 3.0

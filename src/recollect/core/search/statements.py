@@ -12,7 +12,6 @@ from typing import Final
 from recollect.core.values.compaction import ProbeKind
 
 STANDING_WORD: Final = "is=standing"
-"""What passages of standing instructions are indexed by."""
 _MOST_STANDING_CHARS: Final = 300
 
 _LASTING: Final = re.compile(

@@ -21,9 +21,8 @@ PieceHash = NewType("PieceHash", str)
 PieceKind: TypeAlias = Literal[
     "system", "tools", "row", "edits", "report", "rest", "outcomes", "told", "heard"
 ]
-"""What it is of a request. No turn names the last two: "told" says whom the answer of a memory tool
-quotes, "heard" which session received a reply. "edits" is of earlier versions, which nothing writes
-any more."""
+"""The part of a request. "told" (messages that a memory tool's answer quotes) and "heard" (the
+session that received a reply) belong to no turn. Nothing writes "edits" any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +50,11 @@ class TurnRecord:
     tools: PieceHash | None = None
     rest: PieceHash | None = None
     edits: PieceHash | None = None
-    """In records of earlier versions: outcomes changed in this turn, and stand in its report."""
+    """Only in records of earlier versions."""
     report: PieceHash | None = None
     outcomes: tuple[PieceHash, ...] = ()
-    """What the outcomes of its messages are read from, the oldest first; earlier versions have
-    none."""
+    """The records that hold the outcomes of its messages, the oldest first; empty in earlier
+    versions."""
     kept_rows: int = 0
     """How many rows from the start are those of the record before it."""
     rows: tuple[PieceHash, ...] = ()
@@ -93,7 +92,6 @@ class NewJob:
     """A job to be enqueued."""
 
     kind: str
-    """What is to be done: "embed", "pack", "evict", "expire", "extract", "digest"."""
     key: str
     """Two jobs of one kind and key are one job while it waits; a leased one does not count."""
     payload: bytes = field(default=b"{}", repr=False)
@@ -101,7 +99,6 @@ class NewJob:
     about: tuple[MessageId, ...] = ()
     """Whose content the payload quotes; forgetting one of them drops the job."""
     cost_tokens: int = 0
-    """What it may spend of the space's budget of the day."""
     run_at: float = 0.0
 
 
@@ -238,10 +235,10 @@ class WriteResult:
     stored: tuple[SegmentId, ...] = ()
     known: tuple[SegmentId, ...] = ()
     forgotten: tuple[SegmentId, ...] = ()
-    """A tombstone stands for them: not stored, and nothing that rests on them either."""
+    """A tombstone keeps them out: neither they nor anything that rests on them is stored."""
     session_stale: bool = False
     """The session has moved on; its write was left out, and its turns' records with it."""
     session_cleaned: bool = False
-    """The session's state quoted a forgotten message: it was stored without its quotes, or not at
-    all. What is in memory has to be loaded again."""
+    """The state quoted a forgotten message and was stored without its quotes, or not at all: load
+    it again."""
     due_at: float | None = None

@@ -31,11 +31,10 @@ class CutPlan:
 
     anchor: EntryKey
     history: tuple[Entry, ...] = field(repr=False)
-    """What is summarised: from the cut before (or the start) on, whole turns."""
     turn_prefix: tuple[Entry, ...] = field(default=(), repr=False)
     """The beginning of the turn that the cut splits; summarised, too, as its own part."""
     continues_turn: bool = False
-    """The cut before split this very turn: its notes stand behind the summary, and go on."""
+    """The previous cut split this turn as well."""
     kept: tuple[Entry, ...] = field(default=(), repr=False)
     kept_tokens: int
     summarized_tokens: int
@@ -177,7 +176,7 @@ class CompactionResult:
     tokens_before: int = 0
     """The request as it would have gone out, calibrated."""
     tokens_after: int = 0
-    """The same behind the compaction, without the standing block that the next turn makes."""
+    """The same after the compaction, without the standing block of the next turn."""
     splits_a_turn: bool = False
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
     receipt: Receipt | None = None
@@ -235,4 +234,4 @@ class CompactionRecord:
     at: float
     body: bytes = field(repr=False)
     about: tuple[MessageId, ...] = field(default=(), repr=False)
-    """The messages that it stands for: it goes when one of them is forgotten."""
+    """The messages that it covers: forgetting one of them removes it."""

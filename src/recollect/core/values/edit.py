@@ -134,7 +134,6 @@ class Cut:
     ended: tuple[Insert, ...] = ()
     """The blocks it took out of the view; undoing it brings them back."""
     carried: Carried | None = None
-    """What code carried over it; the next compaction goes on from there."""
 
 
 Edit: TypeAlias = LeaveOut | Shorten | Insert | Cut

@@ -31,7 +31,7 @@ FactType: TypeAlias = Literal[
 ]
 """OpenClaw's six, what the user prefers, and the digests that earlier versions wrote of facts."""
 MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]
-"""Who made a statement a fact: the rules of earlier versions, a model, a person, a file."""
+"""The source of a fact: the rules of earlier versions, a model, a person, a file."""
 Change: TypeAlias = Literal["update", "supersede"]
 """How a fact followed the one before: it says the same in more detail, or something else."""
 
@@ -69,7 +69,6 @@ class Fact:
     content: str = field(repr=False)
     context: str = field(default="", repr=False)
     at: float
-    """Since when it holds: when it was said."""
     superseded_by: FactId | None = None
     sources: tuple[SegmentId, ...] = ()
     """The segments it rests on; each of them alone says it, unless they are `joint`."""
@@ -80,7 +79,7 @@ class Fact:
     """Until when it held; None while nothing has replaced it."""
     recorded_at: float | None = None
     subject: str = field(default="", repr=False)
-    """What it is about, by its words (`facts/history.py`) or a model; empty: neither can tell."""
+    """Its topic; empty if neither its words nor a model can tell."""
     attribute: str = field(default="", repr=False)
     """Which property of the subject it states: a later one of both replaces it."""
     evidence: tuple[EvidenceSpan, ...] = ()
@@ -93,7 +92,7 @@ class Fact:
     pinned: bool = False
     """Always offered first, never superseded by extraction."""
     joint: bool = False
-    """It takes all of its sources to say it, so forgetting any of them takes it away."""
+    """All of its sources together state it, so forgetting one of them removes it."""
 
     @property
     def current(self) -> bool:

@@ -179,7 +179,6 @@ class CacheUse:
     lives_seconds: float = 0.0
     """The longest pause after which most of a request was still read from it."""
     held_tokens: int | None = None
-    """What the cache holds of the last request; None where nothing was reported."""
 
     def learn(self, usage: Usage, *, pause_seconds: float | None, went_on: bool) -> CacheUse:
         """What is known after one more report. `went_on`: the request began as the one before."""

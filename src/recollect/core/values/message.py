@@ -59,7 +59,7 @@ class Other:
     answers: CallId | None = None
     """It is the result of such a call, or may be one."""
     certain: bool = True
-    """Its type is known; of one that nobody knows nothing is demanded."""
+    """Whether its type is known; unknown types have no duties."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class ToolCall:
     id: CallId
     name: str
     arguments: str
-    """Canonical JSON where the wire holds JSON, else the text as it stands."""
+    """Canonical JSON if the wire holds JSON, else the text itself."""
     variant: str = ""
     """The wire's own word for this kind of call, where the format has several."""
     caller: CallId | None = None
@@ -124,7 +124,7 @@ class Message:
     raw: bytes = field(repr=False)
     ending: Ending = "complete"
     summary: bool = False
-    """It stands for messages that are no longer there (a compaction's summary)."""
+    """It replaces messages that are gone (a compaction's summary)."""
     pinned: bool = False
     flaws: tuple[Flaw, ...] = ()
     wire_id: str | None = None

@@ -30,10 +30,9 @@ class Request:
     continues: bool = False
     """The provider holds earlier items itself, so a result may lack its call here."""
     continues_from: str = ""
-    """What it goes on with: the id of a response or of a conversation."""
     thinking: bool = True
     system_inside: bool = False
-    """It names the beta under which system messages may stand between the turns."""
+    """It names the beta that allows system messages between the turns."""
     body: bytes | None = dataclasses.field(default=None, repr=False)
     origin: Any = dataclasses.field(default=None, repr=False)
     objects: tuple[Any, ...] | None = dataclasses.field(default=None, repr=False)
@@ -48,7 +47,7 @@ class Usage:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reports_cache: bool = dataclasses.field(default=False, compare=False)
-    """Whether the provider says anything of a cache; else no reads may mean that nobody told."""
+    """Whether the provider reports on its cache at all."""
 
 
 def added(one: Usage, other: Usage) -> Usage:
@@ -72,16 +71,16 @@ class WireRules:
     results_share_a_message: bool
     """Results are the first parts of the user message after the calls, not messages."""
     results_adjacent: bool
-    """Results stand right behind the message that called."""
+    """Results come right after the message that called."""
     refuses_blank_text: bool
     thinking_leads: bool = False
     """A reasoning item must be followed by the item that it led to."""
     ids_unique: bool = False
-    """A call id stands once in the whole request, and holds plain characters only."""
+    """A call id appears once per request and holds plain characters only."""
     provider_calls_answered: bool = False
     """A call of a tool that the provider runs needs its result, unless it is still at work."""
     system_inside: bool = False
-    """System messages may stand between the turns, empty ones too."""
+    """System messages may come between the turns, empty ones too."""
     stand_in_variants: frozenset[str] | None = None
     """Kinds of call a text result can answer; None for all."""
 
@@ -104,7 +103,6 @@ class Overflow:
     limit_tokens: int | None = None
     """The window or input limit that was exceeded: worth remembering for this model."""
     requested_tokens: int | None = None
-    """What was held against the limit, room for the reply included where the provider adds it."""
     output_tokens: int | None = None
     """The part of `requested_tokens` that was room for the reply: asking for less may do."""
     limit_words: str = field(default="", repr=False, compare=False)

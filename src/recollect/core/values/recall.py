@@ -20,7 +20,7 @@ from recollect.core.values.segment import Segment, SegmentId, Trust
 FILE_SESSIONS: Final = "file:"
 """How the sessions of memory files begin: one a file, named by its path."""
 EmbedderKind: TypeAlias = Literal["hash", "static", "onnx", "remote"]
-"""What makes a vector; how far its similarities can be trusted depends on it."""
+"""The origin of a vector; trust in its similarities depends on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,6 @@ class AskedVector:
     values: bytes = field(repr=False)
     kind: EmbedderKind = "onnx"
     scale: Scale | None = None
-    """What makes its similarities comparable; None: not known, so they only rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +52,12 @@ class CandidateQuery:
     vector_limit: int = 50
     session: str | None = None
     with_files: bool = False
-    """With a session: also what came from memory files, see `FILE_SESSIONS`."""
+    """With a session: also search memory files, see `FILE_SESSIONS`."""
     cold: bool = False
     said_after: float | None = None
     said_before: float | None = None
     leave_out: frozenset[SegmentId] = field(default=frozenset(), repr=False)
-    """What is not looked for, because the view shows it; unknown ones do no harm."""
+    """Messages to skip, because the view shows them; unknown ones do no harm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +180,6 @@ class Hit:
     """What it says. A turn reads the texts of those that its block could have held; its `Context`
     lists these alone. A search reads all."""
     shown: bool = False
-    """Whether it stands in a block of the request that goes out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +194,7 @@ class GateVerdict:
     lost_terms: tuple[str, ...] = field(default=(), repr=False)
     """Terms of the turn, as written, that memory holds and the view does not."""
     lost_words: tuple[str, ...] = field(default=(), repr=False)
-    """What the index knows them by: only passages that hold one are recalled; empty: all are."""
+    """Their words in the index: only passages with one of them are recalled; empty: all are."""
 
 
 RecallScope: TypeAlias = Literal["session", "space"]
@@ -205,7 +203,7 @@ BLOCK_OPENING = '<recalled-context source="memory-context">'
 BLOCK_CLOSING = "</recalled-context>"
 """A recalled block's tags: OpenClaw's literals, which other readers know."""
 TOOL_OPENING: Final = '<recalled-context source="memory-tools">'
-"""How the answer of a memory tool begins; whether it is one is told by its mark alone."""
+"""The beginning of a memory tool's answer; only its mark proves that it is one."""
 MEMORY_TOOLS: Final = frozenset(
     {"memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"}
 )
@@ -260,20 +258,18 @@ class RecalledPassage:
     said_at: str
     score: float
     speaker: str | None = None
-    """Who said it, as the block names them; None: the role; empty: the text names them itself."""
+    """The speaker as the block names them; None: the role; empty: the text names them itself."""
     source: str = ""
-    """Where it can be looked up: a segment id, or file and line; empty where it is not cited."""
     message_id: MessageId | None = None
     segment: SegmentId | None = None
     session: SessionId | None = None
     ordinal: int | None = None
     """Which passage of its segment it is; None: all of it."""
     sitting: str = ""
-    """What was said together stands together: the session and the day, as a key."""
+    """The key of passages that belong together: session and day."""
     replaced_by: str = field(default="", repr=False)
-    """What the user said since that holds in its place; empty where nothing is known to."""
+    """The user's later statement that replaces it; empty if none is known."""
     order: tuple[float, int, int] = (0.0, 0, 0)
-    """Where it stands among the others of its sitting: time, arrival, place in its message."""
 
     @property
     def name(self) -> str | None:
@@ -330,11 +326,10 @@ class RecallRequest:
     newest: str = field(default="", repr=False)
     """The newest of them alone; empty: `query` is all there is."""
     asks: Asks | None = None
-    """What the newest message wants of the model; None: as its words say."""
     leans_on: str = field(default="", repr=False)
-    """What the user said before, where the newest message cannot be understood without it."""
+    """The earlier user message that the newest one depends on."""
     recent: tuple[str, ...] = field(default=(), repr=False)
-    """What the model said lately: identifiers in it may have lost their origin."""
+    """The model's latest messages: identifiers in them may have lost their origin."""
     shown: frozenset[EntryKey] = field(default=frozenset(), repr=False)
     quoted: frozenset[str] = field(default=frozenset(), repr=False)
     """The names of passages, or of whole segments, that blocks in the view quote already."""
@@ -363,7 +358,6 @@ class RecallRequest:
     cold: bool = False
     most_hits: int = 50
     reads: RecallReads | None = field(default=None, repr=False, compare=False)
-    """What was read for the same turn before, to which recall adds; None: nothing is kept."""
 
     @property
     def quoted_whole(self) -> frozenset[SegmentId]:

@@ -119,7 +119,7 @@ class Report:
     model: str | None
     window_tokens: int
     window_source: WindowSource
-    """Where the window's size comes from; "assumed" is a guess: set `window_tokens`."""
+    """The source of the window size; "assumed" is a guess: set `window_tokens`."""
     reserve_tokens: int
     limit_tokens: int
     fixed_tokens: int
@@ -131,12 +131,10 @@ class Report:
     lines: tuple[StageLine, ...]
     new_edits: tuple[Edit, ...] = field(repr=False)
     ended_edits: tuple[Edit, ...] = field(repr=False)
-    """Edits that no longer stand: a block taken back, an anchor that is gone."""
     entries: tuple[Entry, ...] = field(repr=False)
     view: View
     edits: tuple[Edit, ...] = field(repr=False)
     recalled: tuple[tuple[str, float], ...] = ()
-    """What stands in this turn's recalled block: the segments' ids with their scores."""
 
     @property
     def over_limit(self) -> bool:

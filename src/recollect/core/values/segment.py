@@ -49,7 +49,7 @@ class Segment:
     """Why it is kept but not indexed; None when it is indexed."""
     tool: str | None = None
     origin: str | None = None
-    """Where it stands in what it was imported from: file and line, or the file's own id."""
+    """Its place in the imported file: file and line, or the file's own id."""
     foreign: str | None = field(default=None, repr=False)
     """The line it was imported as, where an export has to give it back byte for byte; of a note
     that stands for an item of a framework's store, that item as JSON."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from recollect.core.values.history import SpaceId
 
 KeyScope: TypeAlias = Literal["read", "write", "forget", "admin"]
-"""What a key may do: look, keep and shape, remove for good, see the tenant's own records."""
+"""The rights of a key: read, write, delete permanently, see the tenant's own records."""
 KEY_SCOPES: Final[tuple[KeyScope, ...]] = ("read", "write", "forget", "admin")
 BudgetName: TypeAlias = Literal["requests per minute", "tokens per day"]
 PERIOD_SECONDS: Final[dict[BudgetName, int]] = {
@@ -86,11 +86,11 @@ class IdempotentAnswer:
     """What is known of a request that came with an idempotency key."""
 
     same_request: bool
-    """The key came with this very request before."""
+    """The key was sent with the same request before."""
     lease_token: str | None = None
-    """Set where whoever asked is to carry the request out now."""
+    """Set if the caller is to carry out the request now."""
     running_until: float | None = None
-    """Set where somebody else is at it."""
+    """Set if another caller is carrying it out."""
     status: int | None = None
     answer: bytes | None = field(default=None, repr=False)
 

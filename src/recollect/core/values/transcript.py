@@ -128,5 +128,4 @@ class RecordedSession:
     """JSON of the tool schemas, where the recording holds them."""
     compactions: int = 0
     current: Sequence[int] = ()
-    """What the model would be shown next, where the reader knows: indexes into `items`."""
     passed_over: tuple[str, ...] = ()

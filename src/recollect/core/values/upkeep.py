@@ -15,7 +15,7 @@ from recollect.core.values.message import MessageId
 from recollect.core.values.segment import NewSegment, SegmentId
 
 BodyKind: TypeAlias = Literal["pieces", "jobs", "job reasons", "compactions", "states"]
-"""Where a store keeps bytes that quote messages, besides segments and facts."""
+"""The kinds of stored bytes, besides segments and facts, that quote messages."""
 BODY_KINDS: Final[tuple[BodyKind, ...]] = get_args(BodyKind)
 
 
@@ -34,7 +34,6 @@ class SpaceSummary:
     """A space at a glance."""
 
     space: str | None
-    """Its name; None where it stands in a file that cannot be read."""
     sessions: int = 0
     segments: int = 0
     last_said_at: float | None = None
@@ -249,7 +248,6 @@ class MemoryFileResult:
     outcome: FileOutcome
     added: int = 0
     moved: int = 0
-    """Sections that only stand at another line now."""
     withdrawn: int = 0
     unchanged: int = 0
 

@@ -203,7 +203,6 @@ def ancestors(position: int | None, parents: Sequence[int | None]) -> Iterator[i
 _CHECKPOINTS = frozenset(
     {"compaction", "compaction_summary", "context_compaction", "item_reference"}
 )
-"""Items that stand for others; the client puts them in."""
 
 
 def is_written_by_model(item: Fields) -> bool:
