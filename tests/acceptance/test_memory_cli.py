@@ -150,7 +150,7 @@ def test_search_explains_a_stored_fact_as_a_turn_treats_it(recollect: Recollect)
     word = recollect.json("memory", "search", "kiln", "--explain")
     assert word["facts"]
     assert not word["a_turn_would_recall"]
-    assert "holds nothing" not in word["reason"]
+    assert "nothing relevant" not in word["reason"]
 
 
 def test_search_finds_by_words_and_says_where(talked: Recollect) -> None:

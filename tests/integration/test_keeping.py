@@ -147,7 +147,7 @@ def test_nothing_leaves_the_view_where_nothing_can_be_kept() -> None:
         memory = Engine(build({"window_tokens": 16_000}), archive=archive)
         context = await memory.prepare("s", request(14))
         assert not context.edits
-        assert any("may not leave the view" in line.said for line in context.report.failures)
+        assert any("must stay in the view" in line.said for line in context.report.failures)
         seen = await memory.observe("s", reply("well"))
         assert seen.archived == "nowhere"
         await memory.close()

@@ -289,7 +289,7 @@ def test_loading_blocks_no_turn(tmp_path: Path) -> None:
             held = await talked(engine)
             context = await ask(engine, held)
             assert SECRET in block_of(context), recall_line(context)
-            assert "the model is loading" in recall_line(context)
+            assert "the embedding model is loading" in recall_line(context)
             release.set()
             await until_true(lambda: embedder.ready)
             later = await ask(engine, held, "remind me what the heron of Quillhaven is called")

@@ -111,7 +111,7 @@ def test_a_session_is_compacted_from_the_shell(folder: Folder) -> None:
     folder.chat("/branch 2")
     refused = folder.run("undo")
     assert refused.exit_code == 1
-    assert "no compaction stands" in refused.output, "it stands on the branch that was left"
+    assert "has no compaction to undo" in refused.output, "it stands on the branch that was left"
 
 
 def test_a_session_of_two_keys_answers_to_both(folder: Folder) -> None:

@@ -98,7 +98,7 @@ def test_memory_is_searched_while_batches_wait_and_says_what_it_lacks(tmp_path: 
                 context = await memory.prepare("s", talk.body("what is the heron of Quillhaven?"))
             ((outcome, said),) = lines_of(context, "recall")
             assert outcome == "done"
-            assert "waits in the spool, and was not searched" in said
+            assert "still in the spool and were not searched" in said
             assert "Balthazar" in str(context.request["messages"])
             assert await memory.settle() == 0
 

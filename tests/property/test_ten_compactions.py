@@ -80,7 +80,7 @@ class Compacted:
         await self._prepared(body)
 
     def _ended_well(self, done: CompactionResult) -> None:
-        too_short = "longer than what it summarises" in str(
+        too_short = "longer than the messages it replaces" in str(
             done.reason
         )  # our summary is a fixed one
         assert done.convergence in ("reduced", "irreducible") or too_short, done.reason

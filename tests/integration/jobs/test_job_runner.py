@@ -56,7 +56,7 @@ def test_a_failing_job_waits_longer_each_time_and_is_then_set_aside(on_store: On
         (job,) = await bench.store.jobs()
         assert job.state == "dead"
         assert job.reason is not None
-        assert "failed 4 times: an unforeseen error (ValueError)" in job.reason
+        assert "failed 4 times: unexpected error (ValueError)" in job.reason
         assert "quotes" not in job.reason
         bench.clock.time += 1e6
         assert (await runner.run_once()).taken == 0

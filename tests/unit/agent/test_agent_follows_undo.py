@@ -61,7 +61,7 @@ def test_a_branch_before_every_compaction_has_nothing_to_undo(tmp_path: Path) ->
     for n in range(8):
         harness.say(f"Question {n}? " + "Tell me of the harbour. " * 30)
     told = of(harness.say("/compact", "/why", "/export -", "/branch 2", "/undo"), Told)
-    assert "no compaction stands" in told[-1].text
+    assert "has no compaction to undo" in told[-1].text
     assert re.search(r"summarised .* compaction 1", told[1].text)
     assert ": summarised, " not in told[1].text, "no line for each of them"
     assert "Name a file" in told[2].text

@@ -159,7 +159,7 @@ class TestNoCut:
         assert "the conversation is empty" in str(no_cut([], keep=0).reason)
 
     def test_all_of_it_may_be_kept(self) -> None:
-        assert "fits the 20,000 tokens" in str(no_cut(turn(0) + turn(1), keep=20_000).reason)
+        assert "fit the 20,000 tokens" in str(no_cut(turn(0) + turn(1), keep=20_000).reason)
 
     def test_nothing_after_the_last_cut_can_go(self) -> None:
         messages = turn(0) + turn(1)

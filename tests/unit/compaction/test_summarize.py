@@ -206,7 +206,9 @@ class TestLargeMessages:
         read = "".join(prompt.text for prompt in model.prompts)
         assert all(f"Question {n}:" in read and f"END{n}" in read for n in range(200))
         assert len(model.prompts) <= 45
-        assert any("100 messages by beginning and end" in note for note in done.notes)
+        assert any(
+            "100 messages were read by their beginning and end" in note for note in done.notes
+        )
 
 
 class TestSplitTurn:

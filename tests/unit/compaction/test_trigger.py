@@ -62,7 +62,7 @@ def test_lesson_6_a_stale_count_triggers_nothing() -> None:
     """openclaw#15101: the count from before the compaction asked for the next one."""
     done = triggered(None)
     assert done.due == "nothing"
-    assert "counted anew" in str(done.reason)
+    assert "counted again" in str(done.reason)
 
 
 def test_a_turn_that_jumps_over_both_says_that_notes_are_still_due() -> None:

@@ -77,7 +77,7 @@ class TestUndo:
         made = replace_past((cut_at(5, 1), block_at(6)), cut_at(9, 2), HISTORY)
         done = undo(made.edits)
         assert set(done.edits) == {cut_at(5, 1), block_at(6)}
-        assert "summary before it stands again" in str(done.reason)
+        assert "previous summary is active again" in str(done.reason)
 
     def test_what_was_decided_after_the_cut_stays(self) -> None:
         made = replace_past((), cut_at(5), HISTORY)

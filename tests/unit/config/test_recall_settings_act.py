@@ -195,7 +195,7 @@ def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
     assert asked_by_words(tmp, {}).lines
     strict = asked_by_words(tmp, {"recall.min_score": 1.0})
     assert strict.lines == []
-    assert "1.00 is needed" in strict.said
+    assert "1.00 needed" in strict.said
     assert asked_by_words(tmp, {}, UNHEARD).lines == []
     assert asked_by_words(tmp, {"recall.min_score": 0.0}, UNHEARD).lines, "any certainty is enough"
     every = asked_by_words(tmp, EVERY).lines

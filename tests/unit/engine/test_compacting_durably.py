@@ -155,7 +155,7 @@ def test_a_cut_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
         done = await memory.compact(SESSION)
         honest(done)
         assert done.convergence == "failed"
-        assert "could not be kept" in str(done.reason)
+        assert "could not be stored" in str(done.reason)
         assert (await memory.prepare(SESSION, talk.body("so?"))).request == before
         await memory.close()
 

@@ -179,7 +179,7 @@ def test_what_is_no_reply_is_refused_or_told(reply: Any) -> None:
                 await engine.observe("s", reply)
             return
         (line,) = (await engine.observe("s", reply)).failures
-        assert "a provider's reply or error" in line.said
+        assert "neither a provider's reply nor an error" in line.said
 
     run(used())
 
@@ -201,7 +201,7 @@ def test_a_reply_for_a_session_nobody_prepared_is_told_as_lost(tmp_path: Any) ->
         async with open_memory(store=tmp_path / "m.db") as memory:
             await memory.prepare("session", REQUEST)
             (line,) = (await memory.observe("typo-session", REPLY)).failures
-            assert "`prepare` its request first, or check the session's name" in line.said
+            assert "call `prepare` with its request first, or check the session's name" in line.said
         async with open_memory(store=tmp_path / "m.db") as memory:
             assert (await memory.observe("session", REPLY)).failures == (), "the store knows it"
 

@@ -208,7 +208,7 @@ class Cause(Enum):
 
     # where the past may be cut
     ALL_FITS = "all messages fit the {tokens:,} tokens that a compaction keeps"
-    ONE_EXCHANGE = "the history is a single exchange, which cannot be cut"
+    ONE_EXCHANGE = "only the newest exchange is left, and it cannot be cut"
     FREES_LITTLE = (
         "a cut before the newest exchange would free {tokens:,} tokens, less than a summary takes"
     )
