@@ -11,10 +11,6 @@ check:
 test *ARGS:
     pytest -q -n 2 --dist worksteal {{ARGS}}
 
-# The recorded catalogue of PostgreSQL, after a migration was added
-catalogue:
-    python -m tools.postgres_catalogue
-
 # Everything CI does, in an environment of its own
 ci:
     bash .ci/run

@@ -45,8 +45,7 @@ def citus() -> TestDatabase:
 async def _distributed(url: str) -> TestDatabase:
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-    from recollect.adapters.stores.postgres.citus import distribute
-    from recollect.adapters.stores.postgres.database_check import check_database
+    from recollect.adapters.stores.postgres.admin import check_database, distribute
     from recollect.adapters.stores.postgres.schema import initialize
     from recollect_bench.postgres_server import APP_PASSWORD, APP_ROLE
 

@@ -1,30 +1,14 @@
-"""The contract that every store must pass, as checks that run on a store of your own too.
-
-With pytest, say how a store is opened, and every check is a test:
-
-    from tests.store_contract import StoreContract
+"""The contract that every store must pass. A class that says how a store is opened has every check
+as a test:
 
     class TestMyStore(StoreContract):
         async def open_store(self, space: str) -> Store:
             return await MyStore.open(self.address, space)
 
-`open_store` opens the memory of a space and makes it where it is missing; called again for a
-space that is open it gives a second store on the same memory. Spaces have names that no other
-check uses, so one server may serve all checks, in any order and at once. Fixtures work as in
-any test class: an autouse one can set `self.address`. Every check runs in an event loop of its
-own; what its stores share, a pool for instance, is closed by `close_shared`. `damage` and
-`damage_fact` make a record unreadable, where you can say how: a check is skipped without. Put
-
-    pytest.register_assert_rewrite("tests.store_contract")
-
-in front of the import to see the values of an assertion that fails. Without pytest:
-
-    asyncio.run(run_contract(open_store))
-
-runs every check and raises what failed, together. `CONTRACT` holds the checks themselves; each
-is one sentence that must hold, its docstring. After every check the store's own `check` has to
-be clean. `examples` makes the values, `model` knows the right answers. The checks that try
-many cases of their own making need hypothesis.
+`open_store` opens the memory of a space and makes it if it is missing; called again, it opens a
+second store on the same memory. Every check runs in an event loop of its own, on spaces of its
+own, and the store's own `check` must be clean after it. `examples` makes the values, `model` knows
+the right answers.
 """
 
 from __future__ import annotations
@@ -33,7 +17,6 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Final
-from unittest import SkipTest
 
 from tests.store_contract import (
     compactions,
@@ -51,10 +34,6 @@ from tests.store_contract import (
 )
 from tests.store_contract.harness import (
     Check,
-    Damage,
-    DamageFact,
-    OpenStore,
-    Spaces,
     cannot_damage,
     cannot_damage_fact,
     checks_of,
@@ -65,10 +44,7 @@ from recollect.core.ports import Store
 from recollect.core.values.fact import FactId
 from recollect.core.values.segment import SegmentId
 
-__all__ = [
-    "CONTRACT", "Check", "Damage", "DamageFact", "OpenStore", "Spaces", "StoreContract",
-    "run_check", "run_contract",
-]  # fmt: skip
+__all__ = ["CONTRACT", "StoreContract", "run_check"]
 
 CONTRACT: Final[tuple[Check, ...]] = checks_of(
     writing,
@@ -85,23 +61,6 @@ CONTRACT: Final[tuple[Check, ...]] = checks_of(
     properties,
 )
 """Every check, in an order to build a store by."""
-
-
-async def run_contract(
-    open_store: OpenStore,
-    *,
-    damage: Damage = cannot_damage,
-    damage_fact: DamageFact = cannot_damage_fact,
-) -> None:
-    """Run every check; raises an ExceptionGroup of those that do not hold."""
-    failed: list[Exception] = []
-    for check in CONTRACT:
-        run = run_check(check, open_store, damage=damage, damage_fact=damage_fact)
-        (outcome,) = await asyncio.gather(run, return_exceptions=True)
-        if isinstance(outcome, Exception) and not isinstance(outcome, SkipTest):
-            failed.append(outcome)
-    if failed:
-        raise ExceptionGroup(f"{len(failed)} of {len(CONTRACT)} checks failed", failed)
 
 
 class StoreContract:

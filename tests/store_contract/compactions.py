@@ -66,18 +66,6 @@ async def compactions_come_back_by_number(spaces: Spaces) -> None:
     assert await store.page() == ()
 
 
-async def compaction_that_is_kept_stays_as_it_is(spaces: Spaces) -> None:
-    """Writing a session's number again changes nothing, with the same record or another."""
-    store = await spaces.open()
-    first = compaction(1, (message_id("one"),))
-    await store.write(Batch(at=START, compactions=(first,)))
-    before = await contents(store, SESSION)
-    otherwise = compaction(1, (message_id("two"),), body="otherwise", at=LATER)
-    for again in (first, otherwise):
-        await store.write(Batch(at=LATER, compactions=(again,)))
-        assert await contents(store, SESSION) == before
-
-
 async def compaction_goes_with_its_batch(spaces: Spaces) -> None:
     """A record whose session has moved on is left out with it, and no other of the batch is."""
     store = await spaces.open()
@@ -95,50 +83,6 @@ async def compaction_goes_with_its_batch(spaces: Spaces) -> None:
     for _ in range(2):
         assert not (await store.write(follows)).session_stale
         assert await store.compactions(SESSION) == late.compactions[:1]
-
-
-async def compactions_outlive_the_ledger(spaces: Spaces) -> None:
-    """Expiring turns, evicting and withdrawing segments leaves records of compactions."""
-    store = await spaces.open()
-    batch = full_batch(0)
-    await store.write(batch)
-    assert await store.expire(before=LATER) == 1
-    await store.evict(max_segments=0, said_before=None)
-    await store.withdraw(ids(batch.segments), at=LATER)
-    assert await store.compactions(SESSION) == batch.compactions
-
-
-async def compaction_of_a_forgotten_message_goes(spaces: Spaces) -> None:
-    """A record goes with any message it stands for, and neither it nor its like comes back."""
-    store = await spaces.open()
-    new = segments(4)
-    records = (
-        compaction(1, _message_ids(new[:1])),
-        compaction(2, _message_ids(new[:2])),
-        compaction(3, _message_ids(new[1:])),
-        compaction(1, _message_ids(new[3:]), session="another"),
-        compaction(2, _message_ids(new[:1]), session="another"),
-    )
-    stays = [records[2], records[3]]
-    batch = Batch(at=START, segments=new, compactions=records)
-    await store.write(batch)
-    done = await store.forget(ForgetOrder(at=LATER, segments=ids(new[:1])))
-    assert done.compactions == 3
-    for late in (None, batch, Batch(at=LATER, compactions=records)):
-        if late is not None:
-            await store.write(late)
-        left = [*await store.compactions(SESSION), *await store.compactions("another")]
-        assert left == stays
-    like = compaction(1, _message_ids(new[:1]), body="of the same message")
-    await store.write(Batch(at=LATER, compactions=(like, compaction(2, _message_ids(new[1:2])))))
-    assert [compaction_record.number for compaction_record in await store.compactions(SESSION)] == [
-        2,
-        3,
-    ]
-    never = message_id("never stored")
-    assert (await store.forget(ForgetOrder(at=LATER, message_ids=(never,)))).compactions == 0
-    await store.write(Batch(at=LATER, compactions=(compaction(4, (never,)),)))
-    assert (await store.stats()).compactions == 3
 
 
 async def compactions_of_a_forgotten_session_go(spaces: Spaces) -> None:
@@ -332,36 +276,6 @@ async def withdrawn_segments_are_gone(spaces: Spaces) -> None:
     await _hold(store, model, *new)
 
 
-async def withdrawn_segments_can_come_back(spaces: Spaces) -> None:
-    """No tombstone stands for what was withdrawn: written again it is stored, and found."""
-    store = await spaces.open()
-    new = segments(8)
-    batch = Batch(at=START, segments=new, vectors=(vectors(new),))
-    model = ReferenceModel()
-    model.write(batch)
-    await store.write(batch)
-    for _ in range(2):
-        gone = new[2:5]
-        seen = max(stored.sequence for stored in await store.segments(ids(new)))
-        assert await store.withdraw(ids(gone), at=LATER) == model.withdraw(ids(gone)) == 3
-        marks = [segment.segment.message_id for segment in gone]
-        places = [MessageId(segment.segment.id) for segment in gone]
-        assert await store.tombstoned([*marks, *places]) == frozenset()
-        assert (await store.stats()).tombstones == 0
-        await _hold(store, model, *new)
-        written = await store.write(Batch(at=LATER, segments=new))
-        model.write(Batch(at=LATER, segments=new))
-        assert written.stored == ids(gone)
-        assert set(written.known) == set(ids(new)) - set(ids(gone))
-        assert await store.withdraw(ids(gone), at=LATER, up_to=seen) == 0, "written since"
-        waiting = await store.unembedded(EMBEDDER, limit=99)
-        assert {passage.segment for passage in waiting} == set(ids(gone)), "its vector is gone"
-        await _hold(store, model, *new)
-        await store.write(Batch(at=LATER, vectors=(vectors(gone),)))
-        model.write(Batch(at=LATER, vectors=(vectors(gone),)))
-        await _hold(store, model, *new)
-
-
 async def withdrawing_leaves_all_else(spaces: Spaces) -> None:
     """Jobs, facts, states, turns and pieces stay, and other sessions as they were."""
     store = await spaces.open()
@@ -381,24 +295,6 @@ async def withdrawing_leaves_all_else(spaces: Spaces) -> None:
     assert await store.page(session="mine") == ()
     query = CandidateQuery(words=other.segments[1].passages[0].words[:1], session="other")
     assert (await store.candidates(query)).passages
-
-
-async def withdrawn_twin_stays_elsewhere(spaces: Spaces) -> None:
-    """The same words in another session are another segment: they stay where they are."""
-    store = await spaces.open()
-    texts = ["the door is red", "so it is"]
-    new_segments, two = conversation(texts, session="one"), conversation(texts, session="two")
-    batch = Batch(
-        at=START, segments=(*new_segments, *two), vectors=(vectors((*new_segments, *two)),)
-    )
-    model = ReferenceModel()
-    model.write(batch)
-    await store.write(batch)
-    assert (
-        await store.withdraw(ids(new_segments), at=LATER) == model.withdraw(ids(new_segments)) == 2
-    )
-    await _hold(store, model, *two)
-    assert [row.segment for row in await store.page(session="two")] == [new.segment for new in two]
 
 
 async def withdrawn_can_be_forgotten_after(spaces: Spaces) -> None:
@@ -510,16 +406,6 @@ async def turns_are_rebuilt(spaces: Spaces) -> None:
     assert await store.turn(SESSION, 8) is None
     assert await store.turn("unheard of", 1) is None
     assert await store.turns("unheard of") == ()
-
-
-async def numbers_of_turns_may_have_gaps(spaces: Spaces) -> None:
-    """A turn rests on the recorded one before it, whatever its number."""
-    store = await spaces.open()
-    await store.write(_turn(3, kept=0, rows=_ROWS[:3]))
-    await store.write(_turn(10, kept=3, rows=_ROWS[3:5]))
-    await store.write(_turn(200, kept=5, rows=_ROWS[5:6]))
-    assert await store.turns(SESSION) == (3, 10, 200)
-    assert await _rows(store, 200) == _hashes(_ROWS[:6])
 
 
 async def expired_turns_hand_their_rows_on(spaces: Spaces) -> None:

@@ -26,7 +26,7 @@ from recollect.core.values.batch import Batch, NewJob
 from recollect.core.values.fact import EvidenceSpan, ExtractedTo, Fact, FactId, fact_identity
 from recollect.core.values.message import MessageId
 from recollect.core.values.recall import FactQuery
-from recollect.core.values.segment import NewSegment, SegmentId
+from recollect.core.values.segment import NewSegment
 from recollect.core.values.upkeep import ForgetOrder, RewriteOrder
 from recollect.errors import StaleFacts
 
@@ -174,17 +174,6 @@ async def read_place_never_goes_back(spaces: Spaces) -> None:
     assert await store.extracted_to(SESSION) == 12
 
 
-async def facts_of_another_space_are_not_met(spaces: Spaces) -> None:
-    """Revision, places and candidates are a space's own."""
-    store, two = await spaces.open("one"), await spaces.open("two")
-    marks = (ExtractedTo(session=SESSION, sequence=4),)
-    await store.write(Batch(at=START, facts=(fact("mine"),), extracted=marks))
-    assert await two.facts_revision() == 0
-    assert await two.extracted_to(SESSION) == 0
-    assert await two.unembedded_facts("e", limit=5) == ()
-    assert await two.facts([FactId("mine")]) == ()
-
-
 # What holds for decisions about facts when what they were read from changes meanwhile.
 
 
@@ -277,18 +266,6 @@ async def nothing_is_closed_for_what_is_refused(spaces: Spaces) -> None:
     good = fact("good", at=SOON, change="supersede")
     await store.write(Batch(at=SOON, facts=(_replaced(old, good), good)))
     assert [fact.id for fact in await store.facts()] == ["kept", "fresh", "good"]
-
-
-async def closing_outlives_its_successor(spaces: Spaces) -> None:
-    """A fact that was closed stays so when its successor is forgotten, whatever comes again."""
-    store = await spaces.open()
-    old, new = fact("old"), fact("new", at=START + 1, change="supersede")
-    batch = Batch(at=START, facts=(_replaced(old, new), new))
-    await store.write(batch)
-    await store.forget(ForgetOrder(at=SOON, facts=(new.id,)))
-    await store.write(batch)
-    assert await store.facts() == ()
-    assert await store.facts(superseded=True) == (_replaced(old, new),)
 
 
 # What holds for facts when what they rest on is forgotten, or they are.
@@ -413,16 +390,3 @@ async def forgotten_facts_are_found_no_more(spaces: Spaces) -> None:
     late = asked("x", embedder="late")
     candidates = await store.fact_candidates(FactQuery(vectors=(late,)))
     assert [candidate.fact.id for candidate in candidates.facts] == ["staying"]
-
-
-async def sources_that_are_unknown_do_no_harm(spaces: Spaces) -> None:
-    """Forgetting takes nothing from facts that rest on segments which were never stored."""
-    store = await spaces.open()
-    strange = SegmentId("f" * 32)
-    kept = fact(
-        "strange", sources=[strange], evidence=(EvidenceSpan(segment=strange, start=0, end=1),)
-    )
-    new = segments(1)
-    await store.write(Batch(at=START, segments=new, facts=(kept,)))
-    assert (await store.forget(ForgetOrder(at=SOON, segments=ids(new)))).facts == ()
-    assert await store.facts() == (kept,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -53,18 +52,6 @@ async def facts_come_back(spaces: Spaces) -> None:
     assert (await store.stats()).facts == 3
 
 
-async def fact_is_replaced_by_id(spaces: Spaces) -> None:
-    """A fact whose id is known is replaced, sources and all."""
-    store = await spaces.open()
-    new = segments(3)
-    first = fact("one", sources=ids(new[:2]))
-    await store.write(Batch(at=START, segments=new, facts=(first, fact("two", at=START + 1))))
-    second = fact("one", sources=ids(new[2:]), content="now otherwise", at=START + 2)
-    await store.write(Batch(at=START + 2, facts=(second,)))
-    assert _plain(await store.facts()) == _plain((fact("two", at=START + 1), second))
-    assert _plain(await store.facts([FactId("one")])) == _plain((second,))
-
-
 async def superseded_facts_come_on_request(spaces: Spaces) -> None:
     """Facts that are not current, replaced or ended, are left out unless they are asked for."""
     store = await spaces.open()
@@ -79,30 +66,6 @@ async def superseded_facts_come_on_request(spaces: Spaces) -> None:
     assert _plain(await store.facts([new.id, ended.id, old.id])) == _plain((new,))
     await store.write(Batch(at=START, facts=(replace(old, superseded_by=None),)))
     assert [fact.id for fact in await store.facts()] == ["old", "new"]
-
-
-async def old_versions_are_kept(spaces: Spaces) -> None:
-    """A closed fact stays with its validity, and every version is there on request."""
-    store = await spaces.open()
-    names = ("first", "second", "third")
-    chain = tuple(
-        fact(
-            name,
-            at=START + place,
-            change=None if place == 0 else "supersede",
-            valid_to=None if place == 2 else START + place + 1,
-            superseded_by=None if place == 2 else FactId(names[place + 1]),
-        )
-        for place, name in enumerate(names)
-    )
-    await store.write(Batch(at=START, facts=chain[:1]))
-    await store.write(Batch(at=START, facts=chain))
-    kept = await store.facts(superseded=True)
-    assert _plain(kept) == _plain(chain)
-    for place in range(3):
-        fact_ids = [fact.id for fact in kept if fact.held_at(START + place + 0.5)]
-        assert fact_ids == [names[place]], place
-    assert [fact.id for fact in await store.facts()] == ["third"]
 
 
 async def facts_are_ordered(spaces: Spaces) -> None:
@@ -163,27 +126,6 @@ async def facts_are_found_as_they_are(spaces: Spaces) -> None:
     assert _found_ids(nothing) == ["kept"]
 
 
-async def only_current_facts_are_found(spaces: Spaces) -> None:
-    """What was superseded or closed is not found, and counts for no statistics."""
-    store = await spaces.open()
-    given = (
-        fact("current", content="port 3"),
-        fact("superseded", content="port 1", superseded_by=FactId("current"), pinned=True),
-        fact("closed", content="port 2", valid_to=START + 1),
-    )
-    await store.write(Batch(at=START, facts=given, fact_vectors=(fact_vectors(given),)))
-    query = FactQuery(words=("port",), vectors=(asked("x"),))
-    candidates = await store.fact_candidates(query)
-    assert (_found_ids(candidates), candidates.documents) == (["current"], 1)
-    assert candidates.document_frequencies == {"port": 1}
-    opened = replace(given[2], valid_to=None)
-    closed = replace(given[0], valid_to=START + 2, superseded_by=opened.id)
-    await store.write(Batch(at=START, facts=(opened, closed)))
-    candidates = await store.fact_candidates(query)
-    assert _found_ids(candidates) == ["closed"]
-    assert candidates.facts[0].similarities == (None,), "a vector goes with its fact"
-
-
 async def facts_are_found_in_their_session(spaces: Spaces) -> None:
     """A session's facts and those of none are found; statistics stay those of all."""
     store = await spaces.open()
@@ -234,22 +176,6 @@ async def facts_are_found_by_type(spaces: Spaces) -> None:
     assert await found(types=both, limit=2) == ["issue2", "task_state2"]
     assert await found(types=("decision",), limit=0) == []
     assert await found(types=("architecture",), words=("absent",)) == []
-
-
-async def rare_words_choose_and_ties_go_by_id(spaces: Spaces) -> None:
-    """Facts with the rarest shared words come first; of equals those with the lowest ids."""
-    store = await spaces.open()
-    given = [fact(f"c{number:02}", content="common") for number in range(12)]
-    given += [fact(f"r{number}", content="rare thing") for number in range(3)]
-    given += [fact("both", content="common rare")]
-    dice = random.Random(3)
-    dice.shuffle(given)
-    for one in given:
-        await store.write(Batch(at=START, facts=(one,)))
-    for limit in (1, 2, 4, 6, 50):
-        query = FactQuery(words=("common", "rare"), limit=limit)
-        candidates = await store.fact_candidates(query)
-        assert set(_found_ids(candidates)) == _expected(given, query, {}), limit
 
 
 async def nearest_facts_are_found(spaces: Spaces) -> None:

@@ -20,14 +20,13 @@ from tests.store_contract.examples import (
     session_write,
     vectors,
 )
-from tests.store_contract.harness import Spaces, contents
+from tests.store_contract.harness import Spaces
 from tests.store_contract.model import ReferenceModel
 
 from recollect.core.formats.stored_records import read_state
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch, NewJob, TurnRecord
 from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
-from recollect.core.values.fact import FactId
 from recollect.core.values.message import MessageId
 from recollect.core.values.reason import NOT_RUN
 from recollect.core.values.recall import CandidateQuery
@@ -114,48 +113,6 @@ async def identity_is_forgotten_wherever_it_was_said(spaces: Spaces) -> None:
     assert await store.page(session="three") == ()
 
 
-async def forgotten_segment_takes_its_twins(spaces: Spaces) -> None:
-    """A segment that is named means what it says: its words go wherever they were said."""
-    store = await spaces.open()
-    text = "the same words again"
-    new_segment, two = segment(text, session="one"), segment(text, session="two", said_at=START + 1)
-    model = await _filled(store, (new_segment, two, segment("other words", session="two")))
-    model.forget(ids((new_segment, two)))
-    done = await store.forget(ForgetOrder(at=LATER, segments=ids([new_segment])))
-    assert sorted(done.segments) == sorted(ids((new_segment, two)))
-    await _hold(store, model, (new_segment, two))
-
-
-async def sessions_can_be_forgotten(spaces: Spaces) -> None:
-    """Forgetting a session takes all its segments, noise too, and leaves the others."""
-    store = await spaces.open()
-    new_segments, two = segments(5, session="one"), segments(5, first=50, session="two")
-    noise = segment("hm", session="one", parent=new_segments[-1].segment.key, noise="filler")
-    model = await _filled(store, (*new_segments, noise, *two))
-    model.forget(ids((*new_segments, noise)), by_place=True)
-    done = await store.forget(ForgetOrder(at=LATER, sessions=("one", "unheard of")))
-    assert sorted(done.segments) == sorted(ids((*new_segments, noise)))
-    assert done.message_ids == ()
-    await _hold(store, model, (*new_segments, noise), by_place=True)
-    assert [summary.session for summary in await store.sessions()] == ["two"]
-
-
-async def times_can_be_forgotten(spaces: Spaces) -> None:
-    """What was said before a time goes; ways of naming segments add up."""
-    store = await spaces.open()
-    new = segments(10)
-    model = await _filled(store, new)
-    model.forget(ids(new[:4]), by_place=True)
-    model.forget(ids(new[8:9]))
-    done = await store.forget(
-        ForgetOrder(at=LATER, said_before=START + 3.5, segments=ids(new[8:9]))
-    )
-    assert sorted(done.segments) == sorted(ids((*new[:4], new[8])))
-    assert done.message_ids == (new[8].segment.message_id,)
-    await _hold(store, model, new[:4], by_place=True)
-    await _hold(store, model, new[8:9])
-
-
 async def identity_that_is_not_stored_gets_a_tombstone(spaces: Spaces) -> None:
     """A message that is forgotten before it arrives is not stored when it does."""
     store = await spaces.open()
@@ -170,22 +127,6 @@ async def identity_that_is_not_stored_gets_a_tombstone(spaces: Spaces) -> None:
     assert written.forgotten == ids(new[1:2])
     assert written.stored == ids((new[0], new[2]))
     assert {vector.segment for vector in await store.vectors("e")} == set(written.stored)
-
-
-async def forgetting_twice_is_fine(spaces: Spaces) -> None:
-    """The same order again removes nothing more."""
-    store = await spaces.open()
-    new = segments(4)
-    await _filled(store, new)
-    order = ForgetOrder(at=LATER, segments=ids(new[:2]), message_ids=(message_id("unheard of"),))
-    await store.forget(order)
-    before = await contents(store, SESSION)
-    again = await store.forget(replace(order, at=LATER + 1))
-    assert (again.segments, again.passages, again.vectors) == ((), 0, 0)
-    assert await contents(store, SESSION) == before
-    empty = await store.forget(ForgetOrder(at=LATER))
-    assert (empty.segments, empty.message_ids) == ((), ())
-    assert len(await store.page()) == 2
 
 
 # What holds for all that quotes a forgotten message: facts, jobs, pieces, session states.
@@ -449,19 +390,3 @@ async def states_that_hold_a_text_lose_their_quotes(spaces: Spaces) -> None:
     stored = await store.session("calm")
     assert stored is not None
     assert stored.state == calm.state
-
-
-async def facts_can_be_forgotten_by_id(spaces: Spaces) -> None:
-    """Facts that are named go whatever they rest on; what they rest on stays."""
-    store = await spaces.open()
-    new = segments(2)
-    facts = tuple(fact(name, sources=ids(new)) for name in ("going", "staying"))
-    await store.write(Batch(at=START, segments=new, facts=facts))
-    named = (FactId("going"), FactId("unheard of"))
-    done = await store.forget(ForgetOrder(at=LATER, facts=named))
-    assert done.facts == ("going",)
-    assert [fact.id for fact in await store.facts(superseded=True)] == ["staying"]
-    assert (await store.stats()).segments == 2
-    before = await contents(store, SESSION)
-    assert (await store.forget(ForgetOrder(at=LATER, facts=named))).facts == ()
-    assert await contents(store, SESSION) == before

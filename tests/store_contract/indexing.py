@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from itertools import chain
 
 from tests.store_contract.examples import (
     START,
@@ -69,22 +68,8 @@ async def passages_can_be_replaced(spaces: Spaces) -> None:
     assert kept.segment == long.segment
 
 
-async def passages_can_be_replaced_by_none(spaces: Spaces) -> None:
-    """A segment without passages is in the archive and no longer in the index."""
-    store = await spaces.open()
-    new = segments(3)
-    batch = Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
-    await store.write(batch)
-    await store.replace_passages({new[0].segment.id: (), SegmentId("0" * 32): ()}, at=START)
-    model = ReferenceModel()
-    model.write(replace(batch, segments=(replace(new[0], passages=()), *new[1:])))
-    await _ask(store, model, *dict.fromkeys(new[0].passages[0].words))
-    assert len(await store.vectors("e")) == 2
-    assert len(await store.page()) == 3
-
-
 async def cold_segment_indexed_anew_stays_cold(spaces: Spaces) -> None:
-    """Replacing the passages of a cold segment leaves it cold, and counts when it comes back."""
+    """Replacing the passages of a cold segment leaves it cold."""
     store = await spaces.open()
     new = segments(6)
     await store.write(Batch(at=START, segments=new))
@@ -94,9 +79,6 @@ async def cold_segment_indexed_anew_stays_cold(spaces: Spaces) -> None:
     model = ReferenceModel()
     model.write(Batch(at=START, segments=(replace(new[0], passages=changed), *new[1:])))
     model.evict_to(4)
-    await _ask(store, model, "fresh", *dict.fromkeys(new[0].passages[0].words))
-    await store.warm(ids(new))
-    model.cold.clear()
     await _ask(store, model, "fresh", *dict.fromkeys(new[0].passages[0].words))
 
 
@@ -140,25 +122,6 @@ async def vectors_come_back_in_pages(spaces: Spaces) -> None:
     assert await store.vectors("unheard of") == ()
 
 
-async def vector_of_no_passage_is_left_out(spaces: Spaces) -> None:
-    """A vector that came too late, for a passage or a segment that is gone, does no harm."""
-    store = await spaces.open()
-    new = segments(2)
-    unknown = SegmentId("0" * 32)
-    late = VectorSet(
-        embedder="e",
-        dimensions=256,
-        vectors=(
-            Vector(segment=new[0].segment.id, ordinal=5, values=vector("a")),
-            Vector(segment=unknown, ordinal=0, values=vector("b")),
-            Vector(segment=new[1].segment.id, ordinal=0, values=vector("c")),
-        ),
-    )
-    await store.write(Batch(at=START, segments=new))
-    await store.write(Batch(at=START, vectors=(late,)))
-    assert await store.vectors("e") == late.vectors[2:]
-
-
 async def vector_of_an_old_span_is_left_out(spaces: Spaces) -> None:
     """A vector made before a segment was indexed anew does not land on another span."""
     store = await spaces.open()
@@ -199,19 +162,6 @@ async def sets_of_one_embedder_add_up(spaces: Spaces) -> None:
     model.write(Batch(at=START, segments=new, vectors=halves))
     await _ask(store, model, *new[0].passages[0].words[:2])
     assert (await store.stats()).vectors == {"e": 6}
-
-
-async def warmed_passages_wait_for_their_vector(spaces: Spaces) -> None:
-    """A passage that had no vector when it went cold waits for one when it is back."""
-    store = await spaces.open()
-    new = segments(8)
-    await store.write(Batch(at=START, segments=new))
-    await store.evict(max_segments=5, said_before=None)
-    await store.write(Batch(at=START, vectors=(vectors(new[3:], embedder="e"),)))
-    assert await store.unembedded("e", limit=100) == ()
-    await store.warm(ids(new[:2]))
-    waiting = await store.unembedded("e", limit=100)
-    assert {passage.segment for passage in waiting} == set(ids(new[:2]))
 
 
 async def vector_of_wrong_length_does_no_harm(spaces: Spaces) -> None:
@@ -289,57 +239,6 @@ async def neighbours_are_counted_in_places(spaces: Spaces) -> None:
     assert await _look(store, model, ()) == Surroundings()
 
 
-async def neighbours_are_of_the_same_session(spaces: Spaces) -> None:
-    """Sessions that arrived by turns do not mix; what a session begins and ends with is an end."""
-    store = await spaces.open()
-    talks = [segments(6, first=100 * one, session=f"s{one}") for one in range(3)]
-    model = await _filled(store, *chain.from_iterable(zip(*talks, strict=True)))
-    for talk in talks:
-        answer = await _look(store, model, ids(talk)[2:3])
-        assert {neighbour.segment for neighbour in answer.neighbours} <= set(ids(talk))
-        assert {candidate.session for candidate in answer.passages} == {talk[0].segment.session}
-        for place in (0, 5):
-            await _look(store, model, (ids(talk)[place],))
-    both = (ids(talks[0])[3], ids(talks[1])[3])
-    await _look(store, model, both)
-    # Neighbours are of the same session anyway: naming one changes nothing, nor do times.
-    for narrow in (
-        CandidateQuery(session="s0"),
-        CandidateQuery(said_after=START + 3, said_before=START + 3.5),
-        CandidateQuery(lexical_limit=0, vector_limit=0),
-    ):
-        await _look(store, model, both, narrow)
-
-
-async def only_what_is_indexed_is_a_place(spaces: Spaces) -> None:
-    """Noise, what went cold and what has no passage stand between without being counted.
-
-    Asked for, they have neighbours like any other.
-    """
-    store = await spaces.open()
-    talk = list(conversation([f"said number {number} here" for number in range(14)]))
-    for place in (3, 4, 9):
-        said = talk[place].segment
-        talk[place] = replace(talk[place], segment=replace(said, noise="filler"), passages=())
-    talk[6] = replace(talk[6], passages=())
-    model = await _filled(store, *talk)
-    named = ids(talk)
-    answer = await _look(store, model, (named[5],))
-    wanted = {named[1]: -2, named[2]: -1, named[7]: 1, named[8]: 2}
-    assert _distances(answer, named[5]) == wanted
-    assert await store.evict(max_segments=9, said_before=None) == model.evict_to(9) == 2
-    for reach in (1, 2):
-        for place in range(14):
-            await _look(store, model, (named[place],), reach=reach)
-    assert _distances(await _look(store, model, (named[0],)), named[0]) == {
-        named[2]: 1,
-        named[5]: 2,
-    }
-    await store.warm(named[:2])
-    model.cold.clear()
-    await _look(store, model, (named[2], named[5]))
-
-
 async def what_is_left_out_is_no_place(spaces: Spaces) -> None:
     """The places a query leaves out are stepped over; those asked for may be among them."""
     store = await spaces.open()
@@ -354,31 +253,6 @@ async def what_is_left_out_is_no_place(spaces: Spaces) -> None:
     left = CandidateQuery(leave_out=frozenset((named[5], named[7], SegmentId("0" * 32))))
     answer = await _look(store, model, (named[6],), left, reach=1)
     assert _distances(answer, named[6]) == {named[4]: -1, named[8]: 1}
-
-
-async def asked_ones_are_neighbours_too(spaces: Spaces) -> None:
-    """Two that are asked for and near each other are told as such, without their passages."""
-    store = await spaces.open()
-    new = segments(8)
-    model = await _filled(store, *new)
-    named = ids(new)
-    answer = await _look(store, model, (named[3], named[4]))
-    assert _distances(answer, named[3])[named[4]] == 1
-    assert _distances(answer, named[4])[named[3]] == -1
-    assert {candidate.segment for candidate in answer.passages} == set(named[1:3] + named[5:7])
-    assert (await _look(store, model, named)).passages == ()
-
-
-async def unknown_ones_have_no_surroundings(spaces: Spaces) -> None:
-    """An id that is not stored is ignored, and one that is named twice counts once."""
-    store = await spaces.open()
-    unknown = SegmentId("0" * 32)
-    assert await store.around((unknown,), _NOTHING) == Surroundings()
-    new = segments(5)
-    model = await _filled(store, *new)
-    assert await store.around((unknown,), _NOTHING) == Surroundings()
-    named = ids(new)
-    await _look(store, model, (unknown, named[2], named[2]))
 
 
 async def surroundings_are_described_like_candidates(spaces: Spaces) -> None:
@@ -441,115 +315,7 @@ async def surroundings_of_a_wrong_length_are_refused(spaces: Spaces) -> None:
     assert isinstance(outcome, StoreError), repr(outcome)
 
 
-# What holds for cold segments: out of the index, never out of the archive, and back again.
-
-
-async def _indexed_segments(
-    store: Store, count: int = 40
-) -> tuple[ReferenceModel, tuple[NewSegment, ...]]:
-    new = segments(count, words=10)
-    batch = Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
-    model = ReferenceModel()
-    model.write(batch)
-    await store.write(batch)
-    return model, new
-
-
-def _queries(new: tuple[NewSegment, ...]) -> tuple[CandidateQuery, ...]:
-    words = tuple(dict.fromkeys((*new[2].passages[0].words, *new[-2].passages[0].words)))
-    near = asked("q", embedder="e", like=vector("e" + new[1].segment.text))
-    warm = CandidateQuery(words=words, vectors=(near,), lexical_limit=8, vector_limit=8)
-    return warm, replace(warm, cold=True), replace(warm, cold=True, said_before=START + 12.5)
-
-
-async def _hold(store: Store, model: ReferenceModel, new: tuple[NewSegment, ...]) -> None:
-    for query in _queries(new):
-        candidates = await store.candidates(query)
-        model.expect(query, candidates)
-        if query.cold:
-            assert bool(candidates.cold_searched) == bool(model.cold)
-    page = await store.page()
-    assert [row.segment for row in page] == [segment.segment for segment in new]
-    assert {row.segment.id for row in page if row.cold} == model.cold
-    assert {row.segment.id for row in await store.segments(ids(new)) if row.cold} == model.cold
-    assert (await store.stats()).cold == len(model.cold)
-
-
-async def eviction_by_number_takes_the_oldest(spaces: Spaces) -> None:
-    """Beyond the number the oldest go cold: out of candidates and statistics, not of pages."""
-    store = await spaces.open()
-    model, new = await _indexed_segments(store)
-    for limit, went in ((100, 0), (40, 0), (25, 15), (25, 0), (24, 1), (0, 24)):
-        assert await store.evict(max_segments=limit, said_before=None) == went
-        model.evict_to(limit)
-        await _hold(store, model, new)
-
-
-async def eviction_by_time_takes_what_was_said_before(spaces: Spaces) -> None:
-    """What was said before a time goes cold; neither bound is no eviction."""
-    store = await spaces.open()
-    model, new = await _indexed_segments(store)
-    assert await store.evict(max_segments=None, said_before=None) == 0
-    await _hold(store, model, new)
-    assert await store.evict(max_segments=None, said_before=START + 9.5) == 10
-    model.cold |= set(ids(new[:10]))
-    await _hold(store, model, new)
-    assert await store.evict(max_segments=26, said_before=START + 11.5) == 4
-    model.cold |= set(ids(new[:14]))
-    await _hold(store, model, new)
-
-
-async def oldest_is_what_was_said_first(spaces: Spaces) -> None:
-    """What was said first goes first, whenever it arrived; noise does not count and stays."""
-    store = await spaces.open()
-    model = ReferenceModel()
-    noise = segment("hm", session="noise", noise="filler", said_at=START - 5_000)
-    late = segments(6, session="late", said_at=START + 1_000)
-    early = segments(6, first=50, session="early", said_at=START)
-    for new in ((noise, *late), early):
-        batch = Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
-        model.write(batch)
-        await store.write(batch)
-    assert await store.evict(max_segments=8, said_before=None) == model.evict_to(8) == 4
-    assert model.cold == set(ids(early[:4]))
-    await _hold(store, model, (noise, *late, *early))
-    assert await store.evict(max_segments=None, said_before=START + 4.5) == 1
-    model.evict_before(START + 4.5)
-    await _hold(store, model, (noise, *late, *early))
-
-
-async def warming_brings_back_with_vectors(spaces: Spaces) -> None:
-    """Cold segments that are warmed are found again by words and by vector."""
-    store = await spaces.open()
-    model, new = await _indexed_segments(store)
-    before = await store.vectors("e")
-    await store.evict(max_segments=10, said_before=None)
-    model.evict_to(10)
-    assert await store.vectors("e") == before
-    assert (await store.stats()).vectors["e"] == len(before)
-    back = ids(new[1:5])
-    assert await store.warm([*back, new[-1].segment.id]) == 4
-    model.cold -= set(back)
-    await _hold(store, model, new)
-    assert await store.warm(back) == 0
-    store = await spaces.reopen(store)
-    await _hold(store, model, new)
-
-
-async def cold_segments_stay_known(spaces: Spaces) -> None:
-    """Writing a cold segment again changes nothing; new ones arrive warm behind it."""
-    store = await spaces.open()
-    model, new = await _indexed_segments(store, 12)
-    await store.evict(max_segments=4, said_before=None)
-    model.evict_to(4)
-    written = await store.write(Batch(at=START, segments=new))
-    assert (written.stored, written.known) == ((), ids(new))
-    await _hold(store, model, new)
-    more = segments(3, first=900, session="more")
-    batch = Batch(at=START, segments=more, vectors=(vectors(more, embedder="e"),))
-    model.write(batch)
-    await store.write(batch)
-    await _hold(store, model, (*new, *more))
+# Cold segments are out of the index, never out of the archive.
 
 
 async def cold_passages_wait_for_no_vector(spaces: Spaces) -> None:
@@ -563,5 +329,3 @@ async def cold_passages_wait_for_no_vector(spaces: Spaces) -> None:
     await store.write(Batch(at=START, vectors=(vectors(new, embedder="e"),)))
     assert await store.unembedded("e", limit=100) == ()
     assert len(await store.vectors("e")) == 8
-    await store.warm(ids(new))
-    assert await store.unembedded("e", limit=100) == ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -28,19 +27,6 @@ async def _claim(
 ) -> tuple[Lease, ...]:
     more.setdefault("limit", 100)
     return await store.claim(now=now, lease_seconds=60, kinds=kinds, **more)
-
-
-async def job_is_handed_out_as_written(spaces: Spaces) -> None:
-    """A job comes to its worker with its payload, for as long as the lease was asked for."""
-    store = await spaces.open()
-    payload = '{"text": "Größe 世界 \' \\" 🙂"}'.encode()
-    await _enqueue(store, NewJob(kind="work", key="k'1", payload=payload, cost_tokens=7))
-    (lease,) = await _claim(store)
-    assert (lease.kind, lease.key, lease.payload) == ("work", "k'1", payload)
-    assert (lease.cost_tokens, lease.attempt, lease.expires_at) == (7, 1, SOON + 60)
-    (record,) = await store.jobs()
-    assert (record.id, record.state, record.attempts) == (lease.id, "leased", 1)
-    assert (record.kind, record.key, record.cost_tokens) == ("work", "k'1", 7)
 
 
 async def waiting_job_is_not_enqueued_twice(spaces: Spaces) -> None:
@@ -343,41 +329,6 @@ async def costly_job_does_not_hold_up_others(spaces: Spaces) -> None:
             taken += [lease.key for lease in leases]
         assert taken == ["small", "free"]
         assert (await store.queue(day="d")).spent_tokens_today == 60
-
-
-async def budget_is_never_exceeded(spaces: Spaces) -> None:
-    """Whatever is claimed, fails, expires and is claimed again at once: within the budget."""
-    stores = [await spaces.open() for _ in range(3)]
-    chance = random.Random(7)
-    jobs = tuple(
-        NewJob(kind="work", key=f"k{number}", cost_tokens=chance.choice((0, 1, 5, 17, 60)))
-        for number in range(400)
-    )
-    await stores[0].write(Batch(at=START, jobs=jobs))
-    spent = {"mon": 0, "tue": 0}
-    now = SOON
-    for _ in range(8):
-        day = chance.choice(("mon", "tue"))
-        claims = await asyncio.gather(
-            *(
-                store.claim(now=now, lease_seconds=10, kinds=("work",), limit=limit, day=day,
-                            day_tokens=300, max_attempts=50)
-                for store in stores
-                for limit in (1, 2, 4)
-            )
-        )  # fmt: skip
-        leases = [lease for taken in claims for lease in taken]
-        assert len({lease.id for lease in leases}) == len(leases)
-        spent[day] += sum(lease.cost_tokens for lease in leases)
-        assert (await stores[1].queue(day=day)).spent_tokens_today == spent[day] <= 300
-        for lease in leases:
-            fate = chance.randrange(3)
-            if fate == 0:
-                await chance.choice(stores).complete(lease, Batch(at=now))
-            elif fate == 1:
-                await chance.choice(stores).fail(lease, reason="no", retry_at=now + 1)
-        now += chance.choice((2, 20))
-    assert min(spent.values()) > 200, "the budget is used"
 
 
 def _claims() -> SearchStrategy[tuple[list[int], int, list[tuple[int, int, float]]]]:

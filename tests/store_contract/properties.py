@@ -53,7 +53,6 @@ def _steps() -> SearchStrategy[list[Step]]:
         st.tuples(st.just("forget"), st.lists(place, min_size=1, max_size=2)),
         st.tuples(st.just("leave"), st.tuples(st.sampled_from((None, *_SESSIONS)), place)),
         st.tuples(st.just("evict"), st.tuples(st.booleans(), st.integers(0, _PLACES))),
-        st.tuples(st.just("warm"), places),
         st.tuples(st.just("withdraw"), st.lists(place, min_size=1, max_size=3)),
         st.tuples(
             st.just("look"),
@@ -167,12 +166,6 @@ class _Pair:
         else:
             gone = self.model.evict_to(limit)
             assert await self.store.evict(max_segments=limit, said_before=None) == gone
-
-    async def warm(self, places: Sequence[int]) -> None:
-        wanted = set(ids(_SEGMENTS[place] for place in places))
-        back = wanted & self.model.cold
-        self.model.cold -= back
-        assert await self.store.warm(sorted(wanted)) == len(back)
 
     async def withdraw(self, places: Sequence[int]) -> None:
         gone = ids(_SEGMENTS[place] for place in places)

@@ -10,7 +10,6 @@ from tests.store_contract.examples import (
     START,
     asked,
     ids,
-    segment,
     segments,
     vector,
     vectors,
@@ -64,34 +63,6 @@ async def statistics_are_those_of_the_space(spaces: Spaces) -> None:
         await ask(store, model, CandidateQuery(words=(*words, "unheard")))
 
 
-async def best_by_words_are_among_the_candidates(spaces: Spaces) -> None:
-    """The best passages by BM25 are found, common and rare words, short passages and long."""
-    store = await spaces.open()
-    new = segments(300, words=8)
-    long = segments(20, first=5_000, session="long", words=400)
-    model = await _filled(store, *new, *long)
-    for place in range(0, 300, 30):
-        words = tuple(dict.fromkeys(new[place].passages[0].words))
-        for limit in (1, 5, 50):
-            query = CandidateQuery(words=words, lexical_limit=limit, vector_limit=0)
-            await ask(store, model, query)
-
-
-async def repeats_of_a_word_count(spaces: Spaces) -> None:
-    """A passage's counts and length hold repeats, and they decide who is best."""
-    store = await spaces.open()
-    new = [
-        worded(["apple"] * (number % 7) + ["pear"] * (number % 5) + ["filler"] * (number % 11),
-               number=number)
-        for number in range(1, 80)
-    ]  # fmt: skip
-    new.append(worded(["apple"] * 290, number=80))
-    model = await _filled(store, *new)
-    for limit in (3, 10, 100):
-        for words in (("apple",), ("apple", "pear"), ("pear", "filler", "none")):
-            await ask(store, model, CandidateQuery(words=words, lexical_limit=limit))
-
-
 async def odd_words_are_words(spaces: Spaces) -> None:
     """A word is found whatever characters it has: no word is an operator, none is split."""
     store = await spaces.open()
@@ -122,11 +93,6 @@ async def _vectors_of(spaces: Spaces, dimensions: int) -> None:
             model.expect(query, candidates)
             best = max(candidates.passages, key=lambda candidate: candidate.similarities[0] or -1.0)
             assert best.segment == new[place].segment.id
-
-
-async def best_by_vector_are_found_at_256_dimensions(spaces: Spaces) -> None:
-    """With 256 dimensions the nearest passages are found, with their cosine."""
-    await _vectors_of(spaces, 256)
 
 
 async def best_by_vector_are_found_at_384_dimensions(spaces: Spaces) -> None:
@@ -197,44 +163,6 @@ async def filters_come_before_limits(spaces: Spaces) -> None:
         await ask(store, model, replace(query, words=()))
 
 
-async def embedders_stand_side_by_side(spaces: Spaces) -> None:
-    """Vectors of two embedders with other dimensions are asked each for itself."""
-    store = await spaces.open()
-    new = segments(40, words=8)
-    model = await _filled(store, *new[:30], small=256)
-    more = Batch(at=START, segments=new[30:], vectors=(
-        vectors(new[10:], embedder="large", dimensions=384),))  # fmt: skip
-    model.write(more)
-    await store.write(more)
-    for embedder, dimensions in (("small", 256), ("large", 384)):
-        near = asked("q", embedder=embedder, dimensions=dimensions)
-        await ask(store, model, CandidateQuery(vectors=(near,), vector_limit=40))
-        await ask(store, model, CandidateQuery(vectors=(near,), vector_limit=7))
-    stats = await store.stats()
-    assert dict(stats.vectors) == {"small": 30, "large": 30}
-
-
-async def unknown_embedder_finds_nothing_by_vector(spaces: Spaces) -> None:
-    """A vector of an embedder that wrote nothing finds nothing, and words work beside it."""
-    store = await spaces.open()
-    new = segments(20)
-    model = await _filled(store, *new, e=256)
-    stranger = asked("q", embedder="unheard of", dimensions=64)
-    await ask(store, model, CandidateQuery(vectors=(stranger,)))
-    words = new[0].passages[0].words[:3]
-    await ask(store, model, CandidateQuery(words=tuple(dict.fromkeys(words)), vectors=(stranger,)))
-
-
-async def asked_vector_of_wrong_length_is_refused(spaces: Spaces) -> None:
-    """A vector of another length than the embedder's is an error, and says so."""
-    store = await spaces.open()
-    model = await _filled(store, *segments(5), e=256)
-    bad = CandidateQuery(vectors=(asked("q", embedder="e", dimensions=128),))
-    (outcome,) = await asyncio.gather(store.candidates(bad), return_exceptions=True)
-    assert isinstance(outcome, StoreError), repr(outcome)
-    await ask(store, model, CandidateQuery(vectors=(asked("q", embedder="e"),)))
-
-
 async def similarity_is_a_cosine(spaces: Spaces) -> None:
     """Vectors of any length are compared by their direction."""
     store = await spaces.open()
@@ -271,21 +199,6 @@ async def empty_query_finds_nothing(spaces: Spaces) -> None:
     assert candidates.documents == 5
     model.expect(CandidateQuery(), candidates)
     await ask(store, model, CandidateQuery(words=("unheard",)))
-
-
-async def long_text_is_found_by_each_passage(spaces: Spaces) -> None:
-    """A long message is found by each of its passages, with its span."""
-    store = await spaces.open()
-    text = "\n".join(f"needle{number} " + "hay stack " * 40 for number in range(12))
-    new = segment(text)
-    model = await _filled(store, new, *segments(10, session="other"), e=256)
-    assert len(new.passages) >= 12
-    for number in range(12):
-        query = CandidateQuery(words=(f"needle{number}",), lexical_limit=3)
-        candidates = await store.candidates(query)
-        model.expect(query, candidates)
-        (candidate,) = candidates.passages
-        assert f"needle{number} " in text[candidate.start : candidate.end]
 
 
 # What holds for candidates of several embedders at once, and for what a query leaves out.
@@ -384,20 +297,3 @@ async def what_is_left_out_crowds_nobody_out(spaces: Spaces) -> None:
             await ask(store, model, replace(base, leave_out=frozenset(gone)))
     crowded = CandidateQuery(words=("target",), lexical_limit=5, leave_out=frozenset(ids(loud)))
     assert len((await store.candidates(crowded)).passages) == 5
-
-
-async def leaving_out_changes_no_statistics(spaces: Spaces) -> None:
-    """Documents, lengths and frequencies are those of the space, whatever is left out."""
-    store = await spaces.open()
-    model, new = await _partly_embedded(store)
-    await store.evict(max_segments=60, said_before=None)
-    model.evict_to(60)
-    words = tuple(dict.fromkeys(new[70].passages[0].words))
-    query = CandidateQuery(words=words, vectors=(asked("q", embedder="small"),))
-    for cold in (False, True):
-        whole = await ask(store, model, replace(query, cold=cold))
-        left = frozenset(ids(new[10:75]))
-        rest = await ask(store, model, replace(query, cold=cold, leave_out=left))
-        assert rest.documents == whole.documents
-        assert rest.average_length == whole.average_length
-        assert dict(rest.document_frequencies) == dict(whole.document_frequencies)

@@ -17,7 +17,6 @@ from tests.store_contract.examples import (
     fact_vectors,
     full_batch,
     ids,
-    message_id,
     passages,
     piece,
     segment,
@@ -143,17 +142,6 @@ async def unreadable_fact_hides_no_other(spaces: Spaces) -> None:
         assert "f0" not in {fact.id for fact in await store.facts()}
 
 
-async def unreadable_fact_can_be_written_again(spaces: Spaces) -> None:
-    """Writing a fact that cannot be read makes it whole."""
-    store = await spaces.open()
-    facts = (fact("torn"), fact("whole", at=START + 1))
-    await store.write(Batch(at=START, facts=facts, fact_vectors=(fact_vectors(facts),)))
-    store = await spaces.damage_fact(store, facts[0].id)
-    await store.write(Batch(at=START, facts=facts))
-    assert await store.facts() == facts
-    assert (await store.check()).problems == ()
-
-
 async def stats_count_what_is_there(spaces: Spaces) -> None:
     """The numbers of a store are those of what was written, evicted and forgotten."""
     store = await spaces.open()
@@ -235,17 +223,6 @@ async def closed_store_says_so(spaces: Spaces) -> None:
     assert not wrong, wrong
     store = await spaces.open()
     assert len(await store.page()) == 4
-
-
-async def closing_leaves_others_open(spaces: Spaces) -> None:
-    """Closing a store closes no other: of the same memory, or of another space."""
-    store, same, other = await spaces.open(), await spaces.open(), await spaces.open("other")
-    await store.write(full_batch(0))
-    await spaces.close(store)
-    await same.write(full_batch(1))
-    await other.write(full_batch(2))
-    assert len(await same.page()) == 8
-    assert len(await other.page()) == 4
 
 
 async def many_callers_at_once(spaces: Spaces) -> None:
@@ -368,31 +345,6 @@ async def spooled_write_of_the_forgotten_is_told(spaces: Spaces) -> None:
     assert await contents(store, SESSION) == before
 
 
-async def ordinary_session_write_is_not_cleaned(spaces: Spaces) -> None:
-    """A state that is stored as it was given is never said to be cleaned; nor is a stale one."""
-    store = await spaces.open()
-    new = segments(4)
-    quoting = session_write(new, turn=2, edits=(_cut(new, 2),), about=_message_ids(new[:2]))
-    await store.forget(ForgetOrder(at=LATER, message_ids=(message_id("a stranger"),)))
-    for write in (
-        session_write(new, turn=1),
-        quoting,
-        quoting,
-        replace(quoting, turn=3, about=_message_ids(new[:3])),
-        session_write(new, turn=4, about=(message_id("a stranger"),)),  # and it quotes nobody
-    ):
-        written = await store.write(Batch(at=LATER, segments=new, session=write))
-        assert _refusals(written) == (False, False)
-        stored = await store.session(SESSION)
-        assert stored is not None
-        assert stored.state == write.state
-    late = replace(quoting, turn=3, about=(message_id("a stranger"),))
-    assert _refusals(await store.write(Batch(at=LATER, session=late))) == (True, False)
-    beyond = replace(quoting, turn=5, path_from=9)
-    assert _refusals(await store.write(Batch(at=LATER, session=beyond))) == (True, False)
-    assert _refusals(await store.write(Batch(at=LATER, segments=new))) == (False, False)
-
-
 async def state_that_nobody_can_clean_is_told(spaces: Spaces) -> None:
     """A state that quotes the forgotten and cannot be read is not stored, and told so."""
     store = await spaces.open()
@@ -420,15 +372,6 @@ async def _refuses_both(store: Store, batch: Batch) -> None:
         stored = await store.session(SESSION)
         assert stored is not None
         assert join_state(stored.state, (), ()).edits == ()
-
-
-async def refused_compaction_goes_with_a_cleaned_session(spaces: Spaces) -> None:
-    """Where the record of a compaction is refused, its cut does not stand, and that is told."""
-    store = await spaces.open()
-    new = segments(4)
-    await store.write(Batch(at=START, segments=new, session=session_write(new, turn=1)))
-    await store.forget(ForgetOrder(at=LATER, message_ids=_message_ids(new[:1])))
-    await _refuses_both(store, _compacting(new, turn=2))
 
 
 async def refused_compaction_of_a_place_cleans_the_session(spaces: Spaces) -> None:

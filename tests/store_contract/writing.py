@@ -22,7 +22,6 @@ from tests.store_contract.examples import (
     rising,
     segment,
     segments,
-    session_write,
     vector,
     vectors,
     worded,
@@ -121,27 +120,6 @@ async def same_batch_twice_is_once(spaces: Spaces) -> None:
     assert len(await store.vectors(batch.vectors[0].embedder)) == len(batch.vectors[0].vectors)
 
 
-async def overlapping_batches_add_what_is_new(spaces: Spaces) -> None:
-    """Of a batch that overlaps with what is stored, only the new segments are stored."""
-    store = await spaces.open()
-    new = segments(10)
-    await store.write(Batch(at=START, segments=new[:6]))
-    written = await store.write(Batch(at=START, segments=new[3:]))
-    assert written.known == ids(new[3:6])
-    assert written.stored == ids(new[6:])
-    assert tuple(row.segment.id for row in await store.page()) == ids(new)
-
-
-async def segment_twice_in_one_batch_is_once(spaces: Spaces) -> None:
-    """A segment that stands twice in one batch is stored once."""
-    store = await spaces.open()
-    new = segments(3)
-    written = await store.write(Batch(at=START, segments=(*new, *new)))
-    assert sorted(written.stored) == sorted(ids(new))
-    assert len(await store.page()) == 3
-    assert (await store.stats()).segments == 3
-
-
 async def known_segment_is_not_changed(spaces: Spaces) -> None:
     """A segment that arrives again with another text or time stays as it was first stored."""
     store = await spaces.open()
@@ -183,15 +161,6 @@ async def what_was_written_is_there_after_reopening(spaces: Spaces) -> None:
     assert later.stored == ids(full_batch(3).segments)
 
 
-async def another_store_sees_what_was_written(spaces: Spaces) -> None:
-    """A write that has returned is seen by every store on that memory, whenever it opened."""
-    first, second = await spaces.open(), await spaces.open()
-    for number in range(4):
-        writer, reader = (first, second) if number % 2 else (second, first)
-        await writer.write(full_batch(number))
-        assert await contents(reader, SESSION) == await contents(writer, SESSION)
-
-
 async def empty_batch_is_nothing(spaces: Spaces) -> None:
     """A batch without anything is written without effect."""
     store = await spaces.open()
@@ -224,19 +193,6 @@ async def every_field_comes_back(spaces: Spaces) -> None:
     stored = await store.segments(ids(given))
     assert [row.segment for row in stored] == [new.segment for new in given]
     assert not any(row.cold for row in stored)
-
-
-async def session_write_goes_with_its_batch(spaces: Spaces) -> None:
-    """A stale session write is left out alone: the rest of its batch is stored."""
-    store = await spaces.open()
-    new = segments(4)
-    await store.write(Batch(at=START, session=session_write(new, turn=5)))
-    late = await store.write(Batch(at=START, segments=new, session=session_write(new[:1], turn=4)))
-    assert late.session_stale
-    assert late.stored == ids(new)
-    stored = await store.session(SESSION)
-    assert stored is not None
-    assert (stored.turn, len(stored.path)) == (5, 4)
 
 
 # What holds for batches that a store can never take: refused before anything is written.
@@ -295,18 +251,6 @@ async def numbers_out_of_range_are_refused(spaces: Spaces) -> None:
     assert written.stored == ids(batch.segments)
 
 
-async def refused_effect_leaves_the_job(spaces: Spaces) -> None:
-    """A job whose effect is refused is not completed: its holder can give it back and say why."""
-    store = await spaces.open()
-    await store.write(full_batch(0))
-    (lease,) = await store.claim(now=START + 1e6, lease_seconds=60, kinds=("embed",))
-    bad = Batch(at=START, facts=(fact("bad", at=math.nan),))
-    (outcome,) = await asyncio.gather(store.complete(lease, bad), return_exceptions=True)
-    assert isinstance(outcome, BatchRefused), outcome
-    assert await store.fail(lease, reason="refused", retry_at=None)
-    assert [record.reason for record in await store.jobs()] == ["refused"]
-
-
 # What holds for reading segments: order of arrival, pages, any text.
 
 ODD_TEXTS = (
@@ -355,34 +299,6 @@ async def pages_join_into_all(spaces: Spaces) -> None:
             after = page[-1].sequence
         assert tuple(seen) == (ids(new)[::-1] if descending else ids(new))
     assert await store.page(limit=1, descending=True) == (await store.page())[-1:]
-
-
-async def pages_of_a_session_hold_only_it(spaces: Spaces) -> None:
-    """A page of one session leaves out the others, in both directions."""
-    store = await spaces.open()
-    new_segments, two = segments(8, session="one"), segments(8, first=100, session="two")
-    for pair in zip(new_segments, two, strict=True):
-        await store.write(Batch(at=START, segments=pair))
-    everything = await store.page()
-    wanted = [row for row in everything if row.segment.session == "two"]
-    assert len(wanted) == 8
-    assert list(await store.page(session="two")) == wanted
-    third = wanted[2].sequence
-    assert list(await store.page(session="two", after=third, limit=3)) == wanted[3:6]
-    assert list(await store.page(session="two", after=third, descending=True)) == wanted[:2][::-1]
-    assert await store.page(session="unheard of") == ()
-
-
-async def neighbours_are_found_by_sequence(spaces: Spaces) -> None:
-    """The segments just before and after one are those beside it in the order of arrival."""
-    store = await spaces.open()
-    new = segments(9)
-    await store.write(Batch(at=START, segments=new[:4]))
-    await store.write(Batch(at=START, segments=new[4:]))
-    (middle,) = await store.segments([new[4].segment.id])
-    before = await store.page(after=middle.sequence, limit=1, descending=True)
-    after = await store.page(after=middle.sequence, limit=1)
-    assert [row.segment.id for row in (*before, *after)] == [new[3].segment.id, new[5].segment.id]
 
 
 async def segments_come_in_the_order_asked(spaces: Spaces) -> None:
@@ -499,8 +415,6 @@ async def large_batch_is_taken(spaces: Spaces) -> None:
     for cold in (False, True):
         query = CandidateQuery(words=words, vectors=(near,), cold=cold)
         model.expect(query, await store.candidates(query))
-    assert await store.warm(ids(new)) == _MANY - 500
-    model.cold.clear()
     gone = ids(new[:1_900])
     model.forget(gone)
     done = await store.forget(ForgetOrder(at=START, segments=gone))
@@ -508,23 +422,6 @@ async def large_batch_is_taken(spaces: Spaces) -> None:
     model.expect(query, await store.candidates(query))
     again = await store.write(batch)
     assert (len(again.known), len(again.forgotten)) == (100, 1_900)
-
-
-async def many_small_writes_add_up(spaces: Spaces) -> None:
-    """A session that grows message by message answers like one that was written at once."""
-    store = await spaces.open()
-    model = ReferenceModel()
-    new = segments(150, words=15)
-    for number, new_segment in enumerate(new):
-        batch = Batch(at=START, segments=(new_segment,), vectors=(vectors((new_segment,)),))
-        model.write(batch)
-        await store.write(batch)
-        if number % 30 == 29:
-            words = tuple(dict.fromkeys(new[number // 2].passages[0].words))
-            near = asked("q")
-            query = CandidateQuery(words=words, vectors=(near,), lexical_limit=9, vector_limit=9)
-            model.expect(query, await store.candidates(query))
-    assert len(await store.page()) == 150
 
 
 async def ties_are_broken_by_id(spaces: Spaces) -> None:

@@ -76,8 +76,7 @@ def init(
     Exit code 1 where a statement is left for a superuser to run.
     """
     server = _server(server or url)
-    from recollect.adapters.stores.postgres.roles import APP_ROLE
-    from recollect.adapters.stores.postgres.schema import initialize
+    from recollect.adapters.stores.postgres.schema import APP_ROLE, initialize
 
     made = _run(
         initialize(
@@ -133,9 +132,8 @@ def migrate(
     brought up to date when they are opened.
     """
     server = _server(server or url)
-    from recollect.adapters.stores.postgres.roles import APP_ROLE
+    from recollect.adapters.stores.postgres.schema import APP_ROLE, pending
     from recollect.adapters.stores.postgres.schema import migrate as migrate_server
-    from recollect.adapters.stores.postgres.schema import pending
 
     if dry_run:
         done = tuple(step.file for step in _run(pending(server, phase=phase)))
@@ -188,8 +186,8 @@ def distribute(
     that were there before are removed from the coordinator's files.
     """
     server = _server(server or url)
-    from recollect.adapters.stores.postgres.citus import distribute as distribute_tables
-    from recollect.adapters.stores.postgres.roles import APP_ROLE
+    from recollect.adapters.stores.postgres.admin import distribute as distribute_tables
+    from recollect.adapters.stores.postgres.schema import APP_ROLE
 
     done = _run(
         distribute_tables(
@@ -225,8 +223,8 @@ def check(*, server: str | None, url: str | None, app_role: str | None, as_json:
     Every finding comes with its mend; nothing is changed.
     """
     server = _server(server or url)
-    from recollect.adapters.stores.postgres.database_check import check_database
-    from recollect.adapters.stores.postgres.roles import APP_ROLE
+    from recollect.adapters.stores.postgres.admin import check_database
+    from recollect.adapters.stores.postgres.schema import APP_ROLE
 
     found = _run(check_database(server, app_role=app_role or APP_ROLE))
     if as_json:
@@ -268,7 +266,7 @@ def _password(file: TextIO | None) -> str | None:
 
 
 def _settings(given: tuple[str, ...]) -> dict[str, str]:
-    from recollect.adapters.stores.postgres.roles import wanted_settings
+    from recollect.adapters.stores.postgres.schema import wanted_settings
 
     known = wanted_settings(citus=True)
     found: dict[str, str] = {}

@@ -278,11 +278,8 @@ class Archive(Protocol):
     async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
         """Move the oldest segments to cold: out of the index, never out of the archive.
 
-        Their vectors stay, so that they can come back. Returns how many went.
+        Returns how many went.
         """
-
-    async def warm(self, ids: Sequence[SegmentId]) -> int:
-        """Take cold segments back into the index; returns how many came."""
 
 
 class JobQueue(Protocol):

@@ -8,29 +8,25 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore, signs, vectors
-from recollect.adapters.stores.postgres import filters as in_files
+from recollect.adapters.stores.postgres import PostgresFleet, vectors
 from recollect.adapters.stores.postgres import postings as packing
 from recollect.adapters.stores.postgres.driver import escaped, plain
 from recollect.adapters.stores.postgres.postings import (
     Forwards,
-    block_without,
     build_runs,
     choose_merge,
     decode_block,
     forward,
-    postings_of,
     term_of,
 )
 from recollect.adapters.stores.postgres.sessions import chunks_from, join_chunks
-from recollect.adapters.stores.postgres.signs import Layout
 from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.vectors import Layout
 from recollect.core.ports import Store
 from recollect.core.search.bm25 import Bm25Index
 from recollect.core.values.batch import Batch
@@ -83,10 +79,6 @@ def test_candidates_are_those_of_exact_bm25_packed_merged_and_evicted(
         while await store.pack(least=1):
             pass
         await _compare(store, said[1_700:], new[1_700:])
-        back = [one.segment.id for one in new[:300]]
-        assert await store.warm(back) == 300
-        await _compare(store, said[1_700:] + said[:300], [*new[1_700:], *new[:300]])
-        assert (await store.check()).problems == ()
         await fleet.close()
 
     asyncio.run(run())
@@ -150,13 +142,10 @@ def test_passages_without_a_vector_are_found_though_most_have_one(database: Test
         for _ in range(3):
             missing = await store.unembedded("e", limit=10)
             assert [one.segment for one in missing] == [left_out]
-        # One that has no vector and went cold is asked for again when it comes back.
         await store.evict(max_segments=100, said_before=None)
         assert await store.unembedded("e", limit=10) == ()
         await store.write(Batch(at=1.0, segments=examples.segments(1, first=9_000)))
         assert len(await store.unembedded("e", limit=10)) == 1
-        await store.warm([left_out, new[0].segment.id])
-        assert left_out in {one.segment for one in await store.unembedded("e", limit=10)}
         assert (await store.check()).problems == ()
         await fleet.close()
 
@@ -247,88 +236,6 @@ def test_files_are_found_beside_a_session_whatever_their_names_hold(
     asyncio.run(run())
 
 
-def test_files_are_read_by_their_range_of_the_index_and_then_only_what_is_new(
-    database: TestDatabase,
-) -> None:
-    talk = examples.segments(3_000, words=3)
-    noted = sessions(*(f"file:{number}.md" for number in range(300)))
-
-    async def run() -> tuple[list[str], list[str]]:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        await store.write(Batch(at=1.0, segments=(*talk, *noted)))
-        with psycopg.connect(database.admin_url, autocommit=True) as owner:
-            owner.execute("VACUUM ANALYZE recollect.segments, recollect.passages")
-        async with fleet.transaction(store._id, read=True) as work:
-            every = await work.rows(f"EXPLAIN {in_files._EVERY}", {"space": work.space_id})
-            given = {"space": work.space_id, "first": 3_290}
-            newer = await work.rows(f"EXPLAIN {in_files._NEW}", given)
-        await fleet.close()
-        return [line for (line,) in every], [line for (line,) in newer]
-
-    every, newer = asyncio.run(run())
-    (at,) = [at for at, line in enumerate(every) if "segments_session" in line]
-    assert "session >= 'file:'" in every[at + 1], every
-    assert any("passage_no >= " in line and "Index Cond" in line for line in newer), newer
-    assert not any("Seq Scan" in line for line in newer), newer
-
-
-def test_what_is_remembered_of_files_is_of_its_space_and_never_believed(
-    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        one, two = await fleet.space("one"), await fleet.space("two")
-        new = sessions("talk", "other", "file:a.md", each=3)
-        await one.write(Batch(at=1.0, segments=new))
-        await two.write(Batch(at=1.0, segments=sessions("other", "talk", "third", each=3)))
-        query = CandidateQuery(words=("target",), session="talk", with_files=True)
-        for room in (2_000_000, 0):  # remembered, and forgotten at once
-            monkeypatch.setattr(in_files, "_KEPT_NUMBERS", room)
-            for _ in range(2):
-                assert found_in(await one.candidates(query)) == {"talk", "file:a.md"}
-                assert found_in(await two.candidates(query)) == {"talk"}
-        # A server that went back in time may have given the same numbers to others.
-        held = await _remembered(fleet, one)
-        fleet.memos.files._held[one._id] = replace(held, warm=np.arange(1, 10))
-        assert found_in(await one.candidates(query)) == {"talk", "file:a.md"}
-        await fleet.close()
-
-    asyncio.run(run())
-
-
-async def _remembered(fleet: PostgresFleet, store: PostgresStore) -> in_files.InFiles:
-    async with fleet.transaction(store._id, read=True) as work:
-        return await fleet.memos.files.fresh(work)
-
-
-def test_signs_find_by_numbers_that_weigh_unequally() -> None:
-    """Of static embedders some dimensions say much more than others; their signs do not."""
-    chance = np.random.default_rng(3)
-    weights = np.exp(chance.standard_normal(256))
-    made = (chance.standard_normal((6_020, 256)) * weights).astype("<f4")
-    held, asked = made[:6_000], made[6_000:]
-    layout = Layout(256)
-    rows = []
-    for start in range(0, len(held), layout.slots):
-        some = held[start : start + layout.slots]
-        block = layout.empty()
-        block["signs"][0][:, : len(some)] = layout.signs(some).T
-        layout.mark(block, np.arange(len(some)), used=True)
-        rows.append((start // layout.slots, block.tobytes()))
-    left_out = np.arange(0, 6_000, 7)
-    shares = []
-    for one in asked:
-        found = signs.nearest_by_signs(rows, 256, one, limit=1_000, allowed=None, left_out=left_out)
-        assert len(found) == len(set(found.tolist())) == 1_000
-        assert not np.isin(found, left_out).any()
-        nearness = held @ one
-        nearness[left_out] = -np.inf
-        shares.append(np.isin(np.argsort(-nearness)[:100], found).mean())
-    # Evenly spread directions are the hardest there are; signs against signs find 0.33 of them.
-    assert np.mean(shares) > 0.6, shares
-
-
 def clustered(count: int, dimensions: int) -> Any:
     """Vectors as embedders make them: in groups, not spread evenly over all directions."""
     chance = np.random.default_rng(dimensions)
@@ -354,22 +261,6 @@ def test_a_run_holds_exactly_the_words_of_its_passages(said: list[list[str]]) ->
         for place, words in enumerate(said)
         for word in words
     }
-
-
-@given(
-    st.lists(st.lists(st.sampled_from(VOCABULARY[:40]), min_size=1), min_size=2, max_size=20),
-    st.data(),
-)
-def test_erasing_a_passage_leaves_the_others(said: list[list[str]], data: st.DataObject) -> None:
-    (run,) = build_runs(_forwards(said))
-    gone = data.draw(st.integers(0, len(said) - 1))
-    for block in run.blocks:
-        left = block_without(block.raw, np.array([gone], "<u2"))
-        for word in VOCABULARY[:40]:
-            before = postings_of(block.raw, term_of(SPACE, word))
-            after = postings_of(left[2], term_of(SPACE, word)) if left is not None else None
-            kept = [] if before is None else [one for one in before[0].tolist() if one != gone]
-            assert (after[0].tolist() if after is not None else []) == kept
 
 
 def _forwards(said: list[list[str]]) -> Forwards:

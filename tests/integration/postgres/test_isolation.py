@@ -8,9 +8,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.integration.postgres.conftest import own_store
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore, vectors
+from recollect.adapters.stores.postgres import PostgresFleet, vectors
 from recollect.adapters.stores.postgres.store import space_uuid
 from recollect.core.values.batch import Batch, NewJob
 from recollect.core.values.fact import ExtractedTo
@@ -115,7 +116,7 @@ def test_rows_of_others_cannot_be_changed_or_made(filled: TestDatabase) -> None:
 
 def test_a_role_above_row_security_acts_as_the_application(filled: TestDatabase) -> None:
     async def look() -> None:
-        store = await PostgresStore.open(filled.admin_url, space="mine")
+        store = await own_store(filled.admin_url, space="mine")
         async with store._fleet.transaction(space_uuid("mine")) as work:
             (row,) = await work.rows("SELECT current_user::text")
             assert row == ("recollect_app",)
@@ -166,7 +167,7 @@ def test_a_worker_sees_which_spaces_have_work_and_nothing_else(database: TestDat
         assert (await fleet.spaces_with_due_jobs(1e9)).names == ()
         await late.resume()
         assert (await fleet.spaces_with_due_jobs(1e9)).names == ("late",)
-        async with fleet._pool.workers_view() as view:
+        async with fleet.pool.workers_view() as view:
             assert await view.rows("SELECT 1 FROM recollect.segments") == []
         await fleet.close()
 

@@ -53,7 +53,7 @@ def test_the_contract_holds_where_connections_forget(shared: TestDatabase, check
         fleet = await PostgresFleet.open(shared.app_url)
         pool = Discarding(shared.app_url, size=5)
         pool.vector_oid = fleet.server.vector_oid
-        fleet._pool = pool
+        fleet.pool = pool
         # All five are open before the first use, so that there are others to choose from.
         await asyncio.gather(*(fleet.spaces_with_due_jobs(0.0) for _ in range(5)))
 
@@ -149,7 +149,7 @@ def test_no_state_is_left_on_a_connection(shared: TestDatabase) -> None:
         fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
         store = await fleet.space("one")
         await store.stats()
-        (link,) = fleet._pool._idle
+        (link,) = fleet.pool._idle
         assert await link.usable()
         for setting in ("app.space_id", "app.worker"):
             asked = Statement(

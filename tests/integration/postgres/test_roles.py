@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from tests.integration.postgres.conftest import own_store
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore, migrate
+from recollect.adapters.stores.postgres import PostgresFleet, migrate
 from recollect.adapters.stores.postgres.store import space_uuid
 from recollect.errors import StoreError, StoreUnavailable
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
@@ -29,7 +30,8 @@ def owned(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_an_owner_without_superpowers_creates_opens_and_scrubs(owned: str) -> None:
     async def look() -> None:
-        store = await PostgresStore.open(owned, space="mine", create=True)
+        await migrate(owned)
+        store = await own_store(owned, space="mine")
         await store.write(examples.full_batch(0))
         await store.close()
         fleet = await PostgresFleet.open(owned)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import psycopg
 import pytest
+from tests.integration.postgres.conftest import own_store
 from tests.store_contract import examples
 
 from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore
@@ -19,7 +20,7 @@ AT = examples.START
 
 
 async def stores(url: str, count: int) -> list[PostgresStore]:
-    return [await PostgresStore.open(url, space="one", pool_size=2) for _ in range(count)]
+    return [await own_store(url, space="one", pool_size=2) for _ in range(count)]
 
 
 def test_failing_and_reviving_beside_enqueueing(database: TestDatabase) -> None:

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import psycopg
 import pytest
 
 from recollect.adapters.embedders.hash import HashEmbedder
@@ -15,8 +14,6 @@ from recollect.adapters.stores.postgres import store as postgres_store
 from recollect.adapters.stores.postgres.pool import Pool, Traffic
 from recollect.adapters.wiring import open_memory, open_store
 from recollect.core.engine import Engine
-from recollect.core.values.segment import Vector, rounded_vector
-from recollect.system.config import load_settings
 from recollect_bench.postgres_server import TestDatabase
 
 TURNS = 12
@@ -76,67 +73,6 @@ def test_a_turn_costs_little(database: TestDatabase) -> None:
         assert whole.round_trips <= 15, whole
 
 
-async def replace_blocks(url: str) -> list[Traffic]:
-    """What `prepare` cost in turns whose recalled block had to take the place of earlier ones."""
-    costs: list[Traffic] = []
-    told = [
-        f"The {thing} of ship {ship} is painted {thing}-{ship * 37}. " * 6
-        for ship in range(20)
-        for thing in ("hull", "crane", "anchor", "funnel")
-    ]
-    settings = load_settings(arguments={"recall.scope": "space"}).settings
-    messages: list[dict[str, Any]] = []
-    async with open_memory(
-        space="blocks", store=url, embedders=[HashEmbedder()], settings=settings
-    ) as engine:
-        for text in told:
-            await engine.ingest("old", [json.dumps({"role": "user", "content": text}).encode()])
-        for ship in range(12):
-            asked = f"How is the crane of ship {ship} painted, and how are its hull and anchor?"
-            messages.append({"role": "user", "content": asked})
-            before = traffic_of(engine) if ship else Traffic()
-            context = await engine.prepare("s", request(messages), window_tokens=16_000)
-            moment = context.report.moment
-            if ship and moment is not None and moment.kind == "room":
-                recalls = [line for line in context.report.lines if line.stage == "recall"]
-                assert [line.outcome for line in recalls] == ["done", "done"]
-                costs.append(traffic_of(engine).since(before))
-            reply = {"role": "assistant", "content": f"As it was told of ship {ship}."}
-            await engine.observe("s", reply)
-            messages.append(reply)
-            await quiet(engine)
-    return costs
-
-
-def test_a_turn_that_replaces_its_blocks_reads_little_twice(database: TestDatabase) -> None:
-    """It writes what leaves the view, and asks the same question again for the view without it."""
-    costs = asyncio.run(replace_blocks(database.app_url))
-    assert costs
-    for path in costs:
-        assert path.transactions <= 3, path
-        assert path.round_trips <= 17, path
-
-
-def test_vectors_that_come_with_a_message_stand_in_half_the_room(database: TestDatabase) -> None:
-    asyncio.run(converse(database.app_url))
-
-    async def written() -> tuple[Vector, ...]:
-        store = await open_store(database.app_url, space="traffic")
-        try:
-            return await store.vectors(HashEmbedder().name)
-        finally:
-            await store.close()
-
-    vectors = asyncio.run(written())
-    assert len(vectors) >= 2 * MEASURED
-    assert all(rounded_vector(vector.values) == vector.values for vector in vectors)
-    with psycopg.connect(database.admin_url) as connection:
-        (whole,) = connection.execute(
-            "SELECT count(*) FROM recollect.vectors WHERE v IS NOT NULL"
-        ).fetchone() or (None,)
-    assert whole == 0
-
-
 def test_all_memories_of_a_process_share_one_pool(database: TestDatabase) -> None:
     async def run() -> None:
         stores = [
@@ -147,12 +83,12 @@ def test_all_memories_of_a_process_share_one_pool(database: TestDatabase) -> Non
         }
         (fleet,) = fleets
         await asyncio.gather(*(store.stats() for store in stores))
-        assert 1 <= len(fleet._pool._idle) <= 3
+        assert 1 <= len(fleet.pool._idle) <= 3
         for store in stores[1:]:
             await store.close()
         assert (await stores[0].stats()).segments == 0
         await stores[0].close()
-        assert fleet._pool._idle == []
+        assert fleet.pool._idle == []
         again = await open_store(database.app_url, space="space 0")
         assert (await again.stats()).segments == 0
         await again.close()
@@ -168,7 +104,7 @@ def test_connections_that_nobody_uses_are_closed(
     async def run() -> None:
         store = await open_store(database.app_url, space="idle")
         assert isinstance(store, postgres_store.PostgresStore)
-        pool: Pool = store._fleet._pool
+        pool: Pool = store._fleet.pool
         await asyncio.gather(*(store.stats() for _ in range(4)))
         assert pool._idle
         await asyncio.sleep(0.2)

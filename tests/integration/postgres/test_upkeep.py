@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -15,12 +13,10 @@ from tests.store_contract import examples
 
 from recollect.adapters.stores.postgres import PostgresFleet, vectors
 from recollect.adapters.stores.postgres.store import space_uuid
-from recollect.core.values.batch import Batch, NewJob
+from recollect.core.values.batch import Batch
 from recollect.core.values.recall import CandidateQuery
-from recollect.core.values.segment import rounded_vector
 from recollect.core.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import TestDatabase
-from recollect_bench.store_data import SMALL_WORDS_PER_PASSAGE, Corpus, Turns, vector_batches
 
 
 def count(database: TestDatabase, table: str, space: str) -> int:
@@ -70,26 +66,6 @@ def test_a_space_in_a_file_is_deleted_with_its_file(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("memory.db")]
 
 
-def test_budgets_of_days_past_are_not_kept(database: TestDatabase) -> None:
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        for day in range(1, 13):
-            job = NewJob(kind="embed", key=str(day), cost_tokens=10, run_at=0.0)
-            await store.write(Batch(at=0.0, jobs=(job,)))
-            leases = await store.claim(
-                now=float(day), lease_seconds=9.0, kinds=("embed",), day=f"2026-01-{day:02}",
-                day_tokens=100,
-            )  # fmt: skip
-            assert len(leases) == 1
-            await store.complete(leases[0], Batch(at=float(day)))
-        assert count(database, "job_budgets", "one") == 7
-        assert (await store.queue(day="2026-01-12")).spent_tokens_today == 10
-        await fleet.close()
-
-    asyncio.run(look())
-
-
 def test_a_scrub_rewrites_only_what_was_removed_from_and_only_once(
     database: TestDatabase,
 ) -> None:
@@ -127,50 +103,6 @@ def test_a_scrub_rewrites_only_what_was_removed_from_and_only_once(
         await fleet.close()
 
     asyncio.run(look())
-
-
-def test_a_space_of_a_hundred_passages_takes_little_room(database: TestDatabase) -> None:
-    """Vectors as an embedding job writes them stand in 16 bits a number; `docs/operations.md` tells
-    the figures, measured as here with more spaces."""
-    spaces, passages = 8, 100
-
-    async def fill() -> int:
-        fleet = await PostgresFleet.open(database.app_url)
-        written = 0
-        for number in range(spaces):
-            store = await fleet.space(f"space {number}")
-            corpus = Corpus(seed=number, words_per_passage=SMALL_WORDS_PER_PASSAGE)
-            made = corpus.until(passages)
-            for batch in Turns().batches(made, itertools.repeat(2)):
-                await store.write(replace(batch, jobs=()))
-            for batch in vector_batches(corpus, made, size=16):
-                (given,) = batch.vectors
-                rounded = tuple(
-                    replace(vector, values=rounded_vector(vector.values))
-                    for vector in given.vectors
-                )
-                written += len(rounded)
-                await store.write(replace(batch, vectors=(replace(given, vectors=rounded),)))
-        await fleet.close()
-        return written
-
-    with psycopg.connect(database.admin_url, autocommit=True) as connection:
-
-        def sizes() -> dict[str, int]:
-            connection.execute("VACUUM (FULL)")
-            found = connection.execute(
-                "SELECT relname, pg_total_relation_size(oid) FROM pg_class"
-                " WHERE relnamespace = 'recollect'::regnamespace AND relkind = 'r'"
-            )
-            return dict(found.fetchall())
-
-        empty = sizes()
-        embedded = asyncio.run(fill())
-        taken = {table: size - empty[table] for table, size in sizes().items()}
-        halves = connection.execute("SELECT count(half) FROM recollect.vectors").fetchone()
-    assert halves == (embedded,)
-    assert taken["vectors"] / embedded < 1_100, "bytes of a vector of 384 numbers, row and index"
-    assert sum(taken.values()) / spaces < 215_000
 
 
 def test_signs_are_kept_once_a_search_needs_them(

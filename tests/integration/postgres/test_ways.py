@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-import psycopg
 import pytest
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore, candidates, vectors
-from recollect.adapters.stores.postgres.pool import Link, Statement
+from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore
+from recollect.adapters.stores.postgres.pool import Link
 from recollect.core.search.bm25 import Bm25Index
 from recollect.core.values.batch import Batch
 from recollect.core.values.recall import CandidateQuery
@@ -91,7 +88,7 @@ def test_a_search_cancelled_before_it_has_its_connection_leaves_none_open(
         fleet = await PostgresFleet.open(database.app_url, pool_size=1)
         store = await fleet.space("one")
         new = await filled(store, 20)
-        (link,) = fleet._pool._idle
+        (link,) = fleet.pool._idle
         with monkeypatch.context() as patched:
             patched.setattr(Link, "usable", lambda _: asyncio.sleep(60.0))
             search = asyncio.create_task(store.candidates(asking(new)))
@@ -103,90 +100,6 @@ def test_a_search_cancelled_before_it_has_its_connection_leaves_none_open(
         await fleet.close()
 
     asyncio.run(run())
-
-
-@pytest.mark.parametrize("exact", [True, False], ids=["exactly", "by signs"])
-def test_what_is_left_out_takes_nobodys_place(
-    database: TestDatabase, monkeypatch: pytest.MonkeyPatch, exact: bool
-) -> None:
-    monkeypatch.setattr(vectors, "EXACT_NUMBERS", 10**9 if exact else 0)
-
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        new = await filled(store, 1_500)
-        await store.pack(least=1)
-        await store.write(Batch(at=2.0, segments=examples.segments(40, first=5_000, words=6)))
-        base = asking(new)
-        plain = await store.candidates(base)
-        best = frozenset(one.segment for one in plain.passages)
-        others = frozenset(one.segment.id for one in new[:500]) - best
-        without = await store.candidates(replace(base, leave_out=best | others))
-        found = {one.segment for one in without.passages}
-        assert found.isdisjoint(best | others)
-        for part in ({"words": ()}, {"vectors": base.vectors[:1], "words": ()}):
-            some = await store.candidates(replace(base, leave_out=best | others, **part))
-            assert len(some.passages) >= 10
-        assert replace(without, passages=()) == replace(plain, passages=())
-        early = replace(base, leave_out=best, said_before=new[700].segment.said_at)
-        narrowed = await store.candidates(replace(early, words=()))
-        assert len(narrowed.passages) >= 10
-        assert {one.segment for one in narrowed.passages}.isdisjoint(best)
-        await fleet.close()
-
-    asyncio.run(run())
-
-
-def test_surroundings_take_one_round_trip(
-    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trips = []
-    run_as_ever = Link.run
-
-    async def counting(self: Link, statements: Sequence[Statement], **more: Any) -> None:
-        trips.append(len(statements))
-        await run_as_ever(self, statements, **more)
-
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        new = await filled(store, 60)
-        monkeypatch.setattr(Link, "run", counting)
-        trips.clear()
-        found = await store.around([one.segment.id for one in new[::7]], asking(new))
-        assert len(found.neighbours) > 20
-        assert len(trips) == 1
-        await fleet.close()
-
-    asyncio.run(run())
-
-
-def test_surroundings_read_no_more_of_a_session_than_they_need(database: TestDatabase) -> None:
-    """However long a session is: its index is walked from the place on, until enough are met."""
-
-    async def run() -> list[str]:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        new = await filled(store, 3_000)
-        with psycopg.connect(database.admin_url, autocommit=True) as owner:
-            owner.execute("ANALYZE recollect.segments, recollect.passages")
-        async with fleet.transaction(store._id, read=True) as work:
-            given = {
-                "space": work.space_id,
-                "ids": [one.segment.id for one in new[::50]],
-                "left_out": [],
-                "reach": 2,
-                "each": 3,
-            }
-            rows = await work.rows(f"EXPLAIN {candidates.around_statement(0)}", given)
-        await fleet.close()
-        return [line for (line,) in rows]
-
-    plan = asyncio.run(run())
-    walks = [line for line in plan if "segments_session" in line]
-    assert len(walks) == 2, plan
-    assert not any("Bitmap" in line for line in plan), plan
-    assert not any("Seq Scan" in line for line in plan), plan
 
 
 def test_withdrawn_words_leave_packed_runs_and_come_back(database: TestDatabase) -> None:

@@ -382,7 +382,7 @@ async def _queries_without_a_filter(attack: Attack) -> None:
     mine = space_uuid(tenant_space(attack.attacker, "shared"))
     opened: dict[str, Callable[[], Any]] = {
         "space_id": lambda: fleet.transaction(mine),
-        "tenant_id": lambda: fleet._pool.tenant_transaction(attack.attacker),
+        "tenant_id": lambda: fleet.pool.tenant_transaction(attack.attacker),
     }
     for table, column in tables:
         own = mine if column == "space_id" else attack.attacker

@@ -208,7 +208,7 @@ async def compare(
     ).settings
     service = service_of(settings)
     fleet = await service.memories.fleet()
-    recorder = _Recorder(fleet._pool)
+    recorder = _Recorder(fleet.pool)
     straight, node = _Straight(database.app_url), Connections(port)
     compared = Compared()
     try:

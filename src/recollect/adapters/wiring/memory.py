@@ -1,4 +1,4 @@
-"""Settings into an engine, with everything that stands beside it."""
+"""Builds an engine from settings."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ P = ParamSpec("P")
 LOOK_SECONDS = 300.0
 """How often indexed files are checked for changes."""
 QUESTION_SECONDS = 0.4
-"""What embedding a question may take, and of `recall.deadline_seconds` this share: the search
-needs some."""
+"""The share of `recall.deadline_seconds` that embedding a question may take."""
 
 _MOST_RULES_BYTES = 2_000_000
 """A larger AGENTS.md is not read for a summary."""
@@ -68,20 +67,15 @@ def open_memory(
 ) -> Engine:
     """An engine for one space, with settings from arguments, environment and files.
 
-    `window_tokens` and `preset` are settings; all others go into `settings` by their dotted names:
-    `settings={"trim.protect_messages": 8}`. A `Settings` is taken as it is, and nothing else is
-    read. `store` is where memory is kept, as the setting
-    `store.url`: a file or a `postgresql://` URL. It is opened with the first request, so that a
-    store that is away stops nobody; `ingest.enabled = false` keeps nothing new, and recalls from
-    what is stored there already. `workspace` is a folder whose memory files are followed; without
-    one only `index.extra_paths` are.
-    `embedders` are your own, in place of those of the settings; so is `model`, which summarises
-    when the window fills: an object with `async def ask(prompt)`, or such a function. Without one
-    nothing is compacted, only trimmed. `extraction_model` reads for facts beside the turns, as the
-    one that `models.extraction` names does; without either no facts are extracted, whatever `model`
-    is: give the same model twice to have both done by it. A host that compacts between its turns by
-    itself says `compact_in_background=False`. One that holds a database open for many spaces gives
-    `open_space`: the store is had from it, and nothing waits in a spool while it is away.
+    `settings` takes dotted names: `settings={"trim.protect_messages": 8}`. A `Settings` is used as
+    it is, and nothing else is read. `store` is the setting `store.url`: a file or a `postgresql://`
+    URL. It opens with the first request. `ingest.enabled = false` keeps nothing new, and recalls
+    what is stored. `workspace` is a folder whose memory files are followed.
+    `embedders` replace those of the settings. `model` summarises when the window fills: an object
+    with `async def ask(prompt)`, or such a function. Without one the window is only trimmed.
+    `extraction_model` extracts facts, as `models.extraction` does: pass the same model twice for
+    both. Pass `compact_in_background=False` if the host compacts between its turns by itself, and
+    `open_space` if it holds a database open for many spaces: then nothing waits in a spool.
     """
     from recollect.adapters.providers.overflow import recognise_overflow
     from recollect.adapters.wiring.models import (
@@ -172,8 +166,8 @@ async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certif
 def variables_beside(
     settings: Settings, url: str | None, environment: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Of an environment, what opening a memory reads beside its settings: the secret, where models
-    lie, keys of those who are asked, and of a server's store what its driver reads."""
+    """The variables that opening a memory reads next to its settings: the secret, the folder of
+    models, API keys, and those of PostgreSQL's driver."""
     named = {SECRET_VARIABLE, "RECOLLECT_MODELS"}
     if settings.models.provider is not None or settings.recall.embedder == "remote":
         keys = (settings.models.key_variable, settings.recall.remote.key_variable)
@@ -268,10 +262,7 @@ def follow_files(
     clock: Clock,
     embedders: Sequence[str],
 ) -> Following | None:
-    """The files of a workspace and the settings' extra paths; None where there are none.
-
-    Without a workspace nothing is guessed: only extra paths are followed.
-    """
+    """Follows the files of a workspace and the settings' extra paths; None if there are none."""
     if workspace is not None and not workspace.is_dir():
         raise SettingsError(f"workspace: {workspace} is no folder")
     own_files = workspace is not None and "memory" in settings.index.sources
@@ -310,7 +301,7 @@ def follow_files(
 
 
 def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
-    """Reads the rules of a workspace that a summary must not lose, anew each time."""
+    """Reads the rules of a workspace that a summary must not lose, again each time."""
     if workspace is None:
         return lambda: ""
 

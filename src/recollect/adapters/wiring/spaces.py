@@ -1,11 +1,10 @@
-"""Spaces as wholes: deletes one wherever this machine keeps it, lets old turns go in all."""
+"""Deletes a space from its store and from the spool of this machine."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -27,13 +26,9 @@ from recollect.system.config import Settings
 from recollect.system.config.places import embedding_cache_file
 
 if TYPE_CHECKING:
-    from recollect.adapters.stores.postgres import PostgresFleet
+    pass
 
-_DAY_SECONDS: Final = 86_400.0
 _ID_CHARS: Final = 36
-"""Of a tenant's id, which stands before the names of its spaces."""
-_MOST_NAMED: Final = 3
-_PAGE: Final = 500
 _SPOOL_COVERS: Final = "the spool of this machine"
 _TRANSCRIPTS: Final = (
     "transcripts of Recollect's own agent: `recollect memory forget --session NAME` removes them"
@@ -44,8 +39,7 @@ _BLOCKS: Final = "blocks of the disk on which the file stood, and processes that
 async def delete_stored_space(
     settings: Settings, space: SpaceId, url: str | None, *, must_exist: bool = True
 ) -> Certificate:
-    """Delete a space from its store and from the spool of this machine; StoreError where there is
-    none of this name, if it `must_exist`."""
+    """Delete a space; StoreError if it `must_exist` and no space has this name."""
     key = settings.store.key
     if must_exist and url is not None and is_server(url):
         await _require_space(settings, space, url)
@@ -79,40 +73,25 @@ async def delete_stored_space(
 
 
 async def _require_space(settings: Settings, space: SpaceId, url: str) -> None:
-    """StoreError, with what to do, unless there is a space of this name that is no tenant's."""
+    """Raise StoreError unless a space of this name exists and belongs to no tenant."""
     fleet = await open_fleet(url)
     try:
-        if await fleet.has_space(space):
-            owners = await _owners(fleet, [space])
-            if not owners:
-                return
-            name = shlex.quote(space[_ID_CHARS + 1 :])
-            raise StoreError(
-                f"it is a tenant's: `recollect space delete {name} --tenant {owners[0]}`"
-            )
-        if (await spool_state(url, space=space, key=settings.store.key)).waiting:
-            return
-        named = [name for name in await fleet.spaces() if name[_ID_CHARS:] == f"/{space}"]
-        owners = await _owners(fleet, named[:_MOST_NAMED])
+        found, owner = await fleet.has_space(space), None
+        with suppress(ValueError):  # the id of a tenant is before the names of its spaces
+            owner = await fleet.tenants().tenant(UUID(space[:_ID_CHARS])) if found else None
     finally:
         await fleet.close()
-    listed = "`recollect space list` shows them"
-    if owners:
+    if owner is not None:
+        name = shlex.quote(space[_ID_CHARS + 1 :])
+        tenant = shlex.quote(owner.name)
         raise StoreError(
-            f"no space of your own has this name, but of a tenant ({', '.join(owners)}): give "
-            f"--tenant NAME; {listed}"
+            f"the space belongs to a tenant: run `recollect space delete {name} --tenant {tenant}`"
         )
-    raise StoreError(f"there is no space of this name: {listed}")
-
-
-async def _owners(fleet: PostgresFleet, spaces: Sequence[SpaceId]) -> list[str]:
-    """The tenants whose spaces these are, by name, as a shell takes it."""
-    found = []
-    for space in spaces:
-        with suppress(ValueError):
-            owner = await fleet.tenants().tenant(UUID(space[:_ID_CHARS]))
-            found += [] if owner is None else [shlex.quote(owner.name)]
-    return sorted(found)
+    if not found and not (await spool_state(url, space=space, key=settings.store.key)).waiting:
+        raise StoreError(
+            "no space has this name: `recollect space list` shows them. Pass --tenant NAME for "
+            "the space of a tenant"
+        )
 
 
 def _remove_files(space: SpaceId, url: str | None) -> None:

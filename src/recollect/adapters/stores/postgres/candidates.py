@@ -1,9 +1,8 @@
-"""Answers a search: the best passages by words and by each vector, and what stands around them.
+"""Answers a search: the best passages by words and by each vector, and their neighbours.
 
-Words and vectors are looked for in the same round trip of one transaction; the passages they name
-are then described together, with what `search` needs to score them. Never scores for good. Always
-holds: what is left out takes nobody's place, and changes no statistic; of the same passage and
-query the same is said, whether it was found by words, by vector or as a neighbour.
+Words and vectors are queried in the same round trip. The passages they name are then described
+together, with what `search` needs to score them. A passage that is left out takes no other's place
+and changes no statistic. The description of a passage is the same, however it was found.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from math import isnan
 from typing import Any, Final
@@ -19,20 +18,20 @@ from typing import Any, Final
 import numpy as np
 
 from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, texts, vector
-from recollect.adapters.stores.postgres.filters import FileMemo, InFiles, from_memo
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.postings import Ints, term_of
 from recollect.adapters.stores.postgres.vectors import (
     EMBEDDER,
-    EmbedderMemo,
     nearest,
     require_dimensions,
     usable,
 )
-from recollect.adapters.stores.postgres.words import FoundByWords, find_by_words
+from recollect.adapters.stores.postgres.words import (
+    FoundByWords,
+    find_by_words,
+)
 from recollect.core.values.message import EntryKey
 from recollect.core.values.recall import (
-    FILE_SESSIONS,
     Candidate,
     CandidateQuery,
     Candidates,
@@ -82,7 +81,6 @@ def similarity_columns(vectors: int) -> str:
 
 
 def similarity_joins(vectors: int) -> str:
-    """The joins that fill them."""
     return "".join(_SIMILARITY.format(place=place) for place in range(vectors))
 
 
@@ -98,7 +96,6 @@ def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def by_number(vectors: int) -> str:
-    """The statement that describes passages by their numbers."""
     return "".join(
         ("SELECT", COLUMNS, similarity_columns(vectors), _BY_NUMBER, TERMS,
          similarity_joins(vectors))
@@ -108,7 +105,6 @@ def by_number(vectors: int) -> str:
 async def describe(
     work: Transaction, query: CandidateQuery, numbers: Sequence[int]
 ) -> tuple[Candidate, ...]:
-    """These passages, as far as they are still there."""
     given = {"space": work.space_id, "numbers": int8s(numbers), **asked_parameters(query)}
     return described(work, query, await work.rows(by_number(len(query.vectors)), given))
 
@@ -160,7 +156,6 @@ def _similarities(
 def _counts(
     words: Mapping[str, int], terms: Sequence[bytes], counts: Sequence[bytes]
 ) -> list[dict[str, int]]:
-    """How often each of these passages holds each asked word, given with its number."""
     made: list[dict[str, int]] = [{} for _ in terms]
     if not words or not terms:
         return made
@@ -193,66 +188,92 @@ _LEFT_OUT: Final = f"""
 """  # noqa: S608
 
 
+_ALLOWED: Final = """
+    SELECT string_agg(int8send(p.passage_no), ''), count(*) FILTER (WHERE p.cold)
+    FROM recollect.segments AS s
+    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
+    WHERE s.space_id = %(space)s
+        AND (%(session)s::text IS NULL OR s.session = %(session)s
+            OR %(files)s AND s.session >= 'file:' AND s.session < 'file;')
+        AND (%(after)s::float8 IS NULL OR p.said_at > %(after)s)
+        AND (%(before)s::float8 IS NULL OR p.said_at < %(before)s)
+        AND (%(cold)s OR NOT p.cold)
+"""
+_COLD_COUNT: Final = """
+    SELECT count(*) FROM recollect.passage_terms WHERE space_id = %s AND cold
+"""
+
+
 @dataclass(frozen=True, slots=True)
-class SearchMemos:
-    """What searches remember of spaces; only guesses, which the database confirms."""
+class _Scope:
+    """The passages that a query asks about, and the embedders of its vectors."""
 
-    embedders: EmbedderMemo = field(default_factory=EmbedderMemo)
-    files: FileMemo = field(default_factory=FileMemo)
+    allowed: Ints | None
+    left_out: Ints
+    cold: int
+    embedders: list[tuple[Any, ...] | None]
 
 
-async def find(work: Transaction, memos: SearchMemos, query: CandidateQuery) -> Candidates:
-    """What may answer the query."""
-    left_out, in_files = await _known_before(work, memos, query)
-    words, near = await _ways(work, memos, query, left_out, in_files)
+async def find(work: Transaction, query: CandidateQuery) -> Candidates:
+    scope = await _scope(work, query)
+    words, near = await _ways(work, query, scope)
     numbers = sorted({*words.numbers, *near})
-    passages = await describe(work, query, numbers) if numbers else ()
-    if in_files is not None:
-        passages = tuple([candidate for candidate in passages if _in_scope(candidate, query)])
     held = words.frequencies or {}
     return Candidates(
-        passages=passages,
+        passages=await describe(work, query, numbers) if numbers else (),
         documents=words.documents,
         average_length=words.total_length / words.documents if words.documents else 0.0,
         document_frequencies={
             word: held.get(term_of(work.space_id, word), 0) for word in query.words
         },
-        cold_searched=words.cold_searched,
+        cold_searched=scope.cold,
     )
 
 
-async def _known_before(
-    work: Transaction, memos: SearchMemos, query: CandidateQuery
-) -> tuple[Ints, InFiles | None]:
-    """The passages of what the query leaves out, and those of memory files where it wants them
-    beside a session: asked once, for every way needs them."""
-    asking = None
+async def _scope(work: Transaction, query: CandidateQuery) -> _Scope:
+    """Ask once, in one round trip, what words and vectors both need."""
+    left_out = allowed = cold = None
     if query.leave_out:
         given = {"space": work.space_id, "ids": texts(query.leave_out)}
-        asking = await work.send(_LEFT_OUT, given)
-    in_files = await memos.files.fresh(work) if from_memo(query) else None
-    packed = await asking.fetchone() if asking is not None else None
-    return big_endian(packed[0] if packed is not None else None, "i8"), in_files
-
-
-def _in_scope(candidate: Candidate, query: CandidateQuery) -> bool:
-    return candidate.session == query.session or candidate.session.startswith(FILE_SESSIONS)
+        left_out = await work.send(_LEFT_OUT, given)
+    if (query.session, query.said_after, query.said_before) != (None, None, None):
+        filters = {
+            "space": work.space_id,
+            "session": query.session,
+            "files": query.with_files,
+            "after": query.said_after,
+            "before": query.said_before,
+            "cold": query.cold,
+        }
+        allowed = await work.send(_ALLOWED, filters)
+    elif query.cold:
+        cold = await work.send(_COLD_COUNT, (work.space_id,))
+    embedders = [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in query.vectors]
+    numbers, cold_count = None, 0
+    if allowed is not None:
+        packed, cold_count = await allowed.fetchone() or (None, 0)
+        numbers = big_endian(packed, "i8")
+    elif cold is not None:
+        (cold_count,) = await cold.fetchone() or (0,)
+    (packed,) = (await left_out.fetchone() if left_out is not None else None) or (None,)
+    return _Scope(
+        allowed=numbers,
+        left_out=big_endian(packed, "i8"),
+        cold=cold_count,
+        embedders=[await one.fetchone() for one in embedders],
+    )
 
 
 async def _ways(
-    work: Transaction,
-    memos: SearchMemos,
-    query: CandidateQuery,
-    left_out: Ints,
-    in_files: InFiles | None,
+    work: Transaction, query: CandidateQuery, scope: _Scope
 ) -> tuple[FoundByWords, set[int]]:
     """What words find, and the passages that any of the vectors finds: asked at the same time."""
     begun = [
-        asyncio.create_task(nearest(work, query, asked, memos.embedders, left_out, in_files))
-        for asked in query.vectors
+        asyncio.create_task(nearest(work, query, asked, embedder, scope.allowed, scope.left_out))
+        for asked, embedder in zip(query.vectors, scope.embedders, strict=True)
     ]
     try:
-        words = await find_by_words(work, query, left_out, in_files)
+        words = await find_by_words(work, query, scope.allowed, scope.left_out)
         return words, {number for found in await asyncio.gather(*begun) for number in found}
     except BaseException:
         for task in begun:
@@ -323,7 +344,6 @@ _NEIGHBOUR_ROWS: Final = """
 
 @lru_cache(maxsize=16)
 def around_statement(vectors: int) -> str:
-    """The statement for so many asked vectors."""
     return "".join(
         (_NEIGHBOURS, "SELECT", COLUMNS, similarity_columns(vectors), ", m.of",
          _NEIGHBOUR_ROWS, TERMS, similarity_joins(vectors))
@@ -335,10 +355,9 @@ async def around(
     ids: Sequence[SegmentId],
     query: CandidateQuery,
     *,
-    reach: int,
-    passages_each: int,
+    reach: int = 2,
+    passages_each: int = 3,
 ) -> Surroundings:
-    """The neighbours of these segments, with their first passages described for the query."""
     asked = list(dict.fromkeys(ids))
     if not asked or reach <= 0:
         return Surroundings()

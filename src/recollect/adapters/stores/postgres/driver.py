@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, Final, LiteralString, TypeAlias
@@ -211,13 +211,48 @@ def byteas(values: Iterable[bytes]) -> Raw:
     return _ragged(list(values), _BYTEA)
 
 
-Kind: TypeAlias = Callable[[Any], Raw]
-"""Makes an array of a column's values."""
+def text_lists(values: Iterable[Sequence[str]]) -> Raw:
+    """`text[][]`, whose parts may differ in length: each is sent as a JSON array."""
+    lists = ([escaped(text) for text in value] for value in values)
+    return _ragged([msgspec.json.encode(one) for one in lists], _TEXT)
 
 
-def columns(rows: Iterable[Sequence[Any]], *kinds: Kind) -> tuple[Raw, ...]:
-    """Rows, of which there is one at least, as an array a column, each made by its kind."""
-    return tuple(kind(row) for kind, row in zip(kinds, zip(*rows, strict=True), strict=True))
+Columns: TypeAlias = Mapping[str, Callable[[Any], Raw]]
+"""Names of columns, each with the function that makes an array of its values."""
+_TYPES: Final = {
+    int8s: "bigint", int4s: "integer", float8s: "float8", bools: "boolean", texts: "text",
+    byteas: "bytea", text_lists: "text",
+}  # fmt: skip
+
+
+def insert(
+    table: LiteralString, columns: Columns, conflict: LiteralString = "DO NOTHING"
+) -> LiteralString:
+    """SQL that inserts rows of a space, given as its key and `arrays` of the columns.
+
+    The row of `counters` binds it to the space, as a distributed database needs it.
+    """
+    names = ", ".join(columns)
+    values = ", ".join(
+        f"ARRAY(SELECT json_array_elements_text(u.{name}::json))"
+        if kind is text_lists
+        else f"u.{name}"
+        for name, kind in columns.items()
+    )
+    given = ", ".join(f"%s::{_TYPES[kind]}[]" for kind in columns.values())
+    return f"""
+        INSERT INTO recollect.{table} (space_id, {names}) SELECT c.space_id, {values}
+        FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+        CROSS JOIN unnest({given}) AS u ({names})
+        {conflict and f"ON CONFLICT {conflict}"}
+    """  # noqa: S608
+
+
+def arrays(columns: Columns, rows: Iterable[Sequence[Any]]) -> tuple[Raw, ...]:
+    """Rows, at least one, as one array per column."""
+    return tuple(
+        kind(row) for kind, row in zip(columns.values(), zip(*rows, strict=True), strict=True)
+    )
 
 
 def id_bytes(identity: str) -> bytes:
@@ -304,8 +339,3 @@ def look_up(
             WHERE space_id = %(space)s AND {key} >= {value} ORDER BY {key} LIMIT 1
         ) AS nearest WHERE found = {value}
     """  # noqa: S608
-
-
-def json_list(values: Sequence[str]) -> str:
-    """Escaped texts as a JSON array: an array of arrays is sent as these."""
-    return msgspec.json.encode([escaped(value) for value in values]).decode()

@@ -1,10 +1,10 @@
-"""Facts of a space: written, replaced, read, forgotten; the revision they are at.
+"""Facts of a space: written, replaced, read, found, forgotten; and their revision.
 
-Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Whoever writes them holds the space's
-turn (`space.lock_space`), so the revision that was read stays true. A row that cannot be read is
-left out and never hides the others; `check` tells of it. Always holds: what was written comes back
-equal; only current facts are found by words and vectors; the revision grows with every transaction
-that changes facts, or segments that a fact may be read from.
+Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Writers hold the space's turn, so the
+revision that was read stays true; it grows with every transaction that changes facts, or segments
+that a fact may be read from. Only current facts are found by words and vectors, chosen as on SQLite
+(`stores/scoring.py`, ties by id). A row that cannot be read never hides the others; `check`
+reports it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,41 @@ from recollect.adapters.stores.invariants import (
     unpack_evidence,
     writable,
 )
-from recollect.adapters.stores.postgres.driver import bools, escaped, int8s, plain, texts, vectors
+from recollect.adapters.stores.postgres.driver import (
+    Columns,
+    arrays,
+    big_endian,
+    bools,
+    escaped,
+    insert,
+    int8s,
+    plain,
+    texts,
+    vector,
+    vectors,
+)
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.adapters.stores.postgres.space import SpaceCounters
 from recollect.adapters.stores.postgres.vectors import (
+    EMBEDDER,
+    cosines,
     exact_as_halves,
     known_embedder,
     look_up_embedder,
     new_embedder,
+    require_dimensions,
+    usable,
 )
-from recollect.adapters.stores.scoring import word_numbers
+from recollect.adapters.stores.scoring import (
+    NO_NUMBERS,
+    Numbers,
+    Scores,
+    among,
+    best_of,
+    scores_by_words,
+    word_number,
+    word_numbers,
+)
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import (
     Fact,
@@ -41,6 +66,7 @@ from recollect.core.values.fact import (
     all_rest_on,
     still_supported,
 )
+from recollect.core.values.recall import AskedVector, FactCandidate, FactCandidates, FactQuery
 from recollect.core.values.segment import SegmentId
 from recollect.errors import BatchRefused
 
@@ -125,12 +151,11 @@ _READ: Final = "SELECT sequence FROM recollect.extracted WHERE space_id = %s AND
 
 async def read_facts(
     work: Transaction,
-    ids: Sequence[FactId] | None,
+    ids: Sequence[FactId] | None = None,
     *,
-    superseded: bool,
-    subjects: Collection[str] | None,
+    superseded: bool = False,
+    subjects: Collection[str] | None = None,
 ) -> tuple[Fact, ...]:
-    """Facts by id in this order, or all by time and id."""
     if ids is None:
         given = {
             "space": work.space_id,
@@ -150,14 +175,12 @@ async def read_facts(
 
 
 async def unembedded_facts(work: Transaction, embedder: str, *, limit: int) -> tuple[FactText, ...]:
-    """Current facts that have no vector of this embedder, by id."""
     given = {"space": work.space_id, "name": embedder, "limit": limit}
     rows = await work.rows(_UNEMBEDDED, given)
     return tuple(FactText(fact=FactId(id_), text=content) for id_, content in rows)
 
 
 async def facts_revision(work: Transaction) -> int:
-    """How often the facts of the space have changed."""
     row = await work.row(_REVISION, (work.space_id,))
     return 0 if row is None else int(row[0])
 
@@ -196,12 +219,8 @@ _LEAVE_SESSIONS: Final = """
     UPDATE recollect.facts SET session = NULL
     WHERE space_id = %s AND session = ANY(%s::text[]) RETURNING 1
 """
-_TERMS: Final = """
-    INSERT INTO recollect.fact_terms (space_id, term, fact_no)
-    SELECT c.space_id, u.*
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(%s::bigint[], %s::bigint[]) AS u
-"""
+_TERM_COLUMNS: Final[Columns] = {"term": int8s, "fact_no": int8s}
+_TERMS: Final = insert("fact_terms", _TERM_COLUMNS)
 _DROP: Final = """
     DELETE FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
 """
@@ -312,22 +331,16 @@ async def forget_facts(
     kept = [fact for id_, fact in left.items() if fact is not None and fact != facts[id_]]
     await _put(work, kept, numbers)
     if removed or gone:
-        await _move_on(work)
+        await move_on(work)
     return tuple(sorted(removed))
 
 
 async def leave_sessions(work: Transaction, sessions: Sequence[str]) -> None:
-    """Let no fact name these sessions: those that are left belong to the whole space."""
     if sessions and await work.rows(_LEAVE_SESSIONS, (work.space_id, texts(sessions))):
-        await _move_on(work)
+        await move_on(work)
 
 
-async def segments_changed(work: Transaction) -> None:
-    """Say that what was decided about facts until now was decided upon other segments."""
-    await _move_on(work)
-
-
-async def _move_on(work: Transaction, count: int = 0) -> int:
+async def move_on(work: Transaction, count: int = 0) -> int:
     """Let the revision grow; the first of so many numbers for facts."""
     row = await work.row(_MOVE_ON, {"space": work.space_id, "count": count})
     assert row is not None
@@ -337,11 +350,10 @@ async def _move_on(work: Transaction, count: int = 0) -> int:
 async def _put(
     work: Transaction, facts: Sequence[Fact], held: Mapping[FactId, int]
 ) -> dict[FactId, tuple[int, Fact]]:
-    """Write facts in the place of those that are held, each with its number, under new ones."""
     if not facts:
         return {}
     await _drop_index(work, (held[fact.id] for fact in facts if fact.id in held))
-    first = await _move_on(work, len(facts))
+    first = await move_on(work, len(facts))
     numbered = {fact.id: (number, fact) for number, fact in enumerate(facts, first)}
     places: list[tuple[int, int]] = []
     for number, fact in numbered.values():
@@ -349,8 +361,7 @@ async def _put(
         if fact.current:
             places += ((word, number) for word in word_numbers(fact.words))
     if places:
-        words, numbers = zip(*places, strict=True)
-        await work.send(_TERMS, (work.space_id, int8s(words), int8s(numbers)))
+        await work.send(_TERMS, (work.space_id, *arrays(_TERM_COLUMNS, places)))
     return numbered
 
 
@@ -368,14 +379,13 @@ async def _write_vectors(
     numbers: Mapping[FactId, int],
     counters: SpaceCounters,
 ) -> None:
-    """Keep the vectors of current facts that have none of this embedder yet."""
     known = known_embedder(given, stored, counters)
     if any(len(vector.values) != 4 * given.dimensions for vector in given.vectors):
         raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
     new: dict[int, bytes] = {}
-    for vector in given.vectors:
-        if vector.fact in numbers:
-            new.setdefault(numbers[vector.fact], vector.values)
+    for one in given.vectors:
+        if one.fact in numbers:
+            new.setdefault(numbers[one.fact], one.values)
     if not new:
         return
     if known is None:
@@ -385,3 +395,157 @@ async def _write_vectors(
     exact = bools(exact_as_halves(rows).tolist())
     given_rows = (int8s(list(new)), laid, exact)
     await work.send(_VECTORS, (work.space_id, *given_rows, work.space_id, known))
+
+
+_NEAR: Final = 2e-6
+"""The server sums in single precision: what is so near the last place is compared again."""
+
+_CURRENT: Final = """
+    SELECT count(*), string_agg(int8send(c.fact_no), ''::bytea) FILTER (WHERE c.here),
+        string_agg(int8send(c.fact_no), ''::bytea) FILTER (WHERE c.here AND c.pinned)
+    FROM (
+        SELECT fact_no, pinned,
+            %(anywhere)s OR session IS NULL OR session = %(session)s AS here
+        FROM recollect.facts
+        WHERE space_id = %(space)s AND superseded_by IS NULL AND valid_to IS NULL
+    ) AS c
+"""
+_HOLDING: Final = """
+    SELECT term, string_agg(int8send(fact_no), ''::bytea) FROM recollect.fact_terms
+    WHERE space_id = %s AND term = ANY(%s::bigint[]) GROUP BY term
+"""
+_OF_TYPES: Final = """
+    SELECT string_agg(int8send(fact_no), ''::bytea) FROM (
+        SELECT fact_no FROM recollect.facts
+        WHERE space_id = %(space)s AND superseded_by IS NULL AND valid_to IS NULL
+            AND type = ANY(%(types)s::text[])
+            AND (%(anywhere)s OR session IS NULL OR session = %(session)s)
+        ORDER BY at DESC, id LIMIT %(limit)s
+    ) AS newest
+"""
+_IDS: Final = """
+    SELECT id, fact_no FROM recollect.facts
+    WHERE space_id = %s AND fact_no = ANY(%s::bigint[])
+"""
+# A vector of length zero has no direction: its distance is that of what has nothing in common.
+# The embedder is looked up here, so that nothing has to be known before this is asked.
+_NEAREST: Final = """
+    WITH compared AS MATERIALIZED (
+        SELECT fact_no, coalesce(half::vector, v) AS v,
+            coalesce(nullif(coalesce(half::vector, v) <=> %(asked)s::vector, 'NaN'), 1) AS distance
+        FROM recollect.fact_vectors
+        WHERE space_id = %(space)s AND embedder_no = (
+            SELECT embedder_no FROM recollect.embedders
+            WHERE space_id = %(space)s AND name = %(embedder)s AND dimensions = %(dimensions)s
+        ) AND (%(anywhere)s OR fact_no IN (
+            SELECT fact_no FROM recollect.facts
+            WHERE space_id = %(space)s AND superseded_by IS NULL AND valid_to IS NULL
+                AND (session IS NULL OR session = %(session)s)
+        ))
+    )
+    SELECT c.fact_no, c.v FROM compared AS c
+    WHERE c.distance <= %(near)s + coalesce((
+        SELECT e.distance FROM compared AS e ORDER BY e.distance
+        OFFSET greatest(%(limit)s, 1) - 1 LIMIT 1
+    ), 2)
+"""
+_FACT_VECTORS: Final = """
+    SELECT fact_no, coalesce(half::vector, v) FROM recollect.fact_vectors
+    WHERE space_id = %s AND embedder_no = %s AND fact_no = ANY(%s::bigint[])
+"""
+_CHOSEN: Final = f"""
+    SELECT {COLUMNS} FROM recollect.facts
+    WHERE space_id = %s AND fact_no = ANY(%s::bigint[]) ORDER BY id
+"""  # noqa: S608
+
+
+async def find(work: Transaction, query: FactQuery) -> FactCandidates:
+    space = work.space_id
+    words = tuple(dict.fromkeys(query.words))
+    terms = [word_number(word) for word in words]
+    given = {
+        "space": space,
+        "anywhere": query.session is None,
+        "session": query.session or "",
+        "types": texts(query.types),
+        "limit": max(0, query.limit),
+        "near": _NEAR,
+    }
+    counting = await work.send(_CURRENT, given)
+    holding = await work.send(_HOLDING, (space, int8s(terms)))
+    typed = await work.send(_OF_TYPES, given)
+    asking = [await work.send(EMBEDDER, (space, one.embedder)) for one in query.vectors]
+    nearing = [
+        await work.send(
+            _NEAREST,
+            {**given, "embedder": one.embedder, "dimensions": len(one.values) // 4,
+             "asked": vector(one.values)},
+        )
+        if usable(one)
+        else None
+        for one in query.vectors
+    ]  # fmt: skip
+    documents, allowed, pinned = await counting.fetchone() or (0, None, None)
+    found = {term: big_endian(packed, "i8") for term, packed in await holding.fetchall()}
+    postings = [np.sort(found.get(term, NO_NUMBERS)) for term in terms]
+    by_words = among(*scores_by_words(postings, documents), big_endian(allowed, "i8"))
+    (of_types,) = await typed.fetchone() or (None,)
+    chosen = [big_endian(pinned, "i8"), big_endian(of_types, "i8")]
+    chosen.append(await _best(work, *by_words, query.limit))
+    embedders: list[int | None] = []
+    for one, known, near in zip(query.vectors, asking, nearing, strict=True):
+        row = await known.fetchone()
+        require_dimensions(one, row)
+        embedders.append(None if row is None or near is None else row[0])
+        if near is not None:
+            similar = _cosines_of(one, await near.fetchall())
+            numbers = np.array(list(similar), np.int64)
+            scores = np.array(list(similar.values()), np.float64)
+            chosen.append(await _best(work, numbers, scores, query.limit))
+    facts = await _described(work, np.unique(np.concatenate(chosen)), query.vectors, embedders)
+    return FactCandidates(
+        facts=facts,
+        documents=documents,
+        document_frequencies={word: len(held) for word, held in zip(words, postings, strict=True)},
+    )
+
+
+def _cosines_of(asked: AskedVector, rows: Sequence[tuple[Any, ...]]) -> dict[int, float]:
+    """The cosine of each of these facts with the asked vector."""
+    if not rows:
+        return {}
+    alike = cosines(asked, [raw for _, raw in rows])
+    return dict(zip([number for number, _ in rows], alike.tolist(), strict=True))
+
+
+async def _best(work: Transaction, facts: Numbers, scores: Scores, limit: int) -> Numbers:
+    """The facts with the highest scores; ties by id."""
+    best = best_of(facts, scores, limit)
+    if best.settled:
+        return np.concatenate([best.sure, best.tied])
+    rows = await work.rows(_IDS, (work.space_id, int8s(best.tied)))
+    tied = sorted(rows)
+    taken = np.array([number for _, number in tied[: best.wanted]], np.int64)
+    return np.concatenate([best.sure, taken])
+
+
+async def _described(
+    work: Transaction, facts: Numbers, asked: Sequence[AskedVector], embedders: Sequence[int | None]
+) -> tuple[FactCandidate, ...]:
+    if not len(facts):
+        return ()
+    reading = await work.send(_CHOSEN, (work.space_id, int8s(facts)))
+    comparing = [
+        None
+        if embedder is None
+        else await work.send(_FACT_VECTORS, (work.space_id, embedder, int8s(facts)))
+        for embedder in embedders
+    ]
+    similar = [
+        {} if compared is None else _cosines_of(vector, await compared.fetchall())
+        for vector, compared in zip(asked, comparing, strict=True)
+    ]
+    return tuple(
+        FactCandidate(fact=fact, similarities=tuple(near.get(number) for near in similar))
+        for number, fact in readable_facts(await reading.records())
+    )

@@ -1,51 +1,77 @@
-"""Removes segments and all that quotes them, in one transaction, and leaves tombstones.
+"""Forgets, withdraws and rewrites what a space holds, each in one transaction.
 
-By content an identity goes wherever it was said; by place single segments go, and what quotes
-their words stays while these are said elsewhere: a fact then rests on the twin there. Withdrawing
-is the lesser thing: segments go with index and vectors, what quotes them stays, and nothing keeps
-them from coming back. What always holds when it commits: no row of the space holds a text that is
-said nowhere any more, a word of it in the index, its vector, or a quote of it; it cannot be written
-again; whatever cannot be read is taken to quote. The bytes stay in the data files until they are
-scrubbed, and `cannot` says so.
+By content an identity goes wherever it was said. By place single segments go, and their quotes
+stay while the same words are said elsewhere: a fact then rests on the twin there. After a forget
+no row of the space holds a text that is said nowhere any more, a word of it in the index, its
+vector or a quote of it; it cannot be written again; a record that cannot be read counts as a quote.
+Withdrawing leaves quotes and no tombstone. Rewriting replaces a row only if it is still what was
+read. The bytes stay in the data files until a scrub, and `cannot` says so.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, LiteralString
 
 import numpy as np
 
 from recollect.adapters.stores.invariants import KINDS, jobs_of_sessions, marks_of
-from recollect.adapters.stores.postgres import facts, ledger
-from recollect.adapters.stores.postgres import ledger as compactions
-from recollect.adapters.stores.postgres import sessions as quotes
-from recollect.adapters.stores.postgres.driver import Raw, int8s, texts, uuids
-from recollect.adapters.stores.postgres.facts import segments_changed
+from recollect.adapters.stores.postgres import facts, ledger, sessions
+from recollect.adapters.stores.postgres.driver import (
+    Columns,
+    Raw,
+    arrays,
+    float8s,
+    insert,
+    int8s,
+    texts,
+    uuids,
+)
 from recollect.adapters.stores.postgres.jobs import settle
-from recollect.adapters.stores.postgres.moves import NEW_EPOCH, drop_index, drop_vectors
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.postings import Ints, erase, mark_dead, purge_dead
-from recollect.adapters.stores.postgres.sessions import forget_sessions, path_of, state_without
-from recollect.adapters.stores.postgres.space import SpaceCounters, advance, lock_space
-from recollect.adapters.stores.postgres.write import GONE
+from recollect.adapters.stores.postgres.space import SpaceCounters, advance, lock_space, take_turn
+from recollect.adapters.stores.postgres.write import (
+    GONE,
+    GONE_COLUMNS,
+    NEW_EPOCH,
+    drop_index,
+    drop_vectors,
+    insert_passages,
+    write_batch,
+)
 from recollect.core.formats.stored_records import SoughtText
-from recollect.core.values.fact import FactId, fact_identity
+from recollect.core.values.batch import Batch
+from recollect.core.values.fact import fact_identity
 from recollect.core.values.message import MessageId
-from recollect.core.values.segment import SegmentId
-from recollect.core.values.upkeep import ForgetOrder, Forgotten
+from recollect.core.values.segment import Segment, SegmentId
+from recollect.core.values.upkeep import (
+    BodyKind,
+    ForgetOrder,
+    Forgotten,
+    NewBody,
+    RewriteOrder,
+    Rewritten,
+    StoredBody,
+)
 
-_ROWS_AT_ONCE: Final = 200
+_PAGE: Final = 200
+UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
+UNTIL_OVERWRITTEN: Final = "write-ahead log of PostgreSQL that is not yet overwritten"
+"""Its archives, replicas and backups are in every certificate."""
+HOLD_CONTENT: Final = (
+    "segments", "passages", "passage_terms", "runs", "postings", "vectors", "sign_blocks",
+    "facts", "fact_terms", "fact_vectors", "sessions", "session_quotes", "compactions", "jobs",
+    "pieces",
+)  # fmt: skip
+"""Tables whose files may hold content: removed rows, and older versions of rows."""
+_CLOCKS_APART: Final = 300.0
+"""Clocks of machines may differ by this much: a removal so shortly before a rewrite counts."""
 
-TOMBSTONES: Final = """
-    INSERT INTO recollect.tombstones (space_id, message_id, at)
-    SELECT c.space_id, u.message_id, %s
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(%s::text[]) AS u (message_id)
-    ON CONFLICT DO NOTHING
-"""
+_TOMBSTONE_COLUMNS: Final[Columns] = {"message_id": texts, "at": float8s}
+TOMBSTONES: Final = insert("tombstones", _TOMBSTONE_COLUMNS)
 _DROP_PIECES: Final = """
     DELETE FROM recollect.pieces WHERE space_id = %s AND about && %s::text[] RETURNING 1
 """
@@ -62,16 +88,8 @@ _QUOTING: Final = """
 _PUT_STATE: Final = """
     UPDATE recollect.sessions SET state = %s WHERE space_id = %s AND session = %s
 """
-_PIECES: Final = """
-    SELECT hash, body FROM recollect.pieces WHERE space_id = %s AND hash > %s
-    ORDER BY hash LIMIT %s
-"""
 _DROP_PIECES_BY_HASH: Final = """
     DELETE FROM recollect.pieces WHERE space_id = %s AND hash = ANY(%s::text[])
-"""
-_JOBS: Final = """
-    SELECT job_no, payload, reason FROM recollect.jobs WHERE space_id = %s AND job_no > %s
-    ORDER BY job_no LIMIT %s
 """
 _DROP_JOBS_BY_NUMBER: Final = """
     DELETE FROM recollect.jobs WHERE space_id = %s AND job_no = ANY(%s::bigint[])
@@ -84,154 +102,12 @@ _SAID_IN: Final = """
     SELECT DISTINCT session FROM recollect.segments
     WHERE space_id = %s AND session = ANY(%s::text[])
 """
-_STATES: Final = """
-    SELECT session, state FROM recollect.sessions WHERE space_id = %s AND session > %s
-    ORDER BY session LIMIT %s FOR UPDATE
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
-    """What was removed beside segments."""
-
-    facts: tuple[FactId, ...]
-    pieces: int
-    jobs: int
-    states: int
-    compactions: int = 0
-
-    @property
-    def anything(self) -> bool:
-        """Whether there was something."""
-        return bool(self.facts or self.pieces or self.jobs or self.states or self.compactions)
-
-
-async def remove_quotes(
-    work: Transaction,
-    order: ForgetOrder,
-    *,
-    unsaid: set[str],
-    gone: Mapping[str, str | None],
-    places: Collection[str],
-) -> Removed:
-    """Remove what quotes the `unsaid`, and what rests on segments that are `gone`, each with the
-    twin that says the same elsewhere. `places` are sessions that lost segments by place."""
-    if order.facts:
-        marks = texts(map(fact_identity, order.facts))
-        await work.send(TOMBSTONES, (order.at, work.space_id, marks))
-    removed = await facts.forget_facts(work, order.facts, gone)
-    messages = texts(unsaid)
-    pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
-    jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
-    emptied = await _emptied(work, order, places)
-    jobs += await _forget_jobs_of_sessions(work, emptied)
-    await facts.leave_sessions(work, emptied)
-    states = 0
-    if order.sessions and not order.by_time:  # these go as a whole
-        pieces += await ledger.forget_turns(work, order.sessions)
-        states += await forget_sessions(work, order.sessions)
-    states += await _unquote(work, unsaid)
-    if order.matching:
-        text = SoughtText(order.matching)
-        pieces += await _forget_text_in_pieces(work, text, at=order.at)
-        jobs += await _forget_text_in_jobs(work, text)
-        states += await _forget_text_in_states(work, text)
-    return Removed(facts=removed, pieces=pieces, jobs=jobs, states=states)
-
-
-async def _emptied(work: Transaction, order: ForgetOrder, places: Collection[str]) -> list[str]:
-    """The sessions that went as a whole, or have no segment left at any of their places."""
-    said = {value for (value,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
-    whole = () if order.by_time else order.sessions
-    return list(dict.fromkeys([*whole, *(place for place in places if place not in said)]))
-
-
-async def _forget_jobs_of_sessions(work: Transaction, sessions: Sequence[str]) -> int:
-    """Drop the jobs that name these sessions, leased ones too."""
-    if not sessions:
-        return 0
-    rows = await work.rows(_JOBS_OF_KINDS, (work.space_id, texts(KINDS)))
-    gone = jobs_of_sessions(rows, sessions)
-    if gone:
-        await work.send(_DROP_JOBS_BY_NUMBER, (work.space_id, int8s(gone)))
-    return len(gone)
-
-
-async def _unquote(work: Transaction, unsaid: set[str]) -> int:
-    """Take quotes of these messages out of session states; one that cannot be read goes."""
-    quoting = await work.rows(_QUOTING, {"space": work.space_id, "ids": uuids(unsaid)})
-    for session, state in quoting:
-        left = state_without(state, await path_of(work, session), ((), ()), unsaid)
-        if left is None:
-            await forget_sessions(work, [session])
-        else:
-            await work.send(_PUT_STATE, (left, work.space_id, session))
-    if quoting:
-        await quotes.remove_quotes_of(work, [session for session, _ in quoting], unsaid)
-    return len(quoting)
-
-
-async def _forget_text_in_pieces(work: Transaction, text: SoughtText, *, at: float) -> int:
-    """Remove pieces that hold the text, for good: a system prompt comes with each request."""
-    gone: list[str] = []
-    last = ""
-    while rows := await work.rows(_PIECES, (work.space_id, last, _ROWS_AT_ONCE)):
-        gone += [hash_ for hash_, body in rows if text.stands_in(body)]
-        last = rows[-1][0]
-    if gone:
-        await work.send(_DROP_PIECES_BY_HASH, (work.space_id, texts(gone)))
-        await work.send(TOMBSTONES, (at, work.space_id, texts(gone)))
-    return len(gone)
-
-
-async def _forget_text_in_jobs(work: Transaction, text: SoughtText) -> int:
-    gone: list[int] = []
-    last = 0
-    while rows := await work.rows(_JOBS, (work.space_id, last, _ROWS_AT_ONCE)):
-        for number, payload, reason in rows:
-            if text.stands_in(payload) or text.stands_in(reason or ""):
-                gone.append(number)
-        last = rows[-1][0]
-    if gone:
-        await work.send(_DROP_JOBS_BY_NUMBER, (work.space_id, int8s(gone)))
-    return len(gone)
-
-
-async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
-    changed, last = 0, ""
-    while rows := await work.rows(_STATES, (work.space_id, last, _ROWS_AT_ONCE)):
-        for session, state in rows:
-            left = text.taken_out_of(state)
-            if left == state:
-                continue
-            changed += 1
-            if left is None:
-                await forget_sessions(work, [session])
-            else:
-                await work.send(_PUT_STATE, (left, work.space_id, session))
-                await work.send(quotes.DROP_QUOTES, (work.space_id, texts([session])))
-        last = rows[-1][0]
-    return changed
-
-
-UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
-UNTIL_OVERWRITTEN: Final = "write-ahead log of PostgreSQL that is not yet overwritten"
-"""Its archives, replicas and backups stand in every certificate."""
-
-HOLD_CONTENT: Final = (
-    "segments", "passages", "passage_terms", "runs", "postings", "vectors", "sign_blocks",
-    "facts", "fact_terms", "fact_vectors", "sessions", "session_quotes", "compactions", "jobs",
-    "pieces",
-)  # fmt: skip
-"""Tables whose files may hold what was said: rows that were removed, and older versions of rows."""
-_NOTE_REMOVED: Final = """
-    INSERT INTO recollect.unscrubbed (space_id, table_name, at)
-    SELECT c.space_id, u.table_name, %s
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(%s::text[]) AS u (table_name)
-    ON CONFLICT (space_id, table_name) DO UPDATE SET at = excluded.at
-"""
-
+_NOTE_COLUMNS: Final[Columns] = {"table_name": texts, "at": float8s}
+_NOTE_REMOVED: Final = insert(
+    "unscrubbed", _NOTE_COLUMNS, "(space_id, table_name) DO UPDATE SET at = excluded.at"
+)
+_REMOVED: Final = "SELECT table_name, at FROM recollect.unscrubbed WHERE space_id = %s"
+_REWRITES: Final = "SELECT table_name, at FROM recollect.rewritten"
 _BY_CONTENT: Final = """
     SELECT t.sequence, t.id, t.message_id FROM recollect.segments AS t
     WHERE t.space_id = %(space)s AND t.message_id IN (
@@ -250,7 +126,7 @@ _BY_PLACE: Final = """
     ORDER BY sequence
 """
 _BY_ID: Final = """
-    SELECT sequence FROM recollect.segments
+    SELECT id, sequence, cold FROM recollect.segments
     WHERE space_id = %s AND id = ANY(%s::text[]) ORDER BY sequence
 """
 _PASSAGES: Final = """
@@ -267,11 +143,9 @@ _TWINS: Final = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ForgetTargets:
-    """What an order means here."""
-
+class _Targets:
     identities: tuple[MessageId, ...]
-    """By content: wherever it was said."""
+    """Forgotten by content: wherever they were said."""
     rows: tuple[tuple[int, SegmentId, MessageId], ...]
     """Sequence, id and identity of every segment that goes."""
     places: tuple[tuple[int, SegmentId, MessageId], ...]
@@ -280,95 +154,53 @@ class _ForgetTargets:
     """The session of each of the `places`."""
 
 
-async def forget(work: Transaction, name: str, order: ForgetOrder) -> Forgotten:
-    """Carry out an order."""
-    counters = await lock_space(work, name)
-    meant = await _meant(work, order)
-    passages, vectors = await _remove_segments(work, meant, counters)
-    marks = [*meant.identities, *(id_ for _, id_, _ in meant.places)]
-    await work.send(TOMBSTONES, (order.at, work.space_id, texts(dict.fromkeys(marks))))
-    removed = await _remove_what_rests(work, order, meant)
+async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
+    counters = await lock_space(work)
+    targets = await _targets(work, order)
+    passages = vectors = 0
+    if targets.rows:
+        sequences = int8s([sequence for sequence, _, _ in targets.rows])
+        passages, vectors = await _erase_passages(work, sequences, counters)
+        await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
+        gone = arrays(GONE_COLUMNS, [row[1:] for row in targets.rows])
+        await work.send(GONE, (work.space_id, *gone))
+    marks = [*targets.identities, *(id_ for _, id_, _ in targets.places)]
+    await _entomb(work, order, marks)
+    removed = await _remove_what_rests(work, order, targets)
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
     await settle(work)
-    if meant.rows or removed.anything:
+    anything = bool(targets.rows) or any(removed.values())
+    if anything:
         await note_removed(work)
     return Forgotten(
-        segments=tuple(id_ for _, id_, _ in meant.rows),
-        message_ids=meant.identities,
+        segments=tuple(id_ for _, id_, _ in targets.rows),
+        message_ids=targets.identities,
         passages=passages,
         vectors=vectors,
-        facts=removed.facts,
-        pieces=removed.pieces,
-        jobs=removed.jobs,
-        session_states=removed.states,
-        compactions=removed.compactions,
-        cannot=(UNTIL_SCRUBBED, UNTIL_OVERWRITTEN) if meant.rows or removed.anything else (),
+        cannot=(UNTIL_SCRUBBED, UNTIL_OVERWRITTEN) if anything else (),
+        **removed,
     )
 
 
-async def note_removed(work: Transaction) -> None:
-    """Note that data files hold what was removed, until they are scrubbed.
-
-    By the time of this machine, not of the order: it is compared with when tables were rewritten.
-    """
-    await work.send(_NOTE_REMOVED, (time.time(), work.space_id, texts(HOLD_CONTENT)))
-
-
-async def withdraw(
-    work: Transaction, name: str, ids: Sequence[SegmentId], up_to: int | None
-) -> int:
-    """Remove segments with their passages, words and vectors, and leave no mark; how many went."""
-    counters = await lock_space(work, name)
-    rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
-    found = [sequence for (sequence,) in rows if up_to is None or sequence <= up_to]
-    if not found:
-        return 0
-    sequences = int8s(found)
-    numbers = await passages_of(work, sequences)
-    await drop_index(work, numbers, counters)
-    await drop_vectors(work, numbers)
-    # Nobody asked for these words to be gone for good: the next merge takes them out of the runs.
-    await mark_dead(work, numbers[numbers <= counters.packed_to])
-    await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
-    await segments_changed(work)
-    await advance(work, counters)
-    await work.send(NEW_EPOCH, (work.space_id,))
-    return len(found)
-
-
-async def passages_of(work: Transaction, sequences: Raw) -> Ints:
-    """The numbers of the passages of these segments."""
-    rows = await work.rows(_PASSAGES, (work.space_id, sequences))
-    return np.array([number for (number,) in rows], np.int64)
-
-
-async def _meant(work: Transaction, order: ForgetOrder) -> _ForgetTargets:
-    """Which segments go, and which identities get a tombstone."""
-    by_content = _named(
-        await work.rows(
-            _BY_CONTENT,
-            {
-                "space": work.space_id,
-                "ids": texts(order.segments),
-                "messages": texts(order.message_ids),
-            },
-        )
-    )
+async def _targets(work: Transaction, order: ForgetOrder) -> _Targets:
+    given: dict[str, Any] = {
+        "space": work.space_id,
+        "ids": texts(order.segments),
+        "messages": texts(order.message_ids),
+        "anywhere": not order.sessions,
+        "sessions": texts(order.sessions),
+        "before": order.said_before,
+        "after": order.said_after,
+    }
+    by_content = _named(await work.rows(_BY_CONTENT, given))
     rows: list[tuple[Any, ...]] = []
     if order.sessions or order.by_time:
-        given = {
-            "space": work.space_id,
-            "anywhere": not order.sessions,
-            "sessions": texts(order.sessions),
-            "before": order.said_before,
-            "after": order.said_after,
-        }
         known = {sequence for sequence, _, _ in by_content}
         rows = [row for row in await work.rows(_BY_PLACE, given) if row[0] not in known]
     by_place = _named([row[:3] for row in rows])
-    identities = dict.fromkeys([*order.message_ids, *(identity for _, _, identity in by_content)])
-    return _ForgetTargets(
+    identities = {*order.message_ids, *(identity for _, _, identity in by_content)}
+    return _Targets(
         identities=tuple(sorted(identities)),
         rows=tuple(sorted([*by_content, *by_place])),
         places=tuple(by_place),
@@ -380,54 +212,331 @@ def _named(rows: list[tuple[Any, ...]]) -> list[tuple[int, SegmentId, MessageId]
     return [(sequence, SegmentId(id_), MessageId(identity)) for sequence, id_, identity in rows]
 
 
-async def _remove_segments(
-    work: Transaction, meant: _ForgetTargets, counters: SpaceCounters
+async def _erase_passages(
+    work: Transaction, sequences: Raw, counters: SpaceCounters
 ) -> tuple[int, int]:
-    """Remove the segments, their passages, words and vectors; how many passages and vectors."""
-    if not meant.rows:
-        return 0, 0
-    sequences = int8s([sequence for sequence, _, _ in meant.rows])
-    numbers = await passages_of(work, sequences)
+    """Remove passages, words and vectors of segments; how many passages and vectors went."""
+    numbers = await _passages_of(work, sequences)
     terms = await drop_index(work, numbers, counters)
     vectors = await drop_vectors(work, numbers)
     await erase(work, numbers[numbers <= counters.packed_to], terms)
-    # Under numbers they had before they were cold, or indexed otherwise, they may stand there too.
+    # Runs may also hold them under numbers they had before they were indexed again or went cold.
     await purge_dead(work)
-    await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
-    await work.send(
-        GONE,
-        (work.space_id, texts(id_ for _, id_, _ in meant.rows),
-         texts(identity for _, _, identity in meant.rows)),
-    )  # fmt: skip
     return len(numbers), vectors
 
 
+async def _passages_of(work: Transaction, sequences: Raw) -> Ints:
+    rows = await work.rows(_PASSAGES, (work.space_id, sequences))
+    return np.array([number for (number,) in rows], np.int64)
+
+
+async def _entomb(work: Transaction, order: ForgetOrder, marks: Sequence[str]) -> None:
+    if marks:
+        rows = [(mark, order.at) for mark in dict.fromkeys(marks)]
+        await work.send(TOMBSTONES, (work.space_id, *arrays(_TOMBSTONE_COLUMNS, rows)))
+
+
 async def _remove_what_rests(
-    work: Transaction, order: ForgetOrder, meant: _ForgetTargets
-) -> Removed:
-    """Remove what rests on segments that are gone; quotes only of what is said nowhere else."""
-    message_ids = {identity for _, _, identity in meant.places}
+    work: Transaction, order: ForgetOrder, targets: _Targets
+) -> dict[str, Any]:
+    """Remove what rests on segments that are gone, and quotes of what is said nowhere else; how
+    many went, by the field of `Forgotten`."""
+    identities = {identity for _, _, identity in targets.places}
     twins = {
         identity: SegmentId(twin)
-        for identity, twin in await work.rows(_TWINS, (work.space_id, texts(message_ids)))
+        for identity, twin in await work.rows(_TWINS, (work.space_id, texts(identities)))
     }
-    gone: dict[str, str | None] = {id_: twins.get(identity) for _, id_, identity in meant.rows}
-    unsaid: set[str] = {*meant.identities, *(message_ids - set(twins))}
-    removed = await remove_quotes(
-        work, order, unsaid=unsaid, gone=gone, places=dict.fromkeys(meant.sessions)
+    gone: dict[str, str | None] = {id_: twins.get(identity) for _, id_, identity in targets.rows}
+    unsaid: set[str] = {*targets.identities, *(identities - set(twins))}
+    await _entomb(work, order, [fact_identity(id_) for id_ in order.facts])
+    removed = await facts.forget_facts(work, order.facts, gone)
+    messages = texts(unsaid)
+    pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
+    jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
+    whole = () if order.by_time else order.sessions  # these go as a whole
+    emptied = await _emptied(work, whole, dict.fromkeys(targets.sessions))
+    jobs += await _forget_jobs_of_sessions(work, emptied)
+    await facts.leave_sessions(work, emptied)
+    states = 0
+    if whole:
+        pieces += await ledger.forget_turns(work, whole)
+        states += await sessions.forget_sessions(work, whole)
+    states += await _unquote(work, unsaid)
+    places = list(
+        zip(targets.sessions, (identity for _, _, identity in targets.places), strict=True)
     )
-    return replace(removed, compactions=await _remove_compactions(work, order, meant, unsaid))
-
-
-async def _remove_compactions(
-    work: Transaction, order: ForgetOrder, meant: _ForgetTargets, unsaid: set[str]
-) -> int:
-    """Remove what stands for forgotten messages, or for places of its session that went."""
-    went = zip(meant.sessions, (identity for _, _, identity in meant.places), strict=True)
-    whole = () if order.by_time else order.sessions
-    gone = await compactions.forget_compactions(work, unsaid=unsaid, places=list(went), whole=whole)
+    dropped = await ledger.forget_compactions(work, unsaid=unsaid, places=places, whole=whole)
     if order.matching:
-        gone += await compactions.forget_compactions_with(work, SoughtText(order.matching))
-    if marks := marks_of(gone, but_about=set(meant.identities)):
-        await work.send(TOMBSTONES, (order.at, work.space_id, texts(marks)))
+        text = SoughtText(order.matching)
+        pieces += await _forget_text_in_pieces(work, order, text)
+        jobs += await _forget_text_in_jobs(work, text)
+        states += await _forget_text_in_states(work, text)
+        named = [_key(one.kind, one.id) for one in await _bodies_with(work, "compactions", text)]
+        dropped += await ledger.drop_compactions(work, named)
+    await _entomb(work, order, marks_of(dropped, but_about=set(targets.identities)))
+    return {
+        "facts": removed,
+        "pieces": pieces,
+        "jobs": jobs,
+        "session_states": states,
+        "compactions": len(dropped),
+    }
+
+
+async def _emptied(work: Transaction, whole: Sequence[str], places: Collection[str]) -> list[str]:
+    """The sessions that went as a whole, or have no segment left."""
+    said = {value for (value,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
+    return list(dict.fromkeys([*whole, *(place for place in places if place not in said)]))
+
+
+async def _forget_jobs_of_sessions(work: Transaction, emptied: Sequence[str]) -> int:
+    """Drop the jobs that name these sessions, leased ones too."""
+    if not emptied:
+        return 0
+    rows = await work.rows(_JOBS_OF_KINDS, (work.space_id, texts(KINDS)))
+    gone = jobs_of_sessions(rows, emptied)
+    if gone:
+        await work.send(_DROP_JOBS_BY_NUMBER, (work.space_id, int8s(gone)))
     return len(gone)
+
+
+async def _unquote(work: Transaction, unsaid: set[str]) -> int:
+    """Remove quotes of these messages from session states; an unreadable state goes."""
+    quoting = await work.rows(_QUOTING, {"space": work.space_id, "ids": uuids(unsaid)})
+    for session, state in quoting:
+        path = await sessions.path_of(work, session)
+        await _put_state(work, session, sessions.state_without(state, path, ((), ()), unsaid))
+    if quoting:
+        await sessions.remove_quotes_of(work, [session for session, _ in quoting], unsaid)
+    return len(quoting)
+
+
+async def _put_state(work: Transaction, session: str, state: bytes | None) -> None:
+    if state is None:
+        await sessions.forget_sessions(work, [session])
+    else:
+        await work.send(_PUT_STATE, (state, work.space_id, session))
+
+
+async def _bodies(work: Transaction, kind: BodyKind) -> AsyncIterator[StoredBody]:
+    last: str | None = None
+    while page := await held(work, kind, after=last, limit=_PAGE):
+        for body in page:
+            yield body
+        last = page[-1].id
+
+
+async def _bodies_with(work: Transaction, kind: BodyKind, text: SoughtText) -> list[StoredBody]:
+    return [body async for body in _bodies(work, kind) if text.stands_in(body.body)]
+
+
+async def _forget_text_in_pieces(work: Transaction, order: ForgetOrder, text: SoughtText) -> int:
+    """Remove pieces that hold the text, with tombstones: each request sends the system prompt."""
+    gone = [body.id for body in await _bodies_with(work, "pieces", text)]
+    if gone:
+        await work.send(_DROP_PIECES_BY_HASH, (work.space_id, texts(gone)))
+        await _entomb(work, order, gone)
+    return len(gone)
+
+
+async def _forget_text_in_jobs(work: Transaction, text: SoughtText) -> int:
+    found = await _bodies_with(work, "jobs", text)
+    found += await _bodies_with(work, "job reasons", text)
+    gone = {int(body.id) for body in found}
+    if gone:
+        await work.send(_DROP_JOBS_BY_NUMBER, (work.space_id, int8s(sorted(gone))))
+    return len(gone)
+
+
+async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
+    changed = [
+        (body.id, left)
+        async for body in _bodies(work, "states")
+        if (left := text.taken_out_of(body.body)) != body.body
+    ]
+    for session, left in changed:
+        await _put_state(work, session, left)
+        await work.send(sessions.DROP_QUOTES, (work.space_id, texts([session])))
+    return len(changed)
+
+
+async def tables_to_scrub(work: Transaction) -> tuple[str, ...]:
+    """Tables that still hold bytes which this space removed."""
+    rewriting = await work.send(_REWRITES)
+    removed = await work.rows(_REMOVED, (work.space_id,))
+    rewritten = dict(await rewriting.fetchall())
+    return tuple(
+        sorted(table for table, at in removed if at > rewritten.get(table, 0.0) - _CLOCKS_APART)
+    )
+
+
+async def note_removed(work: Transaction) -> None:
+    """Record that data files hold removed content until they are scrubbed.
+
+    By the clock of this machine, not of the order: it is compared with when tables were rewritten.
+    """
+    rows = [(table, time.time()) for table in HOLD_CONTENT]
+    await work.send(_NOTE_REMOVED, (work.space_id, *arrays(_NOTE_COLUMNS, rows)))
+
+
+async def withdraw(
+    work: Transaction,
+    ids: Sequence[SegmentId],
+    *,
+    at: float,  # noqa: ARG001 - no row keeps a time
+    up_to: int | None = None,
+) -> int:
+    counters = await lock_space(work)
+    rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
+    found = [sequence for _, sequence, _ in rows if up_to is None or sequence <= up_to]
+    if not found:
+        return 0
+    sequences = int8s(found)
+    numbers = await _passages_of(work, sequences)
+    await drop_index(work, numbers, counters)
+    await drop_vectors(work, numbers)
+    # Nothing was forgotten: the next merge may remove these words from the runs.
+    await mark_dead(work, numbers[numbers <= counters.packed_to])
+    await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
+    await facts.move_on(work)
+    await advance(work, counters)
+    await work.send(NEW_EPOCH, (work.space_id,))
+    await note_removed(work)
+    return len(found)
+
+
+async def expire(work: Transaction, *, before: float) -> int:
+    if not await take_turn(work):
+        return 0
+    gone = await ledger.expire(work, before=before)
+    if gone:
+        await note_removed(work)
+    return gone
+
+
+_HELD: Final[Mapping[BodyKind, LiteralString]] = {
+    "pieces": """
+        SELECT hash, NULL, body FROM recollect.pieces WHERE space_id = %s AND hash > %s
+        ORDER BY hash LIMIT %s
+    """,
+    "jobs": """
+        SELECT job_no, NULL, payload FROM recollect.jobs WHERE space_id = %s AND job_no > %s
+        ORDER BY job_no LIMIT %s
+    """,
+    "job reasons": """
+        SELECT job_no, NULL, reason FROM recollect.jobs
+        WHERE space_id = %s AND job_no > %s AND reason IS NOT NULL ORDER BY job_no LIMIT %s
+    """,
+    "compactions": """
+        SELECT number, session, body FROM recollect.compactions
+        WHERE space_id = %s AND (session, number) > (%s, %s::bigint)
+        ORDER BY session, number LIMIT %s
+    """,
+    "states": """
+        SELECT session, session, state FROM recollect.sessions
+        WHERE space_id = %s AND session > %s ORDER BY session LIMIT %s
+    """,
+}
+_PUT: Final[Mapping[BodyKind, LiteralString]] = {
+    "pieces": """
+        UPDATE recollect.pieces SET body = %s, exact = false
+        WHERE space_id = %s AND hash = %s AND body = %s RETURNING 1
+    """,
+    "jobs": """
+        UPDATE recollect.jobs SET payload = %s
+        WHERE space_id = %s AND job_no = %s AND payload = %s RETURNING 1
+    """,
+    "job reasons": """
+        UPDATE recollect.jobs SET reason = %s
+        WHERE space_id = %s AND job_no = %s AND reason = %s RETURNING 1
+    """,
+    "compactions": """
+        UPDATE recollect.compactions SET body = %s
+        WHERE space_id = %s AND session = %s AND number = %s AND body = %s RETURNING 1
+    """,
+    "states": """
+        UPDATE recollect.sessions SET state = %s
+        WHERE space_id = %s AND session = %s AND state = %s RETURNING 1
+    """,
+}
+_PUT_SEGMENT: Final = """
+    UPDATE recollect.segments
+    SET body = %s, tool = %s, foreign_line = %s, tokens = %s
+    WHERE space_id = %s AND sequence = %s
+"""
+
+
+async def held(
+    work: Transaction, kind: BodyKind, *, after: str | None = None, limit: int = 100
+) -> tuple[StoredBody, ...]:
+    rows = await work.rows(_HELD[kind], (work.space_id, *_key(kind, after or ""), limit))
+    return tuple(
+        StoredBody(
+            kind=kind,
+            id=f"{id_}:{session}" if kind == "compactions" else str(id_),
+            body=body if isinstance(body, bytes) else body.encode("utf-8", "surrogatepass"),
+            session=session,
+        )
+        for id_, session, body in rows
+    )
+
+
+def _key(kind: BodyKind, id_: str) -> tuple[Any, ...]:
+    """The columns of an id."""
+    if kind in ("jobs", "job reasons"):
+        return (int(id_ or 0),)
+    if kind == "compactions":
+        number, _, session = id_.partition(":")
+        return session, int(number or -(2**62))
+    return (id_,)
+
+
+async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
+    # Facts go with the texts they rest on, so that no span is ever of another text.
+    if order.facts or order.facts_revision is not None:
+        batch = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
+        await write_batch(work, batch)
+    counters = await lock_space(work)
+    bodies = 0
+    for new in order.bodies:
+        bodies += await _put(work, new)
+    given = {new.segment.id: new for new in order.segments}
+    rows = await work.rows(_BY_ID, (work.space_id, texts(given)))
+    found = {SegmentId(id_): (sequence, cold) for id_, sequence, cold in rows}
+    vectors = 0
+    if found:
+        sequences = int8s([sequence for sequence, _ in found.values()])
+        _, vectors = await _erase_passages(work, sequences, counters)
+        indexed = [
+            (sequence, id_, given[id_].segment.said_at, given[id_].passages, cold)
+            for id_, (sequence, cold) in found.items()
+        ]
+        await insert_passages(work, indexed, counters)
+        for id_, (sequence, _) in found.items():
+            await _put_segment(work, given[id_].segment, sequence)
+        await facts.move_on(work)  # a fact that was read from an old text would bring it back
+    await advance(work, counters)
+    await work.send(NEW_EPOCH, (work.space_id,))
+    anything = bool(found or bodies or order.facts)
+    if anything:
+        await note_removed(work)
+    return Rewritten(
+        segments=tuple(id_ for id_ in given if id_ in found),
+        bodies=bodies,
+        vectors=vectors,
+        cannot=(UNTIL_SCRUBBED, UNTIL_OVERWRITTEN) if anything else (),
+    )
+
+
+async def _put(work: Transaction, new: NewBody) -> bool:
+    body: Any = new.body
+    was: Any = new.was
+    if new.kind == "job reasons":
+        body, was = (row.decode("utf-8", "surrogatepass") for row in (body, was))
+    given = (body, work.space_id, *_key(new.kind, new.id), was)
+    return bool(await work.rows(_PUT[new.kind], given))
+
+
+async def _put_segment(work: Transaction, segment: Segment, sequence: int) -> None:
+    texts_ = (segment.text, segment.tool, segment.foreign, segment.tokens)
+    await work.send(_PUT_SEGMENT, (*texts_, work.space_id, sequence))

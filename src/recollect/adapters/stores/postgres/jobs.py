@@ -16,15 +16,17 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from recollect.adapters.stores.postgres.driver import (
+    Columns,
+    arrays,
     byteas,
-    columns,
     float8s,
+    insert,
     int8s,
-    json_list,
+    text_lists,
     texts,
 )
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
-from recollect.adapters.stores.postgres.space import COUNTERS
+from recollect.adapters.stores.postgres.space import COUNTERS, take_turn
 from recollect.core.values.batch import JobRecord, Lease, NewJob, QueueState
 from recollect.core.values.model import ModelUse
 
@@ -179,12 +181,11 @@ async def claim(
     now: float,
     lease_seconds: float,
     kinds: Sequence[str],
-    limit: int,
-    day: str,
-    day_tokens: int | None,
-    max_attempts: int,
+    limit: int = 1,
+    day: str = "",
+    day_tokens: int | None = None,
+    max_attempts: int = 5,
 ) -> tuple[Lease, ...]:
-    """Take the space's turn: due jobs of these kinds, within the budget of the day."""
     await work.send(COUNTERS, (work.space_id,))
     await work.send(_GIVE_UP, (work.space_id, now, max_attempts, texts(kinds)))
     opening = await work.send(_OPEN_DAY, (day, work.space_id))
@@ -222,7 +223,6 @@ async def claim(
 def _within(
     rows: Iterable[dict[str, Any]], left: int | None, limit: int
 ) -> Iterator[dict[str, Any]]:
-    """The first of these jobs that fit what is left of the day."""
     for row in rows:
         cost = row["cost_tokens"]
         if limit and (left is None or cost <= left):
@@ -232,13 +232,12 @@ def _within(
 
 
 async def settle(work: Transaction) -> None:
-    """Say when the space's next job is due. The lock comes first: what is counted is current."""
+    """Set when the space's next job is due. The lock comes first, so that the count is current."""
     await work.send(_LOCK_SPACE, (work.space_id,))
     await work.send(_SET_DUE, {"space": work.space_id})
 
 
 async def heartbeat(work: Transaction, lease: Lease, *, expires_at: float) -> bool:
-    """Keep a lease."""
     given = (expires_at, work.space_id, int(lease.id), lease.token)
     return await work.row(_HEARTBEAT, given) is not None
 
@@ -250,7 +249,8 @@ async def take(work: Transaction, lease: Lease) -> Statement:
 
 
 async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
-    """Give a job back: to wait, or to the dead."""
+    if not await take_turn(work):
+        return False
     number = int(lease.id)
     row = await work.row(_HELD, (work.space_id, number, lease.token))
     if row is None:
@@ -269,14 +269,12 @@ async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float 
     return True
 
 
-async def listed(work: Transaction, *, limit: int) -> tuple[JobRecord, ...]:
-    """Jobs by the time they run at."""
+async def listed(work: Transaction, *, limit: int = 100) -> tuple[JobRecord, ...]:
     rows = await work.records(_LIST, (work.space_id, limit))
     return tuple(JobRecord(**row) for row in rows)
 
 
-async def queue(work: Transaction, *, day: str) -> QueueState:
-    """The queue at a glance."""
+async def queue(work: Transaction, *, day: str = "") -> QueueState:
     counts = await work.send(_COUNTS, (work.space_id,))
     paused = await work.send(_PAUSED, (work.space_id,))
     spent = await work.send(_SPENT, (work.space_id, day))
@@ -290,30 +288,29 @@ async def queue(work: Transaction, *, day: str) -> QueueState:
 
 
 async def add_model_use(work: Transaction, use: ModelUse, *, day: str) -> None:
-    """Count what was asked of a model."""
     counts = (use.calls, use.input_tokens, use.output_tokens)
     await work.send(_ADD_USE, (work.space_id, day, use.purpose, *counts))
 
 
-async def model_use(work: Transaction, *, since: str) -> tuple[ModelUse, ...]:
-    """What was asked of models from a day on, by purpose."""
+async def model_use(work: Transaction, *, since: str = "") -> tuple[ModelUse, ...]:
     return tuple(ModelUse(**row) for row in await work.records(_USE, (work.space_id, since)))
 
 
-async def pause(work: Transaction, kind: str) -> None:
-    """Hand out no more jobs of this kind."""
+async def pause(work: Transaction, kind: str = "*") -> None:
     await work.send(_PAUSE, (work.space_id, kind))
     await settle(work)
 
 
-async def resume(work: Transaction, kind: str) -> None:
+async def resume(work: Transaction, kind: str = "*") -> None:
     """Undo `pause`."""
     await work.send(_RESUME, (work.space_id, kind))
     await settle(work)
 
 
-async def revive(work: Transaction, ids: Sequence[str] | None, *, at: float) -> int:
+async def revive(work: Transaction, ids: Sequence[str] | None = None, *, at: float) -> int:
     """Dead jobs wait again; one whose like waits already is one with it."""
+    if not await take_turn(work):
+        return 0
     numbers = [int(text) for text in ids or () if text.isdecimal()]
     dead = await work.rows(_DEAD, (work.space_id, ids is None, int8s(numbers)))
     waiting = set(await work.rows(_WAITING_KEYS, (work.space_id,)))
@@ -330,17 +327,11 @@ async def revive(work: Transaction, ids: Sequence[str] | None, *, at: float) -> 
     return len(back) + len(drop)
 
 
-_ADD: Final = """
-    INSERT INTO recollect.jobs
-        (space_id, job_no, kind, key, payload, about, cost_tokens, run_at, state)
-    SELECT c.space_id, u.job_no, u.kind, u.key, u.payload,
-           ARRAY(SELECT json_array_elements_text(u.about::json)), u.cost_tokens, u.run_at,
-           'waiting'
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(%s::bigint[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::bigint[],
-        %s::float8[]) AS u (job_no, kind, key, payload, about, cost_tokens, run_at)
-    ON CONFLICT DO NOTHING
-"""
+_COLUMNS: Final[Columns] = {
+    "job_no": int8s, "kind": texts, "key": texts, "payload": byteas, "about": text_lists,
+    "cost_tokens": int8s, "run_at": float8s, "state": texts,
+}  # fmt: skip
+_ADD: Final = insert("jobs", _COLUMNS)
 _BRING_FORWARD: Final = """
     UPDATE recollect.spaces SET jobs_due_at = %(at)s
     WHERE space_id = %(space)s AND (jobs_due_at IS NULL OR jobs_due_at > %(at)s)
@@ -354,12 +345,11 @@ async def add_jobs(
     kept = [job for job in given if tombstoned.isdisjoint(job.about)]
     if kept:
         rows = [
-            (number, job.kind, job.key, job.payload, json_list(job.about), job.cost_tokens,
-             job.run_at)
+            (number, job.kind, job.key, job.payload, job.about, job.cost_tokens, job.run_at,
+             "waiting")
             for number, job in enumerate(kept, next_job)
         ]  # fmt: skip
-        laid = columns(rows, int8s, texts, texts, byteas, texts, int8s, float8s)
-        await work.send(_ADD, (work.space_id, *laid))
+        await work.send(_ADD, (work.space_id, *arrays(_COLUMNS, rows)))
         first = min(job.run_at for job in kept)
         await work.send(_BRING_FORWARD, {"at": first, "space": work.space_id})
     return next_job + len(kept)

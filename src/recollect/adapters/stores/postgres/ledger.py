@@ -12,22 +12,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from recollect.adapters.stores.invariants import compaction_mark
+from recollect.adapters.stores.invariants import compaction_mark, rows_of_turn
 from recollect.adapters.stores.postgres.driver import (
-    Kind,
+    Columns,
+    arrays,
     bools,
     byteas,
-    columns,
     float8s,
     id_bytes,
     ids_of,
+    insert,
     int8s,
-    json_list,
+    text_lists,
     texts,
     uuids,
 )
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
-from recollect.core.formats.stored_records import SoughtText
 from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.message import MessageId
@@ -89,19 +89,21 @@ _DROP_PIECES: Final = """
 
 
 async def turns(work: Transaction, session: str) -> tuple[int, ...]:
-    """The numbers of a session's turns."""
     rows = await work.rows(_NUMBERS, (work.space_id, session))
     return tuple(number for (number,) in rows)
 
 
 async def turn(work: Transaction, session: str, number: int) -> RebuiltTurn | None:
-    """One turn with all its rows named."""
     turn_records = await _backwards(work, session, number)
     if not turn_records or turn_records[0].number != number:
         return None
     rows = _all_rows(turn_records)
-    # A record it rests on may be damaged or gone, which `check` tells.
-    return None if rows is None else RebuiltTurn(record=turn_records[0], rows=rows)
+    # A record it rests on may be damaged or gone, which `check` reports.
+    return None if rows is None else RebuiltTurn(record=turn_records[0], rows=tuple(rows))
+
+
+def _all_rows(backwards: Iterable[TurnRecord]) -> list[PieceHash] | None:
+    return rows_of_turn((record.kept_rows, record.rows) for record in backwards)
 
 
 async def _backwards(work: Transaction, session: str, number: int) -> list[TurnRecord]:
@@ -119,31 +121,12 @@ async def _backwards(work: Transaction, session: str, number: int) -> list[TurnR
             return turn_records
 
 
-def _all_rows(backwards: Sequence[TurnRecord]) -> tuple[PieceHash, ...] | None:
-    """The rows of the newest of these records: its own after those it kept of the ones before.
-
-    None when those before it do not have as many.
-    """
-    newest, *before = backwards
-    rows, wanted = newest.rows, newest.kept_rows
-    for record in before:
-        if not wanted:
-            break
-        if wanted - record.kept_rows > len(record.rows):
-            return None
-        rows = record.rows[: max(0, wanted - record.kept_rows)] + rows
-        wanted = min(wanted, record.kept_rows)
-    return None if wanted else rows
-
-
 async def pieces(work: Transaction, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
-    """These pieces, as far as they are kept."""
     rows = await work.records(_PIECES, (work.space_id, texts(hashes)))
     return {row["hash"]: LedgerPiece(**{**row, "about": tuple(row["about"])}) for row in rows}
 
 
 async def expire(work: Transaction, *, before: float) -> int:
-    """Remove turns recorded before then, and pieces that no other turn names."""
     old = await work.rows(_OLD, (work.space_id, before))
     if not old:
         return 0
@@ -170,13 +153,10 @@ async def forget_turns(work: Transaction, sessions: Sequence[str]) -> int:
 
 
 async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> int:
-    """Remove the pieces that turns named which are gone, and no other does."""
     named = {other for (hashes,) in gone for other in hashes if other is not None}
     given = {"space": work.space_id, "hashes": texts(named)}
     return len(await work.rows(_DROP_PIECES, given)) if named else 0
 
-
-_BODIES_AT_ONCE: Final = 50
 
 # Forgotten, or forgotten by place and said nowhere else: nothing may quote it.
 UNQUOTABLE: Final = """
@@ -212,10 +192,6 @@ _STANDING_FOR: Final = """
         )
     )
 """
-_BODIES: Final = """
-    SELECT session, number, body FROM recollect.compactions
-    WHERE space_id = %s AND (session, number) > (%s, %s) ORDER BY session, number LIMIT %s
-"""
 _DROP: Final = """
     DELETE FROM recollect.compactions AS c
     USING unnest(%(sessions)s::text[], %(numbers)s::bigint[]) AS gone (session, number)
@@ -228,7 +204,6 @@ _DROP: Final = """
 
 
 async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement:
-    """Queue the question which of these identities nothing may quote."""
     return await work.send(UNQUOTABLE, {"space": work.space_id, "about": texts(ids)})
 
 
@@ -256,7 +231,6 @@ def _is_number(identity: str) -> bool:
 
 
 async def read_compactions(work: Transaction, session: str) -> tuple[CompactionRecord, ...]:
-    """The compactions of a session by number."""
     rows = await work.rows(_OF_SESSION, (work.space_id, session))
     return tuple(_record(row) for row in rows)
 
@@ -285,21 +259,12 @@ async def forget_compactions(
          "sessions": texts(session for session, _ in places),
          "places": uuids(identity for _, identity in places)},
     )  # fmt: skip
-    return await _drop(work, [(session, number) for session, number in gone])
+    return await drop_compactions(work, gone)
 
 
-async def forget_compactions_with(work: Transaction, text: SoughtText) -> list[CompactionRecord]:
-    """Drop those whose body holds a text; what went."""
-    gone: list[tuple[str, int]] = []
-    last: tuple[str, int] = ("", -(2**62))
-    while rows := await work.rows(_BODIES, (work.space_id, *last, _BODIES_AT_ONCE)):
-        gone += [(session, number) for session, number, body in rows if text.stands_in(body)]
-        last = rows[-1][:2]
-    return await _drop(work, gone)
-
-
-async def _drop(work: Transaction, gone: Sequence[tuple[str, int]]) -> list[CompactionRecord]:
-    """Remove records, named as their columns hold it."""
+async def drop_compactions(
+    work: Transaction, gone: Sequence[tuple[Any, ...]]
+) -> list[CompactionRecord]:
     if not gone:
         return []
     rows = await work.rows(
@@ -310,29 +275,17 @@ async def _drop(work: Transaction, gone: Sequence[tuple[str, int]]) -> list[Comp
     return [_record(row) for row in rows]
 
 
-_ADD_PIECES: Final = """
-    INSERT INTO recollect.pieces (space_id, hash, kind, body, about, exact)
-    SELECT c.space_id, u.hash, u.kind, u.body,
-           ARRAY(SELECT json_array_elements_text(u.about::json)), u.exact
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(%s::text[], %s::text[], %s::bytea[], %s::text[], %s::boolean[])
-        AS u (hash, kind, body, about, exact)
-    ON CONFLICT DO NOTHING
-"""
-_ADD_TURNS: Final = """
-    INSERT INTO recollect.turns (space_id, session, number, at, format, model, system_hash,
-        tools_hash, rest_hash, edits_hash, report_hash, kept_rows, row_hashes, outcome_hashes)
-    SELECT c.space_id, u.session, u.number, u.at, u.format, u.model, u.system_hash, u.tools_hash,
-           u.rest_hash, u.edits_hash, u.report_hash, u.kept_rows,
-           ARRAY(SELECT json_array_elements_text(u.row_hashes::json)),
-           ARRAY(SELECT json_array_elements_text(u.outcome_hashes::json))
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(%s::text[], %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::text[],
-        %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::text[])
-        AS u (session, number, at, format, model, system_hash, tools_hash, rest_hash,
-              edits_hash, report_hash, kept_rows, row_hashes, outcome_hashes)
-    ON CONFLICT DO NOTHING
-"""
+_PIECE_COLUMNS: Final[Columns] = {
+    "hash": texts, "kind": texts, "body": byteas, "about": text_lists, "exact": bools,
+}  # fmt: skip
+_ADD_PIECES: Final = insert("pieces", _PIECE_COLUMNS)
+_TURN_COLUMNS: Final[Columns] = {
+    "session": texts, "number": int8s, "at": float8s, "format": texts, "model": texts,
+    "system_hash": texts, "tools_hash": texts, "rest_hash": texts, "edits_hash": texts,
+    "report_hash": texts, "kept_rows": int8s, "row_hashes": text_lists,
+    "outcome_hashes": text_lists,
+}  # fmt: skip
+_ADD_TURNS: Final = insert("turns", _TURN_COLUMNS)
 
 
 async def add_pieces(
@@ -340,24 +293,20 @@ async def add_pieces(
 ) -> None:
     """Write pieces; what is there stays, and one that was forgotten itself stays away."""
     rows = [
-        (piece.hash, piece.kind, piece.body, json_list(piece.about), piece.exact)
+        (piece.hash, piece.kind, piece.body, piece.about, piece.exact)
         for piece in given
         if tombstoned.isdisjoint((piece.hash, *piece.about))
     ]
     if rows:
-        laid = columns(rows, texts, texts, byteas, texts, bools)
-        await work.send(_ADD_PIECES, (work.space_id, *laid))
+        await work.send(_ADD_PIECES, (work.space_id, *arrays(_PIECE_COLUMNS, rows)))
 
 
 async def add_turns(work: Transaction, given: Sequence[TurnRecord]) -> None:
     """Record turns; what is recorded stays."""
     rows = [
         (turn.session, turn.number, turn.at, turn.format, turn.model, turn.system, turn.tools,
-         turn.rest, turn.edits, turn.report, turn.kept_rows, json_list(turn.rows),
-         json_list(turn.outcomes))
+         turn.rest, turn.edits, turn.report, turn.kept_rows, turn.rows, turn.outcomes)
         for turn in given
     ]  # fmt: skip
     if rows:
-        hashes: tuple[Kind, ...] = (texts,) * 7
-        kinds: tuple[Kind, ...] = (texts, int8s, float8s, *hashes, int8s, texts, texts)
-        await work.send(_ADD_TURNS, (work.space_id, *columns(rows, *kinds)))
+        await work.send(_ADD_TURNS, (work.space_id, *arrays(_TURN_COLUMNS, rows)))

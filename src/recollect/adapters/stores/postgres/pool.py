@@ -17,8 +17,8 @@ import re
 import select
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Final, LiteralString, TypeAlias
 from uuid import UUID
@@ -211,11 +211,7 @@ class Traffic:
     def since(self, before: Traffic) -> Traffic:
         """What was sent since then."""
         return Traffic(
-            transactions=self.transactions - before.transactions,
-            statements=self.statements - before.statements,
-            round_trips=self.round_trips - before.round_trips,
-            waits=self.waits - before.waits,
-            waited_seconds=self.waited_seconds - before.waited_seconds,
+            *(getattr(self, one.name) - getattr(before, one.name) for one in fields(self))
         )
 
 
@@ -313,7 +309,7 @@ class Transaction:
     sent at once and costs one round trip.
     """
 
-    __slots__ = ("_link", "_queue", "_seconds", "_sending", "space_id", "vector_oid")
+    __slots__ = ("_link", "_queue", "_seconds", "_sending", "space", "space_id", "vector_oid")
 
     def __init__(
         self, link: Link, space_id: UUID, vector_oid: int, *, seconds: float = SECONDS
@@ -323,6 +319,8 @@ class Transaction:
         self._queue: list[Statement] = []
         self._sending: asyncio.Future[None] | None = None
         self.space_id = space_id
+        self.space = ""
+        """Its name, which a writing store sets: the first write of a space keeps it."""
         self.vector_oid = vector_oid
         """The number of pgvector's type in this database; binary arrays name it."""
 
@@ -429,48 +427,40 @@ class Pool:
         while self._idle:
             await self._idle.pop().close()
 
-    @asynccontextmanager
-    async def transaction(
+    def transaction(
         self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
-    ) -> AsyncIterator[Transaction]:
-        """A transaction of one space, committed at the end; reading sees one moment.
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction of one space, committed at the end; reading sees one snapshot.
 
         `seconds` is how long the server may take over what it is asked at once.
         """
+        return self._begun(f"app.space_id = '{space_id}'", space_id, read=read, seconds=seconds)
+
+    def workers_view(self) -> AbstractAsyncContextManager[Transaction]:
+        """A reading transaction of no space, which may see the names of those with work."""
+        return self._begun("app.worker = 'on'", read=True)
+
+    def tenant_transaction(
+        self, tenant_id: UUID | None, *, read: bool = False
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction over the records of one tenant; with None it reads what operators may."""
+        whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
+        return self._begun(whose, read=read)
+
+    @asynccontextmanager
+    async def _begun(
+        self,
+        setting: str,
+        space_id: UUID = UUID(int=0),  # noqa: B008 - immutable
+        *,
+        read: bool,
+        seconds: float = SECONDS,
+    ) -> AsyncIterator[Transaction]:
         with measured("transaction", _MODES[read]), driver_errors(writing=not read):
             async with self._link() as link:
                 self.traffic.transactions += 1
                 work = Transaction(link, space_id, self.vector_oid, seconds=seconds)
-                work.begin(
-                    _BEGIN_READ if read else _BEGIN,
-                    *self._role,
-                    f"SET LOCAL app.space_id = '{space_id}'",
-                )
-                yield work
-                await work.end(wait=not read)
-
-    @asynccontextmanager
-    async def workers_view(self) -> AsyncIterator[Transaction]:
-        """A reading transaction of no space, which may see the names of those with work."""
-        with measured("transaction", "read"), driver_errors():
-            async with self._link() as link:
-                self.traffic.transactions += 1
-                work = Transaction(link, UUID(int=0), self.vector_oid)
-                work.begin(_BEGIN_READ, *self._role, "SET LOCAL app.worker = 'on'")
-                yield work
-                await work.end(wait=False)
-
-    @asynccontextmanager
-    async def tenant_transaction(
-        self, tenant_id: UUID | None, *, read: bool = False
-    ) -> AsyncIterator[Transaction]:
-        """A transaction over the records of one tenant; with None it reads what operators may."""
-        whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
-        with measured("transaction", _MODES[read]), driver_errors(writing=not read):
-            async with self._link() as link:
-                self.traffic.transactions += 1
-                work = Transaction(link, UUID(int=0), self.vector_oid)
-                work.begin(_BEGIN_READ if read else _BEGIN, *self._role, f"SET LOCAL {whose}")
+                work.begin(_BEGIN_READ if read else _BEGIN, *self._role, f"SET LOCAL {setting}")
                 yield work
                 await work.end(wait=not read)
 

@@ -24,7 +24,15 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.adapters.stores.postgres.driver import big_endian, byteas, int4s, int8s
+from recollect.adapters.stores.postgres.driver import (
+    Columns,
+    arrays,
+    big_endian,
+    byteas,
+    insert,
+    int4s,
+    int8s,
+)
 from recollect.adapters.stores.postgres.pool import Transaction
 
 RUN_SPAN: Final = 65_536
@@ -60,7 +68,6 @@ _TERMS: Final = _Terms()
 
 
 def term_of(space_id: UUID, word: str) -> int:
-    """A word's number in a space."""
     return _TERMS[space_id, word]
 
 
@@ -74,7 +81,6 @@ class Forward:
 
 
 def forward(space_id: UUID, words: Sequence[str]) -> Forward:
-    """The forward row of a passage with these words."""
     counted = Counter(words)
     terms = np.array([_TERMS[space_id, word] for word in counted], "<u4")
     counts = np.array(list(counted.values()), np.int64)
@@ -100,7 +106,6 @@ class Forwards:
     counts: NDArray[Any]
 
     def postings(self) -> tuple[Ints, NDArray[Any], NDArray[Any]]:
-        """For every posting: which row it is of, its term and its count."""
         return np.repeat(np.arange(len(self.numbers)), self.sizes), self.terms, self.counts
 
 
@@ -127,7 +132,6 @@ class Run:
 
 
 def build_runs(rows: Forwards) -> Iterator[Run]:
-    """Turn forward rows, sorted by passage, into runs."""
     start = 0
     while start < len(rows.numbers):
         end = int(np.searchsorted(rows.numbers, rows.numbers[start] + RUN_SPAN))
@@ -163,7 +167,6 @@ def _cut(
     counts: NDArray[Any],
     shift: int,
 ) -> Iterator[Block]:
-    """Cut sorted postings into blocks: by bucket, and a long bucket into parts."""
     if not len(terms):
         return
     buckets = terms.astype(np.int64) >> shift
@@ -183,7 +186,6 @@ def _cut(
 def encode_block(
     terms: NDArray[Any], numbers: NDArray[Any], lengths: NDArray[Any], counts: NDArray[Any]
 ) -> bytes:
-    """Postings of one block as bytes."""
     ends = np.append(np.flatnonzero(terms[1:] != terms[:-1]) + 1, len(terms))
     return b"".join(
         (
@@ -224,7 +226,6 @@ def postings_of(raw: bytes, term: int) -> Postings | None:
 
 
 def decode_block(raw: bytes) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """All postings of a block: terms, relative numbers, lengths, counts."""
     terms, ends, size, body = _parts_of(raw)
     return (
         np.repeat(terms, np.diff(np.concatenate(([0], ends.astype(np.int64))))),
@@ -275,19 +276,15 @@ FORWARDS: Final = """
         ORDER BY passage_no
     ) AS row
 """
-_INSERT_RUN: Final = """
-    INSERT INTO recollect.runs
-        (space_id, run, first_passage, last_passage, passages, shift)
-    VALUES (%s, %s, %s, %s, %s, %s)
-"""
-_INSERT_BLOCKS: Final = """
-    INSERT INTO recollect.postings
-        (space_id, run, bucket, part, first_term, last_term, block)
-    SELECT c.space_id, %s, u.*
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(
-        %s::integer[], %s::integer[], %s::bigint[], %s::bigint[], %s::bytea[]) AS u
-"""
+_RUN_COLUMNS: Final[Columns] = {
+    "run": int8s, "first_passage": int8s, "last_passage": int8s, "passages": int8s, "shift": int8s,
+}  # fmt: skip
+_INSERT_RUN: Final = insert("runs", _RUN_COLUMNS, "")
+_BLOCK_COLUMNS: Final[Columns] = {
+    "run": int8s, "bucket": int4s, "part": int4s, "first_term": int8s, "last_term": int8s,
+    "block": byteas,
+}  # fmt: skip
+_INSERT_BLOCKS: Final = insert("postings", _BLOCK_COLUMNS, "")
 _DROP_POSTINGS: Final = """
     DELETE FROM recollect.postings WHERE space_id = %s AND run = ANY(%s::bigint[])
 """
@@ -410,7 +407,6 @@ async def _swap(
     drop: Sequence[int],
     packed_to: int,
 ) -> None:
-    """Build runs over a range of passages and put them in place of others."""
     rows = forwards_of(await work.row(FORWARDS, (work.space_id, after, upto)))
     # Written before the lock is taken: writers of the space wait only for the exchange.
     for run in build_runs(rows):
@@ -428,27 +424,18 @@ async def _swap(
 
 async def _insert_run(work: Transaction, run: Run) -> None:
     named = secrets.randbits(62)
-    await work.send(
-        _INSERT_RUN, (work.space_id, named, run.first, run.last, run.passages, run.shift)
-    )
+    row = (named, run.first, run.last, run.passages, run.shift)
+    await work.send(_INSERT_RUN, (work.space_id, *arrays(_RUN_COLUMNS, [row])))
     for start in range(0, len(run.blocks), _BLOCKS_AT_ONCE):
-        some = run.blocks[start : start + _BLOCKS_AT_ONCE]
-        await work.send(
-            _INSERT_BLOCKS,
-            (
-                named,
-                work.space_id,
-                int4s([block.bucket for block in some]),
-                int4s([block.part for block in some]),
-                int8s([block.first_term for block in some]),
-                int8s([block.last_term for block in some]),
-                byteas([block.raw for block in some]),
-            ),
-        )
+        rows = [
+            (named, block.bucket, block.part, block.first_term, block.last_term, block.raw)
+            for block in run.blocks[start : start + _BLOCKS_AT_ONCE]
+        ]
+        await work.send(_INSERT_BLOCKS, (work.space_id, *arrays(_BLOCK_COLUMNS, rows)))
 
 
 async def mark_dead(work: Transaction, numbers: NDArray[np.int64]) -> None:
-    """Passages that left the index but not the archive: runs leave them out from now on."""
+    """Let runs leave out passages that left the index but not the archive."""
     if not len(numbers):
         return
     for run, first, last, _, dead in await work.rows(
@@ -462,7 +449,6 @@ async def mark_dead(work: Transaction, numbers: NDArray[np.int64]) -> None:
 
 
 async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[Any]) -> None:
-    """Take forgotten passages out of every block that holds one of their terms."""
     if not len(numbers):
         return
     for run, first, last, shift, dead in await work.rows(
@@ -479,7 +465,7 @@ async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[An
 
 
 async def purge_dead(work: Transaction) -> None:
-    """Take dead numbers out of the runs that hold them: their words may be forgotten by now."""
+    """Remove dead numbers from the runs that hold them: their words may be forgotten by now."""
     for run, dead in await work.rows(_WITH_DEAD, (work.space_id,)):
         rows = await work.rows(_BUCKETS, (work.space_id, run))
         gone = np.frombuffer(dead, "<u2")

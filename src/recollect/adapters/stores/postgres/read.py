@@ -1,13 +1,23 @@
-"""Reads the archive: segments, sessions, passages, vectors. Changes nothing."""
+"""Reads the archive, counts what a space holds, and checks it against its invariants.
+
+Changes nothing. A check compares counters, the index and rows that depend on each other in one
+snapshot. It reports an unreadable record by its kind, never by its content.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recollect.adapters.stores.postgres.driver import floats_of, texts
+from recollect.adapters.stores.postgres.facts import COLUMNS, readable_facts
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.sessions import join_chunks
+from recollect.adapters.stores.postgres.postings import FORWARDS, decode_block, forwards_of
+from recollect.adapters.stores.postgres.sessions import decode_chunk, join_chunks
 from recollect.core.values.batch import StoredSession
 from recollect.core.values.message import MessageId
 from recollect.core.values.segment import (
@@ -18,7 +28,7 @@ from recollect.core.values.segment import (
     StoredSegment,
     Vector,
 )
-from recollect.core.values.upkeep import SessionSummary
+from recollect.core.values.upkeep import CheckResult, SessionSummary, Stats
 
 _WORTH_NOTING: Final = 1_000
 _MOST: Final = 9_223_372_036_854_775_807
@@ -94,16 +104,19 @@ _VECTORS: Final = """
 
 
 async def segments(work: Transaction, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
-    """These segments, in this order."""
     rows = await work.records(_SEGMENTS, {"space": work.space_id, "ids": texts(ids)})
     by_id = {stored.segment.id: stored for stored in _stored(rows)}
     return tuple(by_id[id_] for id_ in ids if id_ in by_id)
 
 
 async def page(
-    work: Transaction, *, after: int, limit: int, session: str | None, descending: bool
+    work: Transaction,
+    *,
+    after: int = 0,
+    limit: int = 500,
+    session: str | None = None,
+    descending: bool = False,
 ) -> tuple[StoredSegment, ...]:
-    """Segments in the order of arrival."""
     given = {
         "space": work.space_id,
         "after": (after or _MOST) if descending else after,
@@ -114,20 +127,17 @@ async def page(
 
 
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
-    """Which of these are stored."""
     rows = await work.rows(_KNOWN, (work.space_id, texts(ids)))
     return frozenset(SegmentId(value) for (value,) in rows)
 
 
 async def tombstoned(work: Transaction, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-    """Which of these identities were forgotten."""
     rows = await work.rows(_TOMBSTONED, (work.space_id, texts(ids)))
     return frozenset(MessageId(value) for (value,) in rows)
 
 
-async def session(work: Transaction, named: str) -> StoredSession | None:
-    """What is remembered of a session."""
-    given = (work.space_id, named)
+async def session(work: Transaction, session: str) -> StoredSession | None:
+    given = (work.space_id, session)
     stored = await work.send(_SESSION, given)
     chunks = await work.send(_PATH, given)
     row = await stored.fetchone()
@@ -137,18 +147,20 @@ async def session(work: Transaction, named: str) -> StoredSession | None:
         path, ids = join_chunks([raw for (raw,) in await chunks.fetchall()])
     except ValueError:  # its path is damaged, which `check` tells; the session begins anew
         return None
-    return StoredSession(session=named, turn=row[0], state=row[1], path=path, ids=ids)
+    return StoredSession(session=session, turn=row[0], state=row[1], path=path, ids=ids)
 
 
 async def sessions(work: Transaction) -> tuple[SessionSummary, ...]:
-    """The sessions that have segments, oldest first."""
     rows = await work.records(_SESSIONS, (work.space_id,))
     return tuple(SessionSummary(**row) for row in rows)
 
 
-async def passages(work: Transaction, id_: SegmentId) -> tuple[NewPassage, ...]:
+async def passages(
+    work: Transaction,
+    id: SegmentId,  # noqa: A002 - the port's name
+) -> tuple[NewPassage, ...]:
     """The spans of a segment; the words themselves are not kept."""
-    rows = await work.records(_PASSAGES, {"space": work.space_id, "id": id_})
+    rows = await work.records(_PASSAGES, {"space": work.space_id, "id": id})
     return tuple(NewPassage(words=(), **row) for row in rows)
 
 
@@ -162,30 +174,24 @@ async def unembedded(
     row = await work.row(_EMBEDDER, (work.space_id, embedder))
     number, complete_to = row if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
-    passage_texts: list[PassageText] = []
-    first, after = 0, complete_to
-    while (wanted := limit - len(passage_texts)) > 0:  # what cannot be read does not count
-        rows = await work.rows(
-            _UNEMBEDDED,
-            {"space": work.space_id, "after": after, "embedder": number, "limit": wanted},
-        )
-        passage_texts += _texts_of(rows)
-        if rows:
-            first, after = first or rows[0][5], rows[-1][5]
-        if len(rows) < wanted:
-            break
-    last = await newest.fetchone()
+    given = {
+        "space": work.space_id,
+        "after": complete_to,
+        "embedder": number,
+        "limit": max(0, limit),
+    }
+    rows = await work.rows(_UNEMBEDDED, given)
+    (last,) = await newest.fetchone() or (0,)
     # Numbers are committed in their order: what this snapshot has up to here stays complete.
-    upto = first - 1 if first else (last[0] if last is not None and limit > 0 else 0)
+    upto = rows[0][5] - 1 if rows else (last if limit > 0 else 0)
     worth = row is not None and upto - complete_to >= _WORTH_NOTING
-    return tuple(passage_texts), upto if worth else 0
-
-
-def _texts_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[PassageText]:
-    for id_, ordinal, start, end, body, _ in rows:
-        yield PassageText(
+    texts_ = tuple(
+        PassageText(
             segment=SegmentId(id_), ordinal=ordinal, text=body[start:end], start=start, end=end
         )
+        for id_, ordinal, start, end, body, _ in rows
+    )
+    return texts_, upto if worth else 0
 
 
 async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
@@ -194,9 +200,12 @@ async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
 
 
 async def vectors(
-    work: Transaction, embedder: str, *, after: tuple[SegmentId, int] | None, limit: int
+    work: Transaction,
+    embedder: str,
+    *,
+    after: tuple[SegmentId, int] | None = None,
+    limit: int = 1000,
 ) -> tuple[Vector, ...]:
-    """The vectors of an embedder, ordered by segment and ordinal."""
     row = await work.row(_EMBEDDER, (work.space_id, embedder))
     if row is None:
         return ()
@@ -216,3 +225,222 @@ def _stored(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
     for row in rows:
         sequence, cold = row.pop("sequence"), row.pop("cold")
         yield StoredSegment(segment=Segment(**row), sequence=sequence, cold=cold)
+
+
+_FACTS: Final = f"SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s"  # noqa: S608
+_LONG: Final = "SET LOCAL statement_timeout = '1800s'"
+CHECK_SECONDS: Final = 1800.0
+"""How long the server may take over one part of it."""
+
+_COUNTERS: Final = """
+    SELECT c.documents, c.total_length, c.next_sequence, c.next_passage, c.packed_to,
+        (SELECT count(*) FROM recollect.passage_terms t
+         WHERE t.space_id = %(space)s AND NOT t.cold),
+        (SELECT coalesce(sum(length), 0)::bigint FROM recollect.passage_terms t
+         WHERE t.space_id = %(space)s AND NOT t.cold),
+        (SELECT coalesce(max(sequence), 0) FROM recollect.segments s WHERE s.space_id = %(space)s),
+        (SELECT coalesce(max(passage_no), 0) FROM recollect.passages p
+         WHERE p.space_id = %(space)s)
+    FROM recollect.counters AS c WHERE c.space_id = %(space)s
+"""
+_LONE: Final = """
+    SELECT '{what}', count(*) FROM recollect.{table} AS t
+    WHERE t.space_id = %(space)s AND NOT EXISTS (
+        SELECT FROM recollect.{other} AS o WHERE o.space_id = %(space)s AND {condition})
+"""
+_ORPHANS: Final = " UNION ALL ".join(
+    (
+        *(
+            _LONE.format(what=what, table=table, other=other, condition=condition)
+            for what, table, other, condition in (
+                ("passages without a segment", "passages", "segments",
+                 "o.sequence = t.sequence AND o.cold = t.cold"),
+                ("passages without words", "passages", "passage_terms",
+                 "o.passage_no = t.passage_no AND o.cold = t.cold"),
+                ("words without a passage", "passage_terms", "passages",
+                 "o.passage_no = t.passage_no"),
+                ("vectors without a passage", "vectors", "passages",
+                 "o.passage_no = t.passage_no AND o.cold = t.cold"),
+                ("postings without a run", "postings", "runs", "o.run = t.run"),
+                ("lists of quotes without a session", "session_quotes", "sessions",
+                 "o.session = t.session"),
+            )
+        ),
+        """
+    SELECT 'passages whose words are damaged', count(*) FROM recollect.passage_terms AS t
+    WHERE t.space_id = %(space)s AND octet_length(t.terms) <> 2 * octet_length(t.counts)
+    UNION ALL
+    SELECT 'embedders that count wrongly', count(*) FROM recollect.embedders AS e
+    WHERE e.space_id = %(space)s AND e.vectors <> (
+        SELECT count(*) FROM recollect.vectors AS v
+        WHERE v.space_id = %(space)s AND v.embedder_no = e.embedder_no)
+    UNION ALL
+    SELECT 'passages that wait for a vector nobody looks for', count(*)
+    FROM recollect.embedders AS e
+    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.passage_no <= e.complete_to
+    WHERE e.space_id = %(space)s AND p.embedded AND NOT p.cold AND NOT EXISTS (
+        SELECT FROM recollect.vectors AS v WHERE v.space_id = %(space)s
+        AND v.embedder_no = e.embedder_no AND v.passage_no = p.passage_no)
+    UNION ALL
+    SELECT 'segments of a forgotten identity', count(*) FROM recollect.segments AS s
+    WHERE s.space_id = %(space)s AND (EXISTS (
+        SELECT FROM recollect.forgotten_segments AS f
+        WHERE f.space_id = %(space)s AND f.id = s.id
+    ) OR EXISTS (
+        SELECT FROM recollect.tombstones AS t
+        WHERE t.space_id = %(space)s AND t.message_id IN (s.id, s.message_id)
+    ))
+    UNION ALL
+    SELECT 'sessions without their path', count(*) FROM recollect.sessions AS s
+    WHERE s.space_id = %(space)s AND (s.path_length + 255) / 256 <> (
+        SELECT count(*) FROM recollect.session_paths AS p
+        WHERE p.space_id = %(space)s AND p.session = s.session)
+""",
+    )
+)  # fmt: skip
+_TURNS: Final = """
+    SELECT session, kept_rows, cardinality(row_hashes) FROM recollect.turns
+    WHERE space_id = %s ORDER BY session, number
+"""
+_CHECK_SESSIONS: Final = """
+    SELECT s.session, s.path_length, p.chunk, p.entries FROM recollect.sessions AS s
+    JOIN recollect.session_paths AS p ON p.space_id = %(space)s AND p.session = s.session
+    WHERE s.space_id = %(space)s ORDER BY s.session, p.chunk
+"""
+_RUNS: Final = """
+    SELECT run, first_passage, last_passage, dead FROM recollect.runs
+    WHERE space_id = %s ORDER BY first_passage
+"""
+_BLOCKS: Final = "SELECT block FROM recollect.postings WHERE space_id = %s AND run = %s"
+_STATS: Final = """
+    SELECT s.*, j.*,
+        (SELECT count(*) FROM recollect.passages WHERE space_id = %(space)s) AS passages,
+        (SELECT count(*) FROM recollect.facts WHERE space_id = %(space)s) AS facts,
+        (SELECT count(*) FROM recollect.turns WHERE space_id = %(space)s) AS turns,
+        (SELECT count(*) FROM recollect.pieces WHERE space_id = %(space)s) AS pieces,
+        (SELECT count(*) FROM recollect.tombstones WHERE space_id = %(space)s) AS tombstones,
+        (SELECT count(*) FROM recollect.compactions WHERE space_id = %(space)s) AS compactions
+    FROM (
+        SELECT count(*) AS segments, count(*) FILTER (WHERE cold) AS cold, count(noise) AS noise,
+            coalesce(sum(tokens), 0)::bigint AS tokens, count(DISTINCT session) AS sessions
+        FROM recollect.segments WHERE space_id = %(space)s
+    ) AS s, (
+        SELECT count(*) FILTER (WHERE state = 'waiting') AS jobs_waiting,
+            count(*) FILTER (WHERE state = 'dead') AS jobs_dead
+        FROM recollect.jobs WHERE space_id = %(space)s
+    ) AS j
+"""
+_VECTOR_COUNTS: Final = """
+    SELECT name, vectors FROM recollect.embedders WHERE space_id = %s AND vectors > 0
+    ORDER BY name
+"""
+
+
+async def check(work: Transaction) -> CheckResult:
+    await work.send(_LONG)  # the role's own limit is that of a turn
+    problems: list[str] = []
+    given = {"space": work.space_id}
+    for what, count in await work.rows(_ORPHANS, given):
+        if count:
+            problems.append(f"{count} {what}")
+    problems += _counter_problems(await work.row(_COUNTERS, given))
+    problems += _path_problems(await work.rows(_CHECK_SESSIONS, given))
+    problems += _ledger_problems(await work.rows(_TURNS, (work.space_id,)))
+    problems += await _index_problems(work)
+    facts = await work.records(_FACTS, (work.space_id,))
+    if unread := len(facts) - len(readable_facts(facts)):
+        problems.append(f"{unread} records of kind fact cannot be read")
+    return CheckResult(
+        checked=(
+            "rows without their like",
+            "counters",
+            "paths of sessions",
+            "turns of the ledger",
+            "index of words",
+            "facts",
+        ),
+        problems=tuple(problems),
+    )
+
+
+def _counter_problems(row: tuple[Any, ...] | None) -> list[str]:
+    if row is None:
+        return []
+    documents, length, next_sequence, next_passage, packed, rows, total, last, newest = row
+    found = []
+    if (documents, length) != (rows, total):
+        found.append(f"the index counts {documents} passages of {length} words: {rows} of {total}")
+    if next_sequence <= last or next_passage <= newest or packed >= next_passage:
+        found.append("a number would be given twice")
+    return found
+
+
+def _path_problems(rows: list[tuple[Any, ...]]) -> list[str]:
+    lengths: dict[str, int] = {}
+    expected: dict[str, int] = {}
+    broken = 0
+    for session, path_length, _, raw in rows:
+        expected[session] = path_length
+        try:
+            keys, ids = decode_chunk(raw)
+        except ValueError:
+            broken += 1
+            continue
+        broken += len(keys) != len(ids)
+        lengths[session] = lengths.get(session, 0) + len(keys)
+    wrong = sum(lengths.get(session, 0) != length for session, length in expected.items())
+    return [f"{broken + wrong} paths of sessions are damaged"] if broken or wrong else []
+
+
+def _ledger_problems(rows: Sequence[tuple[Any, ...]]) -> list[str]:
+    broken, of_session, length = 0, None, 0
+    for session, kept, own in rows:
+        length = length if session == of_session else 0
+        if kept > length:
+            broken += 1
+        of_session, length = session, kept + own
+    return [f"{broken} turns of the ledger cannot be rebuilt"] if broken else []
+
+
+async def _index_problems(work: Transaction) -> list[str]:
+    """Every run holds the words of its warm passages, and nothing else that is alive."""
+    found: list[str] = []
+    covered = 0
+    for run, first, last, dead in await work.rows(_RUNS, (work.space_id,)):
+        if first <= covered:
+            found.append("two runs of the index overlap")
+        covered = max(covered, last)
+        wanted = forwards_of(await work.row(FORWARDS, (work.space_id, first - 1, last)))
+        owners = np.repeat(wanted.numbers - first, wanted.sizes)
+        expected = _places(wanted.terms, owners, np.minimum(wanted.counts, 255))
+        rows = await work.rows(_BLOCKS, (work.space_id, run))
+        try:
+            blocks = [decode_block(raw) for (raw,) in rows]
+            held = _joined(blocks, np.frombuffer(dead or b"", "<u2"))
+        except (ValueError, struct.error):
+            held = None
+        if held is None or not np.array_equal(expected, held):
+            found.append("a run of the index does not hold the words of its passages")
+    return found
+
+
+def _joined(blocks: Sequence[tuple[NDArray[Any], ...]], dead: NDArray[Any]) -> NDArray[Any]:
+    if not blocks:
+        return np.empty((0, 3), np.int64)
+    terms, numbers, _, counts = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    alive = ~np.isin(numbers, dead)
+    return _places(terms[alive], numbers[alive], counts[alive])
+
+
+def _places(terms: NDArray[Any], numbers: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
+    rows = np.stack(
+        [terms.astype(np.int64), numbers.astype(np.int64), counts.astype(np.int64)], axis=1
+    )
+    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+
+
+async def stats(work: Transaction, *, space: str, engine: str) -> Stats:
+    counting = await work.send(_STATS, {"space": work.space_id})
+    vectors = dict(await work.rows(_VECTOR_COUNTS, (work.space_id,)))
+    (counted,) = await counting.records()
+    return Stats(space=space, engine=engine, vectors=vectors, **counted)

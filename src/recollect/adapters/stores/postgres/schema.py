@@ -1,26 +1,27 @@
-"""The schema's versions: runs migrations, and says plainly when code and database differ.
+"""The schema's versions, and the application's role with its rights and settings.
 
-Version 1 is `schema.sql`. What came later are numbered files in `migrations/`: `NNN_pre_*.sql` only
-adds, and runs before the code that needs it; `NNN_post_*.sql` takes away, and runs when no older
-code is left. Always holds: steps run in order, each statement on its own, each step in one
-transaction with its record (one that builds an index concurrently cannot be in a transaction: its
-statements may run again); no step waits for a lock longer than `LOCK_SECONDS`, because whoever
-comes behind it waits too: it gives up, and tries again; opening never changes a schema by itself.
+Version 1 is `schema.sql`. Later versions are numbered files in `migrations/`: `NNN_pre_*.sql` only
+adds, and runs before the code that needs it; `NNN_post_*.sql` removes, and runs when no older code
+is left. Steps run in order, each in one transaction with its record. No step waits for a lock
+longer than `LOCK_SECONDS`, because others would queue behind it: it gives up and tries again.
+Opening a store never changes the schema. Settings are set on the role that logs in: its members do
+not inherit them, and a pooler in transaction mode would lose what a connection sets for itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
-from typing import Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, LiteralString, TypeAlias, cast
 
 from recollect.adapters.stores.postgres.driver import (
     MIGRATE_COMMAND,
@@ -29,17 +30,168 @@ from recollect.adapters.stores.postgres.driver import (
     sql_errors,
 )
 from recollect.adapters.stores.postgres.pool import Connection, connect
-from recollect.adapters.stores.postgres.roles import (
-    APP_ROLE,
-    CITUS_SETTINGS,
-    LoginRole,
-    apply_setting,
-    grant_rights,
-    login_roles,
-    mend_of,
-    missing_settings,
-)
 from recollect.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreUnavailable
+
+APP_ROLE: Final = "recollect_app"
+TIMEOUTS: Final[Mapping[str, str]] = {
+    "statement_timeout": "60s",
+    "lock_timeout": "30s",
+    "idle_in_transaction_session_timeout": "60s",
+}
+"""The store cancels after 60 seconds by itself: these hold if it no longer can."""
+LOGGING: Final[Mapping[str, str]] = {
+    "log_min_error_statement": "panic",
+    "log_parameter_max_length": "0",
+}
+"""Keep content out of the server's log. Only a superuser may set them. On Citus, workers get
+parameters as literals, so there the first one is what keeps them out."""
+CITUS_SETTINGS: Final[Mapping[str, str]] = {"citus.propagate_set_commands": "local"}
+"""Row security reads app.space_id, which is set in the transaction: workers must get it."""
+
+_APP_ROLE: Final = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = %s"
+_LOGIN_ROLES: Final = """
+    SELECT r.rolname, coalesce((
+        SELECT array_agg(setting ORDER BY s.setdatabase)
+        FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS setting
+        WHERE s.setrole = r.oid AND s.setdatabase IN (0, (
+            SELECT oid FROM pg_database WHERE datname = current_database()))
+    ), '{}')
+    FROM pg_roles r
+    WHERE r.rolcanlogin AND NOT r.rolsuper AND (r.rolname = %(role)s OR pg_has_role(
+        r.oid, (SELECT oid FROM pg_roles WHERE rolname = %(role)s), 'MEMBER'))
+    ORDER BY r.rolname
+"""
+_KEPT_FROM_THE_ROLE: Final = {
+    "schema_versions": psycopg.sql.SQL("INSERT, UPDATE, DELETE"),
+    "rewritten": psycopg.sql.SQL("INSERT, UPDATE, DELETE"),
+    "audit_log": psycopg.sql.SQL("UPDATE, DELETE"),
+}
+"""Rights that the application's role must not have; a later migration may add one of the tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRole:
+    """A role that the application logs in as, with its settings."""
+
+    name: str
+    settings: Mapping[str, str]
+
+
+def wanted_settings(*, citus: bool) -> dict[str, str]:
+    """The settings that a login role must have."""
+    return {
+        **TIMEOUTS,
+        "plan_cache_mode": "force_custom_plan",
+        **LOGGING,
+        **(CITUS_SETTINGS if citus else {}),
+    }
+
+
+def missing_settings(role: LoginRole, *, citus: bool) -> dict[str, str]:
+    """The settings that a role lacks; a timeout may be longer or shorter, but not off."""
+    return {
+        name: value
+        for name, value in wanted_settings(citus=citus).items()
+        if (
+            role.settings.get(name) in (None, "0")
+            if name in TIMEOUTS
+            else role.settings.get(name) != value
+        )
+    }
+
+
+def mend_of(role: str, name: str, value: str) -> str:
+    """The statement that sets it."""
+    quoted = role.replace('"', '""')
+    return f"ALTER ROLE \"{quoted}\" SET {name} = '{value}'"
+
+
+async def login_roles(connection: Connection, role: str) -> tuple[LoginRole, ...]:
+    """The application's role and its members, if they may log in."""
+    rows = await (await connection.execute(_LOGIN_ROLES, {"role": role})).fetchall()
+    return tuple(
+        LoginRole(name, dict(setting.split("=", 1) for setting in settings))
+        for name, settings in rows
+    )
+
+
+async def apply_missing(
+    connection: Connection,
+    roles: Collection[LoginRole],
+    *,
+    citus: bool,
+    dry_run: bool,
+    only: Collection[str] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> tuple[list[str], list[str]]:
+    """Set what roles lack, `only` these names, `settings` first; the statements that ran, and
+    those that the URL's role may not run."""
+    done: list[str] = []
+    cannot: list[str] = []
+    for role in roles:
+        for name, value in {**missing_settings(role, citus=citus), **(settings or {})}.items():
+            if role.settings.get(name) == value or (only is not None and name not in only):
+                continue
+            statement = mend_of(role.name, name, value)
+            try:
+                if not dry_run:
+                    async with connection.transaction():
+                        await connection.execute(statement.encode())
+                done.append(statement)
+            except sql_errors.InsufficientPrivilege:
+                cannot.append(statement)
+    return done, cannot
+
+
+async def require_bound(connection: Connection, role: str) -> None:
+    """Raise unless this role exists and is under row-level security."""
+    row = await (await connection.execute(_APP_ROLE, (role,))).fetchone()
+    if row is None:
+        raise StoreError(f"there is no role {role!r} to act as: run `{MIGRATE_COMMAND}`")
+    if row[0]:
+        raise StoreError(
+            f"the role {role!r} is a superuser or has BYPASSRLS, so it would see every space: "
+            "name another one"
+        )
+
+
+async def _grant_rights(connection: Connection, role: str, password: str | None) -> None:
+    """Make the role if it is missing; grant rights on everything but the record of versions."""
+    name = psycopg.sql.Identifier(role)
+
+    async def run(statement: LiteralString, *parts: Any) -> None:
+        await connection.execute(psycopg.sql.SQL(statement).format(*parts))
+
+    async with connection.transaction():
+        found = await connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,))
+        if await found.fetchone() is None:
+            try:
+                await run("CREATE ROLE {} NOLOGIN NOSUPERUSER NOBYPASSRLS", name)
+            except sql_errors.InsufficientPrivilege:
+                raise StoreError(
+                    f"the URL's role may not make the role {role!r}: have it made, or grant "
+                    "CREATEROLE"
+                ) from None
+        await require_bound(connection, role)
+        if password is not None:
+            # Statements that change roles may be logged: send the verifier, not the password.
+            verifier = connection.pgconn.encrypt_password(
+                password.encode(), role.encode(), b"scram-sha-256"
+            )
+            await run("ALTER ROLE {} LOGIN PASSWORD {}", name, verifier.decode())
+        with contextlib.suppress(sql_errors.InsufficientPrivilege):  # another role made it
+            async with connection.transaction():
+                await run("ALTER ROLE {} SET plan_cache_mode = force_custom_plan", name)
+        await run("GRANT USAGE ON SCHEMA recollect TO {}", name)
+        await run(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA recollect TO {}", name
+        )
+        for table, rights in _KEPT_FROM_THE_ROLE.items():
+            exists = "SELECT FROM pg_tables WHERE schemaname = 'recollect' AND tablename = %s"
+            if await (await connection.execute(exists, (table,))).fetchone() is not None:
+                named = psycopg.sql.Identifier("recollect", table)
+                await run("REVOKE {} ON {} FROM {}", rights, named, name)
+
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
 VERSION: Final = 8
@@ -54,12 +206,10 @@ _LOCK: Final = 7_261_941_203
 """Names the advisory lock that keeps two migrations apart; it ends with the connection."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 8.0
 _EACH_SPACE: Final = "-- For each space"
-"""Statements of a file behind this run once in every space, in a transaction each."""
+"""The statements of a file after this line run once in every space, in a transaction each."""
 _SPLIT: Final = re.compile(
     r"""--[^\n]* | '(?:[^']|'')*' | "[^"]*" | \$(\w*)\$.*?\$\1\$ | (?P<end>;)""", re.S | re.X
 )
-_CONCURRENTLY: Final = re.compile(r"^\s*CREATE\s+(?:UNIQUE\s+)?INDEX\s+CONCURRENTLY\b", re.I)
-_INDEX_NAME: Final = re.compile(r"CONCURRENTLY\s+IF\s+NOT\s+EXISTS\s+(\w+)\s", re.I)
 _STATISTICS: Final = re.compile(r"\bSET\s+STATISTICS\b", re.I)
 
 _TAKE_LOCK: Final = "SELECT pg_try_advisory_lock(%s)"
@@ -69,10 +219,6 @@ _APPLIED: Final = """
 _RECORD: Final = """
     INSERT INTO recollect.schema_versions (version, phase, name, applied_at)
     VALUES (%s, %s, %s, %s)
-"""
-_INVALID: Final = """
-    SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-    WHERE c.relnamespace = 'recollect'::regnamespace AND c.relname = %s AND NOT i.indisvalid
 """
 _SPACE_IDS: Final = """
     SELECT space_id FROM recollect.spaces WHERE space_id > %s ORDER BY space_id LIMIT 500
@@ -103,41 +249,34 @@ class Migration:
 
     @property
     def file(self) -> str:
-        """Its name without the ending, as it is told."""
+        """Its name without the ending."""
         return f"{self.version:03}_{self.phase}_{self.name}"
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """What it runs, one by one: Citus takes no several at once."""
+        """Its statements: Citus takes only one at once."""
         return tuple(_statements(self.sql.partition(_EACH_SPACE)[0]))
 
     @property
     def in_each_space(self) -> tuple[str, ...]:
-        """What it then runs once in every space."""
+        """The statements that then run once in every space."""
         return tuple(_statements(_EACH_SPACE + self.sql.partition(_EACH_SPACE)[2]))
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether it builds an index without stopping writers, which no transaction can."""
-        return any(_CONCURRENTLY.match(statement) for statement in self.statements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What a fleet has to know of the database it is connected to."""
+    """The facts about a database that a fleet needs."""
 
     engine: str
     vector_oid: int
     bypasses: bool
-    """The URL's role is above row-level security."""
-    owns: bool = False
-    """It owns the tables; row-level security is forced on their owner too."""
+    """The URL's role is not under row-level security."""
+    owns: bool
+    """The URL's role owns the tables."""
     citus: str | None = None
-    """The version of Citus, where it is installed in this database."""
 
 
 def _statements(sql: str) -> Iterator[str]:
-    """The statements of a file: parted at semicolons that stand in no string or comment."""
     begin = 0
     for found in _SPLIT.finditer(sql):
         if found.group("end"):
@@ -152,11 +291,11 @@ def migrations() -> tuple[Migration, ...]:
     """All of them in order: by number, and for each number first pre."""
     package = resources.files("recollect.adapters.stores.postgres")
     first = (package / "schema.sql").read_text("utf-8")
-    found_migrations = [Migration(version=1, phase="pre", name="schema", sql=first)]
+    found = [Migration(version=1, phase="pre", name="schema", sql=first)]
     for path in (package / "migrations").iterdir():
         if (named := _NAME.fullmatch(path.name)) is not None:
             number, phase, name = named.groups()
-            found_migrations.append(
+            found.append(
                 Migration(
                     version=int(number),
                     phase=cast(Literal["pre", "post"], phase),
@@ -164,9 +303,7 @@ def migrations() -> tuple[Migration, ...]:
                     sql=path.read_text("utf-8"),
                 )
             )
-    return tuple(
-        sorted(found_migrations, key=lambda step: (step.version, step.phase == "post", step.name))
-    )
+    return tuple(sorted(found, key=lambda step: (step.version, step.phase == "post", step.name)))
 
 
 async def migrate(
@@ -178,12 +315,12 @@ async def migrate(
     wait_seconds: float = WAIT_SECONDS,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...]:
-    """Bring a database to this version as its owner; the names of what ran.
+    """Bring a database to this version as its owner; the names of the steps that ran.
 
-    The application's role is made where it is missing: with a password it may log in, without
-    one it is a group to grant to roles of your own. It owns nothing and is under row security.
-    `waiting` is told when others hold what a step needs. Give the URL of the server itself: a
-    pooler would part the lock from the steps.
+    Makes the application's role if it is missing: with a password it may log in, without one you
+    grant it to roles of your own. It owns nothing and is under row security. `waiting` is called
+    while others hold a lock that a step needs. Pass the URL of the server itself: a pooler would
+    part the lock from the steps.
     """
     with driver_errors():
         async with await connect(admin_url) as connection, _alone(connection, wait_seconds):
@@ -194,13 +331,12 @@ async def migrate(
             for migration in _pending(await applied_steps(connection), phase):
                 await _run(connection, migration, locks)
                 ran.append(migration.file)
-            grant = partial(_in_transaction, connection, app_role, app_password)
-            await locks.run("rights", grant)
+            await locks.run("rights", partial(_grant_rights, connection, app_role, app_password))
     return tuple(ran)
 
 
 async def pending(admin_url: str, *, phase: Phase = "all") -> tuple[Migration, ...]:
-    """What `migrate` would run; changes nothing."""
+    """The steps that `migrate` would run; changes nothing."""
     with driver_errors():
         async with await connect(admin_url) as connection:
             await require_server(connection)
@@ -215,7 +351,7 @@ class Setup:
     settings: tuple[str, ...]
     """Statements that set what the application's roles lacked."""
     cannot: tuple[str, ...] = ()
-    """Those that the URL's role may not run: somebody who may has to."""
+    """Statements that the URL's role may not run: a superuser has to."""
 
 
 async def initialize(
@@ -228,27 +364,22 @@ async def initialize(
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Setup:
     """Make schema and role, and set timeouts and logging on every role of the application that
-    logs in. `settings` are other values for what is set; run again, it sets what is missing."""
+    logs in, with the values of `settings` first. Run again, it sets what is missing."""
     if dry_run:
         applied = tuple(step.file for step in await pending(admin_url))
     else:
         applied = await migrate(
             admin_url, app_role=app_role, app_password=app_password, waiting=waiting
         )
-    done: list[str] = []
-    cannot: list[str] = []
     with driver_errors():
         async with await connect(admin_url) as connection:
             citus = await citus_version(connection) is not None
             roles = await login_roles(connection, app_role)
             if not roles and app_password is not None:  # a dry run has made none
                 roles = (LoginRole(app_role, {}),)
-            for role in roles:
-                lacking = missing_settings(role, citus=citus)
-                for name, value in {**lacking, **(settings or {})}.items():
-                    if role.settings.get(name) != value:
-                        set_now = dry_run or await apply_setting(connection, role.name, name, value)
-                        (done if set_now else cannot).append(mend_of(role.name, name, value))
+            done, cannot = await apply_missing(
+                connection, roles, citus=citus, dry_run=dry_run, settings=settings
+            )
     return Setup(applied=applied, settings=tuple(done), cannot=tuple(cannot))
 
 
@@ -258,14 +389,9 @@ def _pending(done: AbstractSet[tuple[int, str]], phase: Phase) -> Iterator[Migra
             yield migration
 
 
-async def _in_transaction(connection: Connection, role: str, password: str | None) -> None:
-    async with connection.transaction():
-        await grant_rights(connection, role, password)
-
-
 @asynccontextmanager
 async def _alone(connection: Connection, wait_seconds: float) -> AsyncIterator[None]:
-    """No other migration runs meanwhile; the lock goes with the connection, too."""
+    """No other migration runs meanwhile; the lock ends with the connection, too."""
     until = time.monotonic() + wait_seconds
     while True:
         row = await (await connection.execute(_TAKE_LOCK, (_LOCK,))).fetchone()
@@ -297,9 +423,9 @@ class LockRetries:
             except (sql_errors.LockNotAvailable, sql_errors.DeadlockDetected):
                 if time.monotonic() + pause > self._until:
                     raise StoreUnavailable(
-                        f"{name}: others held a lock on its tables all the time; look for long "
-                        "transactions in pg_stat_activity, end them, and run it again: what is "
-                        "done stays done"
+                        f"{name}: others held a lock on its tables all the time. Find long "
+                        "transactions in pg_stat_activity, end them, and run it again: finished "
+                        "steps stay"
                     ) from None
             except psycopg.Error as error:
                 if error.sqlstate is None:
@@ -313,36 +439,28 @@ class LockRetries:
 
 
 async def _run(connection: Connection, migration: Migration, locks: LockRetries) -> None:
-    """Run one step, and note that it ran."""
-    note = (migration.version, migration.phase, migration.name)
-    apart = bool(migration.in_each_space) or migration.concurrent
+    """Run one step, and record that it ran."""
+    record = (migration.version, migration.phase, migration.name)
 
     async def whole() -> None:
         async with connection.transaction():
             await limit_waiting(connection)
             for statement in migration.statements:
                 await _execute(connection, statement)
-            if not apart:
-                await connection.execute(_RECORD, (*note, time.time()))
+            if not migration.in_each_space:
+                await connection.execute(_RECORD, (*record, time.time()))
 
-    if migration.concurrent:
-        for statement in migration.statements:
-            await locks.run(migration.file, partial(_alone_standing, connection, statement))
-    else:
-        await locks.run(migration.file, whole)
-    if apart:
+    await locks.run(migration.file, whole)
+    if migration.in_each_space:
         await _run_in_spaces(connection, migration, locks)
-        await connection.execute(_RECORD, (*note, time.time()))
+        await connection.execute(_RECORD, (*record, time.time()))
 
 
 async def _execute(connection: Connection, statement: str) -> None:
     if _STATISTICS.search(statement):
-        # Citus refuses it on distributed tables; `db check` says where content is sampled
-        try:
+        with contextlib.suppress(sql_errors.FeatureNotSupported):  # Citus, on distributed tables
             async with connection.transaction():
                 await connection.execute(statement.encode())
-        except sql_errors.FeatureNotSupported:
-            return
     else:
         await connection.execute(statement.encode())
 
@@ -352,27 +470,10 @@ async def limit_waiting(connection: Connection) -> None:
     await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS:g}s'".encode())
 
 
-async def _alone_standing(connection: Connection, statement: str) -> None:
-    """A statement in no transaction of ours; an index that was left half built goes first."""
-    if not _CONCURRENTLY.match(statement):
-        async with connection.transaction():
-            await limit_waiting(connection)
-            await connection.execute(statement.encode())
-        return
-    # It waits for transactions to end while others go on: nobody queues behind it.
-    await connection.execute(b"SET lock_timeout = 0")
-    if (named := _INDEX_NAME.search(statement)) is not None:
-        index = named.group(1)
-        if await (await connection.execute(_INVALID, (index,))).fetchone() is not None:
-            drop = psycopg.sql.SQL("DROP INDEX CONCURRENTLY {}")
-            await connection.execute(drop.format(psycopg.sql.Identifier("recollect", index)))
-    await connection.execute(statement.encode())
-
-
 async def _run_in_spaces(connection: Connection, migration: Migration, locks: LockRetries) -> None:
     """Run the statements in every space, a transaction each: safe to interrupt and to repeat."""
     last = "00000000-0000-0000-0000-000000000000"
-    while migration.in_each_space:
+    while True:
         async with connection.transaction():
             await connection.execute(b"SET LOCAL app.worker = 'on'")
             rows = await (await connection.execute(_SPACE_IDS, (last,))).fetchall()
@@ -392,7 +493,7 @@ async def _run_in_spaces(connection: Connection, migration: Migration, locks: Lo
 
 
 async def require_server(connection: Connection) -> None:
-    """Raise unless the server is one that the schema can be made on."""
+    """Raise unless the server is new enough for the schema."""
     row = await (await connection.execute(_SERVER)).fetchone()
     assert row is not None
     if row[0] < SERVER_VERSION:
@@ -414,13 +515,13 @@ async def _extension(connection: Connection) -> None:
 
 
 async def citus_version(connection: Connection) -> str | None:
-    """The version of Citus in this database; None where it is not installed."""
+    """The version of Citus in this database; None if it is not installed."""
     row = await (await connection.execute(_CITUS)).fetchone()
     return None if row is None else str(row[0])
 
 
 async def inspect_server(connection: Connection) -> Server:
-    """Look at the database once; raises when its schema is not one this code works on."""
+    """Read the facts about the database; raises if this code cannot work on its schema."""
     with driver_errors():
         await require_server(connection)
         await require_schema(connection)
@@ -433,7 +534,7 @@ async def inspect_server(connection: Connection) -> Server:
             if propagates != wanted:
                 raise StoreError(
                     f"the database is on Citus, and without {name} = {wanted!r} reads would be "
-                    f"silently empty: run `{mend_of(user, name, wanted)}` and connect anew"
+                    f"silently empty: run `{mend_of(user, name, wanted)}` and connect again"
                 )
         return Server(
             engine=" ".join(str(version).split()[:2]),
@@ -445,7 +546,7 @@ async def inspect_server(connection: Connection) -> Server:
 
 
 async def require_schema(connection: Connection) -> None:
-    """Raise unless the schema is one that this code works on."""
+    """Raise unless this code works on the schema."""
     try:
         done = await applied_steps(connection)
     except sql_errors.InsufficientPrivilege:
@@ -468,7 +569,7 @@ async def require_schema(connection: Connection) -> None:
 
 
 async def applied_steps(connection: Connection) -> AbstractSet[tuple[int, str]]:
-    """What ran, by number and phase; raises where it is not what has these numbers here."""
+    """The steps that ran, by number and phase; raises if they are not those of this code."""
     exists = "SELECT to_regclass('recollect.schema_versions') IS NOT NULL"
     row = await (await connection.execute(exists)).fetchone()
     if row is None or not row[0]:
@@ -480,7 +581,7 @@ async def applied_steps(connection: Connection) -> AbstractSet[tuple[int, str]]:
     ours = {(step.version, step.phase): step.name for step in migrations()}
     if any(name != ours.get(step) for step, name in done.items() if step[0] <= VERSION):
         raise StoreCorrupt(
-            "the database was made by an earlier development version: make it anew; what is in it "
-            "comes along by `recollect export` of that version and `recollect import` of this one"
+            "the database was made by an earlier development version: make it again. Bring its "
+            "content along with `recollect export` of that version and `recollect import` of this"
         )
     return done.keys()

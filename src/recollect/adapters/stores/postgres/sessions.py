@@ -1,10 +1,10 @@
-"""What a session is remembered as: its state, its path, and whom the state quotes.
+"""Session state: the state itself, the session's path, and the messages that the state quotes.
 
-Path and quotes stand in chunks, of which a turn writes those that changed: a state whose past was
-cut stands for thousands of messages and is written every turn. Older writes never replace newer
-ones. A state that quotes a forgotten message is stored without the quotes; one that cannot be read
-is not stored at all then. Always holds: an identity in `session_quotes` was not forgotten when it
-was written, and forgetting takes it out, so a chunk that has not changed needs no second look.
+Path and quotes are in chunks, and a turn writes those that changed: a state whose past was cut
+covers thousands of messages and is written every turn. Older writes never replace newer ones. A
+state that quotes a forgotten message is stored without the quotes; if it cannot be read, it is not
+stored. Forgetting removes an identity from `session_quotes`, so an unchanged chunk needs no second
+query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from typing import Final
 import msgspec
 
 from recollect.adapters.stores.invariants import SessionOutcome
-from recollect.adapters.stores.postgres.driver import byteas, int4s, texts, uuids
+from recollect.adapters.stores.postgres.driver import (
+    Columns,
+    arrays,
+    byteas,
+    insert,
+    int4s,
+    texts,
+    uuids,
+)
 from recollect.adapters.stores.postgres.ledger import UNQUOTABLE, look_up_unquotable, unquotable
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.core.formats.stored_records import without_quotes
@@ -56,7 +64,6 @@ def decode_chunk(raw: bytes) -> tuple[list[str], list[str]]:
 
 
 def join_chunks(chunks: Iterable[bytes]) -> tuple[tuple[EntryKey, ...], tuple[MessageId, ...]]:
-    """The whole path of chunks in their order."""
     keys: list[EntryKey] = []
     ids: list[MessageId] = []
     for raw in chunks:
@@ -76,8 +83,6 @@ def chunks_from(first: int, keys: Sequence[str], ids: Sequence[str]) -> list[tup
         for start in range(0, len(keys), CHUNK)
     ]
 
-
-QUOTES_CHUNK: Final = 256
 
 _KEPT_QUOTES: Final = """
     SELECT chunk, digest FROM recollect.session_quotes WHERE space_id = %s AND session = %s
@@ -103,25 +108,8 @@ _TAKE_OUT: Final = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuoteLookup:
-    """Questions that were sent ahead: the chunks that are kept, and whom the last may not quote."""
-
-    held: Statement
-    newest: Statement
-
-
-async def look_up_quotes(work: Transaction, session: str, about: Sequence[str]) -> QuoteLookup:
-    """Queue the questions about a state that quotes these; the last chunk is the likely one."""
-    last = about[max(0, len(about) - 1) // QUOTES_CHUNK * QUOTES_CHUNK :]
-    return QuoteLookup(
-        held=await work.send(_KEPT_QUOTES, (work.space_id, session)),
-        newest=await look_up_unquotable(work, last),
-    )
-
-
-async def may_not_quote(
-    work: Transaction, about: Sequence[str], lookup: QuoteLookup, said: AbstractSet[str]
+async def _may_not_quote(
+    work: Transaction, about: Sequence[str], lookup: SessionLookup, said: AbstractSet[str]
 ) -> set[str]:
     """Whom of these a state may not quote any more; `said` are those that this batch stores."""
     held = dict(await lookup.held.fetchall())
@@ -140,10 +128,9 @@ async def may_not_quote(
     return found
 
 
-async def write_quotes(
-    work: Transaction, session: str, about: Sequence[str], lookup: QuoteLookup
+async def _write_quotes(
+    work: Transaction, session: str, about: Sequence[str], lookup: SessionLookup
 ) -> None:
-    """Keep whom a state quotes: the chunks that changed."""
     held = dict(await lookup.held.fetchall())
     chunks = _chunks(about)
     for number, some in enumerate(chunks):
@@ -158,13 +145,12 @@ async def write_quotes(
 async def remove_quotes_of(
     work: Transaction, sessions: Sequence[str], gone: AbstractSet[str]
 ) -> None:
-    """States of these sessions quote those who are gone no more."""
     given = {"space": work.space_id, "sessions": texts(sessions), "gone": uuids(gone)}
     await work.send(_TAKE_OUT, given)
 
 
 def _chunks(about: Sequence[str]) -> list[Sequence[str]]:
-    return [about[at : at + QUOTES_CHUNK] for at in range(0, len(about), QUOTES_CHUNK)]
+    return [about[at : at + CHUNK] for at in range(0, len(about), CHUNK)]
 
 
 def _digest(ids: Sequence[str]) -> bytes:
@@ -195,12 +181,8 @@ _SESSION: Final = """
 _CUT_PATH: Final = """
     DELETE FROM recollect.session_paths WHERE space_id = %s AND session = %s AND chunk >= %s
 """
-_PATH: Final = """
-    INSERT INTO recollect.session_paths (space_id, session, chunk, entries)
-    SELECT c.space_id, %s, u.*
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(%s::integer[], %s::bytea[]) AS u
-"""
+_PATH_COLUMNS: Final[Columns] = {"session": texts, "chunk": int4s, "entries": byteas}
+_PATH: Final = insert("session_paths", _PATH_COLUMNS, "")
 
 
 DROP_SESSIONS: Final = """
@@ -214,20 +196,25 @@ DROP_PATHS: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLookup:
-    """Questions that were sent ahead: the stored turn, and the chunk the new path begins in."""
+    """Queries that were sent ahead."""
 
     stored: Statement
     chunk: Statement
-    quotes: QuoteLookup
+    """The chunk that the new path begins in."""
+    held: Statement
+    """The digests of the chunks of quotes."""
+    newest: Statement
+    """Whom the last chunk of quotes, the likely one to change, may not quote."""
 
 
 async def look_up_session(work: Transaction, given: SessionWrite) -> SessionLookup:
-    """Queue the questions about the session."""
     session = given.session
+    last = given.about[max(0, len(given.about) - 1) // CHUNK * CHUNK :]
     return SessionLookup(
         stored=await work.send(_STORED, (work.space_id, session)),
         chunk=await work.send(_CHUNK, (work.space_id, session, given.path_from // CHUNK)),
-        quotes=await look_up_quotes(work, given.session, given.about),
+        held=await work.send(_KEPT_QUOTES, (work.space_id, session)),
+        newest=await look_up_unquotable(work, last),
     )
 
 
@@ -245,7 +232,7 @@ async def write_session(
     stored = await lookup.stored.fetchone()
     if stored is not None and stored[0] > given.turn:
         return SessionOutcome(stale=True)
-    gone = await may_not_quote(work, given.about, lookup.quotes, said)
+    gone = await _may_not_quote(work, given.about, lookup, said)
     quoted = (forgotten | gone).intersection(given.about)
     if stored is not None and stored[0] == given.turn:
         return await _met_again(work, given, bytes(stored[2]), quoted)
@@ -267,7 +254,7 @@ async def write_session(
     session = given.session
     about = [message_id for message_id in given.about if message_id not in quoted]
     await work.send(_SESSION, (work.space_id, session, given.turn, start + len(given.path), state))
-    await write_quotes(work, given.session, about, lookup.quotes)
+    await _write_quotes(work, given.session, about, lookup)
     if start != length or given.path:
         await _write_path(work, session, start // CHUNK, keys, ids)
     return SessionOutcome(cleaned=state != given.state)
@@ -302,18 +289,13 @@ async def _unquoted(
 async def _write_path(
     work: Transaction, session: str, first: int, keys: Sequence[str], ids: Sequence[str]
 ) -> None:
-    """Replace the path from this chunk on."""
     await work.send(_CUT_PATH, (work.space_id, session, first))
     if chunks := chunks_from(first, keys, ids):
-        await work.send(
-            _PATH,
-            (session, work.space_id, int4s([number for number, _ in chunks]),
-             byteas([raw for _, raw in chunks])),
-        )  # fmt: skip
+        rows = [(session, number, raw) for number, raw in chunks]
+        await work.send(_PATH, (work.space_id, *arrays(_PATH_COLUMNS, rows)))
 
 
 async def path_of(work: Transaction, session: str, *, below: int = _EVERY_CHUNK) -> list[bytes]:
-    """The chunks of a session's path, as far as they stand below one."""
     rows = await work.rows(PATH_BEFORE, (work.space_id, session, below))
     return [raw for (raw,) in rows]
 
@@ -324,9 +306,9 @@ def state_without(
     rest: tuple[Sequence[str], Sequence[str]],
     quoted: Collection[str],
 ) -> bytes | None:
-    """The state state_without quotes of these messages; None when it cannot be told what it quotes.
+    """The state without quotes of these messages; None if it cannot be read.
 
-    The whole path tells which entries they are: a state quotes what came long before, too.
+    The whole path tells which entries they are: a state also quotes what came long before.
     """
     try:
         keys, ids = join_chunks(chunks)

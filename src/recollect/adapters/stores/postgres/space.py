@@ -33,7 +33,6 @@ class SpaceCounters:
 
     @property
     def tail(self) -> int:
-        """How many passages wait to be packed."""
         return self.next_passage - 1 - self.packed_to
 
 
@@ -59,11 +58,11 @@ async def take_turn(work: Transaction) -> bool:
     return await work.row(COUNTERS, (work.space_id,)) is not None
 
 
-async def lock_space(work: Transaction, name: str) -> SpaceCounters:
-    """Take the space's turn; it is made where it is missing."""
+async def lock_space(work: Transaction) -> SpaceCounters:
+    """Take the space's turn; make the space if it is missing."""
     row = await work.row(COUNTERS, (work.space_id,))
     if row is None:
-        await work.send(_NEW_SPACE, (work.space_id, name))
+        await work.send(_NEW_SPACE, (work.space_id, work.space))
         await work.send(_NEW_COUNTERS, (work.space_id,))
         row = await work.row(COUNTERS, (work.space_id,))
     assert row is not None
@@ -79,7 +78,6 @@ def space_counters(row: tuple[Any, ...]) -> SpaceCounters:
 
 
 async def advance(work: Transaction, counters: SpaceCounters) -> None:
-    """Write the counters back."""
     await work.send(
         _ADVANCE,
         (counters.next_sequence, counters.next_passage, counters.next_embedder, counters.next_job,

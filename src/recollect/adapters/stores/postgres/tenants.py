@@ -9,7 +9,7 @@ read the list of tenants and the log across all of them. Each method is one tran
 from __future__ import annotations
 
 import time
-from typing import Final, LiteralString, cast
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from recollect.adapters.stores.postgres.pool import Pool, Transaction
@@ -20,7 +20,6 @@ from recollect.core.values.tenant import (
     AuditRecord,
     BudgetName,
     IdempotentAnswer,
-    KeyScope,
     Tenant,
     TenantSpace,
 )
@@ -30,40 +29,31 @@ _NEW_TENANT: Final = """
         (tenant_id, name, created_at, requests_per_minute, tokens_per_day)
     VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING tenant_id
 """
-_TENANT: Final = """
-    SELECT tenant_id, name, created_at, requests_per_minute, tokens_per_day
-    FROM recollect.tenants WHERE tenant_id = %s
-"""
-_TENANT_NAMED: Final = """
-    SELECT tenant_id, name, created_at, requests_per_minute, tokens_per_day
-    FROM recollect.tenants WHERE name = %s
-"""
-_TENANTS: Final = """
-    SELECT tenant_id, name, created_at, requests_per_minute, tokens_per_day
-    FROM recollect.tenants WHERE name > %s ORDER BY name LIMIT %s
-"""
+_TENANT_COLUMNS: Final = (
+    "tenant_id AS id, name, created_at, requests_per_minute, tokens_per_day FROM recollect.tenants"
+)
+_TENANT: Final = f"SELECT {_TENANT_COLUMNS} WHERE tenant_id = %s"
+_TENANT_NAMED: Final = f"SELECT {_TENANT_COLUMNS} WHERE name = %s"
+_TENANTS: Final = f"SELECT {_TENANT_COLUMNS} WHERE name > %s ORDER BY name LIMIT %s"
 _SET_LIMITS: Final = """
     UPDATE recollect.tenants SET requests_per_minute = %s, tokens_per_day = %s WHERE tenant_id = %s
 """
-_DROP_TENANT: Final = "DELETE FROM recollect.tenants WHERE tenant_id = %s"
-_DROP_KEYS: Final = "DELETE FROM recollect.api_keys WHERE tenant_id = %s"
-_DROP_SPACES: Final = "DELETE FROM recollect.tenant_spaces WHERE tenant_id = %s"
-_DROP_ANSWERS: Final = "DELETE FROM recollect.idempotency_keys WHERE tenant_id = %s"
-_DROP_USAGE: Final = "DELETE FROM recollect.tenant_usage WHERE tenant_id = %s"
+_DROP_ALL: Final = tuple(
+    f"DELETE FROM recollect.{table} WHERE tenant_id = %s"  # noqa: S608
+    for table in ("api_keys", "tenant_spaces", "idempotency_keys", "tenant_usage", "tenants")
+)
 
 _NEW_KEY: Final = """
     INSERT INTO recollect.api_keys
         (tenant_id, key_id, name, hash, scopes, created_at, expires_at)
     VALUES (%s, %s, %s, %s, %s, %s, %s)
 """
-_KEY: Final = """
-    SELECT key_id, name, hash, scopes, created_at, expires_at, revoked_at
-    FROM recollect.api_keys WHERE tenant_id = %s AND key_id = %s
-"""
-_KEYS: Final = """
-    SELECT key_id, name, hash, scopes, created_at, expires_at, revoked_at
-    FROM recollect.api_keys WHERE tenant_id = %s ORDER BY created_at, key_id
-"""
+_KEY_COLUMNS: Final = (
+    "SELECT tenant_id AS tenant, key_id AS id, name, hash, scopes, created_at, expires_at,"
+    " revoked_at FROM recollect.api_keys WHERE tenant_id = %s"
+)
+_KEY: Final = f"{_KEY_COLUMNS} AND key_id = %s"
+_KEYS: Final = f"{_KEY_COLUMNS} ORDER BY created_at, key_id"
 _REVOKE: Final = """
     UPDATE recollect.api_keys SET revoked_at = %s
     WHERE tenant_id = %s AND key_id = %s AND revoked_at IS NULL RETURNING key_id
@@ -130,14 +120,12 @@ _NOTE: Final = """
     INSERT INTO recollect.audit_log (tenant_id, at, id, actor, act, subject)
     VALUES (%s, %s, %s, %s, %s, %s)
 """
-_LOG: Final = """
-    SELECT at, id, tenant_id, actor, act, subject FROM recollect.audit_log
-    WHERE tenant_id = %s AND (at, id) < (%s, %s) ORDER BY at DESC, id DESC LIMIT %s
-"""
-_WHOLE_LOG: Final = """
-    SELECT at, id, tenant_id, actor, act, subject FROM recollect.audit_log
-    WHERE (at, id) < (%s, %s) ORDER BY at DESC, id DESC LIMIT %s
-"""
+_LOG_COLUMNS: Final = (
+    "at, id, tenant_id AS tenant, actor, act, subject FROM recollect.audit_log WHERE"
+)
+_LAST: Final = "(at, id) < (%s, %s) ORDER BY at DESC, id DESC LIMIT %s"
+_LOG: Final = f"SELECT {_LOG_COLUMNS} tenant_id = %s AND {_LAST}"
+_WHOLE_LOG: Final = f"SELECT {_LOG_COLUMNS} {_LAST}"
 _DELETED: Final = """
     SELECT DISTINCT tenant_id FROM recollect.audit_log WHERE act = %s AND subject = %s
 """
@@ -186,24 +174,20 @@ class TenantRecords:
         return added is not None
 
     async def tenant(self, tenant: UUID) -> Tenant | None:
-        """A tenant by its id."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
-            row = await work.row(_TENANT, (tenant,))
-        return None if row is None else _tenant(row)
+            rows = await work.records(_TENANT, (tenant,))
+        return Tenant(**rows[0]) if rows else None
 
     async def tenant_named(self, name: str) -> Tenant | None:
-        """A tenant by its name."""
         async with self._pool.tenant_transaction(None, read=True) as work:
-            row = await work.row(_TENANT_NAMED, (name,))
-        return None if row is None else _tenant(row)
+            rows = await work.records(_TENANT_NAMED, (name,))
+        return Tenant(**rows[0]) if rows else None
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> tuple[Tenant, ...]:
-        """Tenants by name, beyond one."""
         async with self._pool.tenant_transaction(None, read=True) as work:
-            return tuple(_tenant(row) for row in await work.rows(_TENANTS, (after, limit)))
+            return tuple(Tenant(**row) for row in await work.records(_TENANTS, (after, limit)))
 
     async def set_limits(self, tenant: Tenant, *, actor: str, at: float) -> None:
-        """Keep the limits of a tenant as they are in this value."""
         limits = (tenant.requests_per_minute, tenant.tokens_per_day)
         async with self._pool.tenant_transaction(tenant.id) as work:
             await work.send(_SET_LIMITS, (*limits, tenant.id))
@@ -213,18 +197,14 @@ class TenantRecords:
     async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> None:
         """Remove a tenant, its keys and the list of its spaces; what was done stays in the log.
         What its spaces hold is removed before, space by space."""
-        drops: tuple[LiteralString, ...] = (
-            _DROP_KEYS, _DROP_SPACES, _DROP_ANSWERS, _DROP_USAGE, _DROP_TENANT,
-        )  # fmt: skip
         async with self._pool.tenant_transaction(tenant.id) as work:
-            for drop in drops:
+            for drop in _DROP_ALL:
                 await work.send(drop, (tenant.id,))
             await _note(work, audit_record(tenant, actor, _TENANT_DELETED, tenant.name, at))
 
     # Keys
 
     async def add_key(self, key: ApiKey, *, actor: str) -> None:
-        """Keep a key."""
         async with self._pool.tenant_transaction(key.tenant) as work:
             await _add_key(work, key, actor)
 
@@ -232,16 +212,13 @@ class TenantRecords:
         """A key and its tenant; whether it opens anything is for its reader to see."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
             found = await work.send(_KEY, (tenant, key_id))
-            owner = await work.row(_TENANT, (tenant,))
-            row = await found.fetchone()
-        if row is None or owner is None:
-            return None
-        return _key(tenant, row), _tenant(owner)
+            owners = await work.records(_TENANT, (tenant,))
+            keys = await found.records()
+        return (_key(keys[0]), Tenant(**owners[0])) if keys and owners else None
 
     async def keys(self, tenant: UUID) -> tuple[ApiKey, ...]:
-        """The keys of a tenant, oldest first."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
-            return tuple(_key(tenant, row) for row in await work.rows(_KEYS, (tenant,)))
+            return tuple(_key(row) for row in await work.records(_KEYS, (tenant,)))
 
     async def revoke_key(self, tenant: Tenant, key_id: str, *, actor: str, at: float) -> bool:
         """Let a key open nothing from now on; False where there is none that does."""
@@ -278,13 +255,11 @@ class TenantRecords:
     async def spaces(
         self, tenant: UUID, *, after: str = "", limit: int = 100
     ) -> tuple[TenantSpace, ...]:
-        """The spaces of a tenant by name, beyond one."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
             rows = await work.rows(_SPACES, (tenant, after, limit))
         return tuple(TenantSpace(name=name, created_at=at) for name, at in rows)
 
     async def remove_space(self, tenant: Tenant, name: str, *, actor: str, at: float) -> None:
-        """Let go of a space's name."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             await work.send(_DROP_SPACE, (tenant.id, name))
             await _note(work, audit_record(tenant, actor, "space deleted", name, at))
@@ -351,13 +326,11 @@ class TenantRecords:
         return int(row[0])
 
     async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
-        """How much was spent in a period, on all nodes."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
             row = await work.row(_SPENT, (tenant, budget, period))
         return 0 if row is None else int(row[0])
 
     async def purge(self, tenant: UUID, *, now: float) -> None:
-        """Remove answers and budgets that are kept no longer."""
         async with self._pool.tenant_transaction(tenant) as work:
             await work.send(_PURGE_ANSWERS, (tenant, now))
             for budget, kept in PERIODS_KEPT.items():
@@ -365,7 +338,6 @@ class TenantRecords:
                 await work.send(_PURGE_USAGE, (tenant, budget, period))
 
     async def purge_all(self, *, now: float) -> None:
-        """The same for every tenant, one after the other."""
         after = ""
         while page := await self.tenants(after=after):
             for tenant in page:
@@ -375,13 +347,11 @@ class TenantRecords:
     # Audit log
 
     async def deleted_tenants(self, name: str) -> tuple[UUID, ...]:
-        """The tenants that had this name when they were deleted: their log is kept."""
         async with self._pool.tenant_transaction(None, read=True) as work:
             rows = await work.rows(_DELETED, (_TENANT_DELETED, name))
         return tuple(tenant for (tenant,) in rows)
 
     async def note(self, record: AuditRecord) -> None:
-        """Keep an administrative act."""
         async with self._pool.tenant_transaction(record.tenant) as work:
             await _note(work, record)
 
@@ -395,17 +365,13 @@ class TenantRecords:
         """Acts before one, the newest first; with None those of all tenants."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
             if tenant is None:
-                rows = await work.rows(_WHOLE_LOG, (*before, limit))
+                rows = await work.records(_WHOLE_LOG, (*before, limit))
             else:
-                rows = await work.rows(_LOG, (tenant, *before, limit))
-        return tuple(
-            AuditRecord(at=at, id=id_, tenant=whose, actor=actor, act=act, subject=subject)
-            for at, id_, whose, actor, act, subject in rows
-        )
+                rows = await work.records(_LOG, (tenant, *before, limit))
+        return tuple(AuditRecord(**row) for row in rows)
 
 
 def audit_record(tenant: Tenant, actor: str, act: str, subject: str, at: float) -> AuditRecord:
-    """A new record of an act."""
     return AuditRecord(
         at=at, id=uuid4().hex, tenant=tenant.id, actor=actor, act=act, subject=subject
     )
@@ -433,26 +399,5 @@ async def _add_key(work: Transaction, key: ApiKey, actor: str) -> None:
     )  # fmt: skip
 
 
-def _tenant(row: tuple[object, ...]) -> Tenant:
-    id_, name, created_at, requests, tokens = row
-    return Tenant(
-        id=cast(UUID, id_),
-        name=cast(str, name),
-        created_at=cast(float, created_at),
-        requests_per_minute=cast("int | None", requests),
-        tokens_per_day=cast("int | None", tokens),
-    )
-
-
-def _key(tenant: UUID, row: tuple[object, ...]) -> ApiKey:
-    id_, name, hash_, scopes, created_at, expires_at, revoked_at = row
-    return ApiKey(
-        tenant=tenant,
-        id=cast(str, id_),
-        name=cast(str, name),
-        hash=bytes(cast(bytes, hash_)),
-        scopes=cast("tuple[KeyScope, ...]", tuple(cast("list[str]", scopes))),
-        created_at=cast(float, created_at),
-        expires_at=cast("float | None", expires_at),
-        revoked_at=cast("float | None", revoked_at),
-    )
+def _key(row: dict[str, Any]) -> ApiKey:
+    return ApiKey(**{**row, "hash": bytes(row["hash"]), "scopes": tuple(row["scopes"])})

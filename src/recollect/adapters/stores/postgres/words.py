@@ -1,9 +1,8 @@
 """Finds passages by words: posting blocks of the runs, and the newest passages word by word.
 
-Never scores for good: it chooses the best by Okapi BM25, and `search` scores what was chosen.
-Always holds: the statistics are those of the space's warm index at the moment the words were
-looked up, whatever the filters, and whatever is left out; passages with the same words have the
-very same score, in whatever run they stand.
+It only chooses the best by Okapi BM25; `search` scores what was chosen. The statistics are those of
+the space's warm index, whatever the query filters or leaves out. Passages with the same words have
+the same score, in whatever run they are.
 """
 
 from __future__ import annotations
@@ -16,14 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up
-from recollect.adapters.stores.postgres.filters import (
-    ALLOWED,
-    InFiles,
-    filtered,
-    filters,
-    with_files,
-)
+from recollect.adapters.stores.postgres.driver import int8s, look_up
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.postings import (
     NONE,
@@ -51,7 +43,6 @@ class PostingHit:
 
 
 def hits_in(rows: Forwards, asked: Iterable[int]) -> Iterator[PostingHit]:
-    """Postings of asked terms in forward rows."""
     wanted = np.array(sorted(asked), np.uint32)
     found = np.flatnonzero(np.isin(rows.terms, wanted))
     if not len(found):
@@ -107,7 +98,6 @@ def order_candidates(
 
 
 def _joined(hits: Sequence[PostingHit]) -> PostingHit:
-    """Hits of one term and base as one: a frequent word stands in many blocks."""
     if len(hits) == 1:
         return hits[0]
     return PostingHit(
@@ -122,7 +112,6 @@ def _joined(hits: Sequence[PostingHit]) -> PostingHit:
 def _score(
     hits: Sequence[PostingHit], frequencies: dict[int, int], documents: int, average_length: float
 ) -> tuple[int, Floats]:
-    """The lowest relative number, and the scores from there on."""
     low = min(int(hit.numbers.min()) for hit in hits)
     high = max(int(hit.numbers.max()) for hit in hits)
     totals = np.zeros(high - low + 1)
@@ -142,7 +131,6 @@ def _places(numbers: Ints, first: int, count: int) -> Ints:
 
 
 def _highest(totals: Floats, first: int, limit: int) -> tuple[Ints, Floats]:
-    """The passages with the highest scores, with all that score like the last."""
     matching = np.flatnonzero(totals)
     if len(matching) > limit:
         values = totals[matching]
@@ -199,9 +187,6 @@ _COLD: Final = """
         ORDER BY passage_no LIMIT %s
     ) AS row
 """
-_COLD_COUNT: Final = """
-    SELECT count(*) FROM recollect.passage_terms WHERE space_id = %s AND cold
-"""
 _FIRST_OF: Final = f"""
     SELECT n.passage_no FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
     CROSS JOIN LATERAL (
@@ -220,36 +205,23 @@ class FoundByWords:
     documents: int = 0
     total_length: int = 0
     frequencies: dict[int, int] | None = None
-    cold_searched: int = 0
 
 
 async def find_by_words(
-    work: Transaction, query: CandidateQuery, left_out: NDArray[np.int64], in_files: InFiles | None
+    work: Transaction, query: CandidateQuery, allowed: Ints | None, left_out: Ints
 ) -> FoundByWords:
-    """The best passages by words, without those that are left out, and the statistics."""
+    """The best passages by words, of the allowed without those left out, and the statistics."""
     terms = sorted({term_of(work.space_id, word) for word in query.words})
     space = {"space": work.space_id}
     statistics = await work.send(_STATISTICS, (work.space_id,))
-    cold_count = await work.send(_COLD_COUNT, (work.space_id,)) if query.cold else None
-    allowing = None
-    if filtered(query):
-        allowing = await work.send(ALLOWED, filters(work, query, in_files))
     runs = blocks = tail = None
     if terms:
         runs = await work.send(_RUNS, (work.space_id,))
         blocks = await work.send(_POSTINGS, {**space, "terms": int8s(terms)})
         tail = await work.send(_TAIL, space)
-    counted = await statistics.fetchone()
-    documents, total_length = counted if counted is not None else (0, 0)
-    cold_searched = (await cold_count.fetchone() or (0,))[0] if cold_count is not None else 0
-    allowed: NDArray[np.int64] | None = None
-    if allowing is not None:
-        packed, cold_allowed = await allowing.fetchone() or (None, 0)
-        allowed = with_files(big_endian(packed, "i8"), in_files, cold=query.cold)
-        cold_allowed += 0 if in_files is None else len(in_files.cold)
-        cold_searched = min(cold_searched, cold_allowed)
+    documents, total_length = await statistics.fetchone() or (0, 0)
     if runs is None or blocks is None or tail is None:
-        return FoundByWords((), documents, total_length, {}, cold_searched)
+        return FoundByWords((), documents, total_length, {})
     known = {run: (first, dead) for run, first, dead in await runs.fetchall()}
     hits = list(_block_hits(await blocks.fetchall(), known))
     hits.extend(hits_in(forwards_of(await tail.fetchone()), terms))
@@ -269,11 +241,10 @@ async def find_by_words(
         left_out=left_out,
     )
     chosen = best.tolist() + await _first_of(work, alike, query.lexical_limit - len(best))
-    return FoundByWords(chosen, documents, total_length, frequencies, cold_searched)
+    return FoundByWords(chosen, documents, total_length, frequencies)
 
 
 async def _first_of(work: Transaction, alike: NDArray[np.int64], limit: int) -> list[int]:
-    """The first of passages that score alike, in the order of their segments' ids."""
     if len(alike) <= limit:
         return [int(row) for row in alike]
     given = {"space": work.space_id, "numbers": int8s(alike), "limit": limit}
@@ -300,7 +271,6 @@ def _block_hits(
 
 
 async def _cold_hits(work: Transaction, terms: Sequence[int]) -> list[PostingHit]:
-    """Look through every cold passage's words, some thousand at a time."""
     hits: list[PostingHit] = []
     after = 0
     while True:

@@ -1,30 +1,39 @@
-"""Writes a batch: first looks at what it meets, then writes all of it in one transaction.
+"""Writes a batch, moves old segments to cold, and indexes segments again.
 
-Two round trips and one fsync, however large the batch. The row of `counters` is locked first, so
-writers of one space take turns and what was looked at stays true. Never writes what a tombstone
-stands for, nor what rests on it alone. Always holds: writing a batch again changes nothing.
+Writing a batch first queries what it meets, then writes it, all in one transaction: two round
+trips and one fsync, however large the batch. It locks the row of `counters` first, so writers of
+one space take turns. A forgotten identity is never written again. Writing a batch twice changes
+nothing. A passage that is indexed again gets a new number: it is in the tail again, and its old
+number is dead in the run that held it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from recollect.adapters.stores.invariants import SessionOutcome, compaction_mark, require_storable
 from recollect.adapters.stores.postgres import facts, jobs, ledger, sessions
 from recollect.adapters.stores.postgres.driver import (
-    Kind,
+    Columns,
+    arrays,
     bools,
     byteas,
-    columns,
     float8s,
+    floats_of,
+    insert,
     int4s,
     int8s,
     texts,
 )
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
-from recollect.adapters.stores.postgres.postings import PACK_AFTER, forward
+from recollect.adapters.stores.postgres.postings import PACK_AFTER, forward, mark_dead
 from recollect.adapters.stores.postgres.space import (
     COUNTERS,
     SpaceCounters,
@@ -32,11 +41,17 @@ from recollect.adapters.stores.postgres.space import (
     lock_space,
     space_counters,
 )
-from recollect.adapters.stores.postgres.vectors import VectorLookup, look_up_vectors, write_vectors
+from recollect.adapters.stores.postgres.vectors import (
+    VectorLookup,
+    clear_signs,
+    look_up_vectors,
+    put_signs,
+    write_vectors,
+)
 from recollect.core.values.batch import Batch, NewJob, WriteResult
 from recollect.core.values.fact import fact_identity
 from recollect.core.values.message import MessageId
-from recollect.core.values.segment import NewSegment, SegmentId
+from recollect.core.values.segment import NewPassage, NewSegment, SegmentId
 from recollect.errors import StaleFacts
 
 _KNOWN: Final = """
@@ -46,39 +61,23 @@ _TOMBSTONED: Final = """
     SELECT message_id FROM recollect.tombstones
     WHERE space_id = %s AND message_id = ANY(%s::text[])
 """
-GONE: Final = """
-    INSERT INTO recollect.forgotten_segments (space_id, id, message_id)
-    SELECT c.space_id, u.*
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(%s::text[], %s::text[]) AS u ON CONFLICT DO NOTHING
-"""
-_SEGMENTS: Final = """
-    INSERT INTO recollect.segments
-        (space_id, sequence, id, session, key, message_id, role, body, tokens, said_at, source,
-         trust, noise, tool, origin, foreign_line)
-    SELECT c.space_id, u.*
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(
-        %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-        %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-        %s::text[]) AS u
-"""
-PASSAGES: Final = """
-    INSERT INTO recollect.passages
-        (space_id, passage_no, sequence, ordinal, start_char, end_char, said_at, embedded, cold)
-    SELECT c.space_id, u.*
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(
-        %s::bigint[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[], %s::float8[],
-        %s::boolean[], %s::boolean[]) AS u
-"""
-TERMS: Final = """
-    INSERT INTO recollect.passage_terms (space_id, passage_no, length, terms, counts, cold)
-    SELECT c.space_id, u.*
-    FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(
-        %s::bigint[], %s::integer[], %s::bytea[], %s::bytea[], %s::boolean[]) AS u
-"""
+GONE_COLUMNS: Final[Columns] = {"id": texts, "message_id": texts}
+GONE: Final = insert("forgotten_segments", GONE_COLUMNS)
+_SEGMENT_COLUMNS: Final[Columns] = {
+    "sequence": int8s, "id": texts, "session": texts, "key": texts, "message_id": texts,
+    "role": texts, "body": texts, "tokens": int8s, "said_at": float8s, "source": texts,
+    "trust": texts, "noise": texts, "tool": texts, "origin": texts, "foreign_line": texts,
+}  # fmt: skip
+_SEGMENTS: Final = insert("segments", _SEGMENT_COLUMNS, "")
+_PASSAGE_COLUMNS: Final[Columns] = {
+    "passage_no": int8s, "sequence": int8s, "ordinal": int4s, "start_char": int4s,
+    "end_char": int4s, "said_at": float8s, "embedded": bools, "cold": bools,
+}  # fmt: skip
+_PASSAGES: Final = insert("passages", _PASSAGE_COLUMNS, "")
+_TERM_COLUMNS: Final[Columns] = {
+    "passage_no": int8s, "length": int4s, "terms": byteas, "counts": byteas, "cold": bools,
+}  # fmt: skip
+_TERMS: Final = insert("passage_terms", _TERM_COLUMNS, "")
 
 
 class NothingTaken(Exception):  # noqa: N818 - rolls a transaction back
@@ -86,14 +85,14 @@ class NothingTaken(Exception):  # noqa: N818 - rolls a transaction back
 
 
 async def write_batch(
-    work: Transaction, batch: Batch, name: str, *, only_if: Statement | None = None
+    work: Transaction, batch: Batch, *, only_if: Statement | None = None
 ) -> tuple[WriteResult, int]:
     """Write a batch in this transaction; also how many passages wait to be packed.
 
-    `only_if` was queued before: where it turns out to have no row, NothingTaken is raised.
+    `only_if` was queued before: if it returns no row, this raises NothingTaken.
     """
     require_storable(batch)
-    counters, looked = await _meet(work, batch, name)
+    counters, looked = await _meet(work, batch)
     if only_if is not None and await only_if.fetchone() is None:
         raise NothingTaken
     if batch.facts_revision not in (None, counters.facts_revision):
@@ -101,7 +100,7 @@ async def write_batch(
     before = counters.tail
     stored, known, forgotten = _sort_out(batch.segments, counters)
     if forgotten:  # what rests on one alone may come in a later batch
-        await work.send(GONE, (work.space_id, texts(forgotten), texts(forgotten.values())))
+        await work.send(GONE, (work.space_id, *arrays(GONE_COLUMNS, forgotten.items())))
     unquotable = counters.tombstoned.union(forgotten.values())
     if stored:
         await _insert_segments(work, stored, counters)
@@ -140,13 +139,12 @@ async def write_batch(
     ), counters.tail
 
 
-async def _meet(work: Transaction, batch: Batch, name: str) -> tuple[SpaceCounters, _BatchLookup]:
-    """Take the space's turn and look at what the batch meets, in one round trip."""
+async def _meet(work: Transaction, batch: Batch) -> tuple[SpaceCounters, _BatchLookup]:
     locking = await work.send(COUNTERS, (work.space_id,))
     looked = await _look(work, batch)
     row = await locking.fetchone()
     if row is None:
-        counters = await lock_space(work, name)
+        counters = await lock_space(work)
         looked = await _look(work, batch)
     else:
         counters = space_counters(row)
@@ -166,7 +164,6 @@ class _BatchLookup:
 
 
 async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
-    """Queue every question about what the batch meets."""
     identities: set[str] = {new.segment.message_id for new in batch.segments}
     identities.update(new.segment.id for new in batch.segments)
     identities.update(message_id for job in batch.jobs for message_id in job.about)
@@ -225,34 +222,214 @@ async def _insert_segments(
          segment.noise, segment.tool, segment.origin, segment.foreign)
         for sequence, segment in ((sequence, given.segment) for sequence, given in numbered)
     ]  # fmt: skip
-    kinds: tuple[Kind, ...] = (int8s, *[texts] * 6, int8s, float8s, *[texts] * 6)
-    await work.send(_SEGMENTS, (work.space_id, *columns(rows, *kinds)))
-    indexed = [(sequence, given, False) for sequence, given in numbered if given.passages]
+    await work.send(_SEGMENTS, (work.space_id, *arrays(_SEGMENT_COLUMNS, rows)))
+    indexed = [
+        (sequence, given.segment.id, given.segment.said_at, given.passages, False)
+        for sequence, given in numbered
+    ]
     await insert_passages(work, indexed, counters)
 
 
 async def insert_passages(
-    work: Transaction, given: Sequence[tuple[int, NewSegment, bool]], counters: SpaceCounters
+    work: Transaction,
+    given: Sequence[tuple[int, SegmentId, float, Sequence[NewPassage], bool]],
+    counters: SpaceCounters,
 ) -> None:
-    """Index the passages of segments, each with its sequence and whether it is cold."""
+    """Index segments, each given by sequence, id, time, passages and whether it is cold."""
     passages: list[tuple[Any, ...]] = []
     terms: list[tuple[Any, ...]] = []
-    for sequence, new, cold in given:
-        for ordinal, passage in enumerate(new.passages):
+    for sequence, segment, said_at, new, cold in given:
+        for ordinal, passage in enumerate(new):
             number = counters.next_passage
             counters.next_passage += 1
-            counters.places[new.segment.id, ordinal] = (number, passage.start, passage.end)
+            counters.places[segment, ordinal] = (number, passage.start, passage.end)
             words = forward(work.space_id, passage.words)
             if not cold:
                 counters.documents += 1
                 counters.total_length += words.length
             passages.append(
-                (number, sequence, ordinal, passage.start, passage.end, new.segment.said_at,
+                (number, sequence, ordinal, passage.start, passage.end, said_at,
                  passage.embedded, cold)
             )  # fmt: skip
             terms.append((number, words.length, words.terms, words.counts, cold))
     if passages:
-        kinds = (int8s, int8s, int4s, int4s, int4s, float8s, bools, bools)
-        await work.send(PASSAGES, (work.space_id, *columns(passages, *kinds)))
-        laid = columns(terms, int8s, int4s, byteas, byteas, bools)
-        await work.send(TERMS, (work.space_id, *laid))
+        await work.send(_PASSAGES, (work.space_id, *arrays(_PASSAGE_COLUMNS, passages)))
+        await work.send(_TERMS, (work.space_id, *arrays(_TERM_COLUMNS, terms)))
+
+
+_OLD: Final = """
+    SELECT sequence FROM recollect.segments
+    WHERE space_id = %s AND NOT cold AND noise IS NULL AND said_at < %s
+"""
+_OVER: Final = """
+    SELECT sequence FROM recollect.segments
+    WHERE space_id = %s AND NOT cold AND noise IS NULL
+    ORDER BY said_at DESC, sequence DESC OFFSET %s
+"""
+_COOL_SEGMENTS: Final = """
+    UPDATE recollect.segments SET cold = true WHERE space_id = %s AND sequence = ANY(%s::bigint[])
+"""
+_COOL_PASSAGES: Final = """
+    UPDATE recollect.passages SET cold = true WHERE space_id = %s AND sequence = ANY(%s::bigint[])
+    RETURNING passage_no
+"""
+_COOL_TERMS: Final = """
+    UPDATE recollect.passage_terms SET cold = true
+    WHERE space_id = %s AND passage_no = ANY(%s::bigint[]) RETURNING length
+"""
+_COOL_VECTORS: Final = """
+    UPDATE recollect.vectors SET cold = true
+    WHERE space_id = %s AND passage_no = ANY(%s::bigint[])
+        AND embedder_no IN (SELECT embedder_no FROM recollect.embedders WHERE space_id = %s)
+"""
+_RENUMBER_VECTORS: Final = """
+    UPDATE recollect.vectors AS v SET passage_no = u.new_no, cold = %s
+    FROM unnest(%s::bigint[], %s::bigint[]) AS u (old_no, new_no)
+    WHERE v.space_id = %s AND v.passage_no = u.old_no
+        AND v.embedder_no IN (SELECT embedder_no FROM recollect.embedders WHERE space_id = %s)
+"""
+_WARM_VECTORS: Final = """
+    SELECT v.embedder_no, e.dimensions, v.passage_no, coalesce(v.half::vector, v.v)
+    FROM recollect.vectors AS v
+    JOIN recollect.embedders AS e
+        ON e.space_id = %(space)s AND e.embedder_no = v.embedder_no AND e.signed
+    WHERE v.space_id = %(space)s AND NOT v.cold AND v.passage_no = ANY(%(numbers)s::bigint[])
+    ORDER BY v.embedder_no
+"""
+_SPANS: Final = """
+    SELECT s.id, s.sequence, s.said_at, s.cold, p.passage_no, p.ordinal, p.start_char, p.end_char
+    FROM recollect.segments AS s
+    LEFT JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
+    WHERE s.space_id = %(space)s AND s.id = ANY(%(ids)s::text[])
+"""
+DROP_PASSAGES: Final = """
+    DELETE FROM recollect.passages WHERE space_id = %s AND passage_no = ANY(%s::bigint[])
+"""
+DROP_TERMS: Final = """
+    DELETE FROM recollect.passage_terms WHERE space_id = %s AND passage_no = ANY(%s::bigint[])
+    RETURNING length, cold, terms
+"""
+DROP_VECTORS: Final = """
+    DELETE FROM recollect.vectors
+    WHERE space_id = %s AND passage_no = ANY(%s::bigint[])
+        AND embedder_no IN (SELECT embedder_no FROM recollect.embedders WHERE space_id = %s)
+    RETURNING embedder_no
+"""
+COUNT_LESS: Final = """
+    UPDATE recollect.embedders SET vectors = vectors - %s WHERE space_id = %s AND embedder_no = %s
+"""
+NEW_EPOCH: Final = """
+    UPDATE recollect.counters SET index_epoch = index_epoch + 1 WHERE space_id = %s
+"""
+
+
+async def evict(work: Transaction, *, max_segments: int | None, said_before: float | None) -> int:
+    """Move the oldest segments to cold; how many went."""
+    counters = await lock_space(work)
+    going: set[int] = set()
+    if said_before is not None:
+        going.update(row[0] for row in await work.rows(_OLD, (work.space_id, said_before)))
+    if max_segments is not None:
+        over = await work.rows(_OVER, (work.space_id, max(0, max_segments)))
+        going.update(row[0] for row in over)
+    if not going:
+        return 0
+    sequences = int8s(sorted(going))
+    await work.send(_COOL_SEGMENTS, (work.space_id, sequences))
+    moved = await work.rows(_COOL_PASSAGES, (work.space_id, sequences))
+    numbers = np.array([number for (number,) in moved], np.int64)
+    packed = int8s(numbers)
+    lengths = await work.rows(_COOL_TERMS, (work.space_id, packed))
+    await work.send(_COOL_VECTORS, (work.space_id, packed, work.space_id))
+    await clear_signs(work, numbers)
+    await mark_dead(work, numbers[numbers <= counters.packed_to])
+    counters.documents -= len(lengths)
+    counters.total_length -= sum(length for (length,) in lengths)
+    await _finish(work, counters)
+    return len(going)
+
+
+async def replace_passages(
+    work: Transaction,
+    passages: Mapping[SegmentId, tuple[NewPassage, ...]],
+    *,
+    at: float,  # noqa: ARG001 - no row keeps a time
+) -> None:
+    """Index segments again; a vector stays if the span of its passage is unchanged."""
+    counters = await lock_space(work)
+    rows = await work.rows(_SPANS, {"space": work.space_id, "ids": texts(passages)})
+    spans = {(row[0], row[5], row[6], row[7]): row[4] for row in rows if row[4] is not None}
+    if not rows:
+        return
+    old = np.array(sorted(spans.values()), np.int64)
+    await drop_index(work, old, counters)
+    await mark_dead(work, old[old <= counters.packed_to])
+    segments = {row[0]: (row[1], row[2], row[3]) for row in rows}
+    await insert_passages(
+        work,
+        [
+            (sequence, SegmentId(id_), said_at, passages[SegmentId(id_)], cold)
+            for id_, (sequence, said_at, cold) in segments.items()
+        ],
+        counters,
+    )
+    moved: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
+    for (id_, ordinal), (number, start, end) in counters.places.items():
+        if (was := spans.pop((id_, ordinal, start, end), None)) is not None:
+            moved[segments[id_][2]].append((was, number))
+    await _move_vectors(work, moved)
+    await drop_vectors(work, np.array(sorted(spans.values()), np.int64))
+    await _finish(work, counters)
+
+
+async def _move_vectors(work: Transaction, moved: dict[bool, list[tuple[int, int]]]) -> None:
+    for cold, pairs in moved.items():
+        if pairs:
+            old, new = [one for one, _ in pairs], [one for _, one in pairs]
+            await work.send(
+                _RENUMBER_VECTORS, (cold, int8s(old), int8s(new), work.space_id, work.space_id)
+            )
+            await _sign_again(work, new)
+
+
+async def _sign_again(work: Transaction, numbers: Sequence[int]) -> None:
+    rows = await work.rows(_WARM_VECTORS, {"space": work.space_id, "numbers": int8s(numbers)})
+    for (embedder, dimensions), some in groupby(rows, key=itemgetter(0, 1)):
+        stored_rows = list(some)
+        vectors = np.frombuffer(b"".join(floats_of(row[3]) for row in stored_rows), "<f4")
+        await put_signs(
+            work,
+            embedder,
+            dimensions,
+            np.array([row[2] for row in stored_rows], np.int64),
+            vectors.reshape(len(stored_rows), dimensions),
+        )
+
+
+async def drop_index(
+    work: Transaction, numbers: NDArray[np.int64], counters: SpaceCounters
+) -> NDArray[Any]:
+    """Remove passages, their words and signs; the terms they had. Vectors and runs stay."""
+    packed = int8s(numbers)
+    await work.send(DROP_PASSAGES, (work.space_id, packed))
+    await clear_signs(work, numbers)
+    rows = await work.rows(DROP_TERMS, (work.space_id, packed))
+    counters.documents -= sum(not cold for _, cold, _ in rows)
+    counters.total_length -= sum(length for length, cold, _ in rows if not cold)
+    return np.unique(np.frombuffer(b"".join(terms for _, _, terms in rows), "<u4"))
+
+
+async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
+    """Remove the vectors of passages, whatever embedder they are of; how many went."""
+    if not len(numbers):
+        return 0
+    given = (work.space_id, int8s(numbers), work.space_id)
+    gone = [row[0] for row in await work.rows(DROP_VECTORS, given)]
+    for embedder in sorted(set(gone)):
+        await work.send(COUNT_LESS, (gone.count(embedder), work.space_id, embedder))
+    return len(gone)
+
+
+async def _finish(work: Transaction, counters: SpaceCounters) -> None:
+    await advance(work, counters)
+    await work.send(NEW_EPOCH, (work.space_id,))

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 from recollect.adapters.stores.sqlite.database import Database, Row
 from recollect.adapters.stores.sqlite.rows import bag_of, json_list
-from recollect.adapters.stores.sqlite.vectors import look_again, renumber_vectors
+from recollect.adapters.stores.sqlite.vectors import renumber_vectors
 from recollect.core.values.segment import NewPassage, SegmentId
 
 LENGTH_BITS: Final = 12
@@ -109,12 +109,6 @@ def cool_passages(db: Database, passages: dict[int, int]) -> None:
     db.run(_COUNT_MOVED, (-len(passages), -sum(passages.values()), len(passages)))
 
 
-def warm_passages(db: Database, passages: dict[int, int]) -> None:
-    """Move passages back into the warm index."""
-    _put(db, "words", _take(db, "cold_words", passages))
-    db.run(_COUNT_MOVED, (len(passages), sum(passages.values()), -len(passages)))
-
-
 def bags_of(db: Database, name: IndexName, passages: Iterable[int]) -> list[Row]:
     """The words of these passages, as the index has them."""
     return db.rows(_BAGS.format(name=name), (json_list(passages),))
@@ -152,10 +146,7 @@ SELECT sequence FROM segment INDEXED BY segment_warm
 WHERE NOT cold AND noise IS NULL AND said_at < ?
 ORDER BY said_at, sequence LIMIT ?
 """
-_COLD_ONES: Final = """
-SELECT sequence FROM segment WHERE cold AND id IN (SELECT value FROM json_each(?))
-"""
-_SET_COLD: Final = "UPDATE segment SET cold = ? WHERE sequence IN (SELECT value FROM json_each(?))"
+_SET_COLD: Final = "UPDATE segment SET cold = 1 WHERE sequence IN (SELECT value FROM json_each(?))"
 _COUNT_COLD: Final = "UPDATE totals SET cold = cold + ?"
 _FIND: Final = """
 SELECT id, sequence, cold FROM segment WHERE id IN (SELECT value FROM json_each(?))
@@ -184,25 +175,9 @@ def evict(db: Database, *, max_segments: int | None, said_before: float | None) 
         going = sorted({*going, *(sequence for (sequence,) in old)})
     if going:
         cool_passages(db, passages_of(db, going))
-        _mark(db, going, cold=True)
+        db.run(_SET_COLD, (json_list(going),))
+        db.run(_COUNT_COLD, (len(going),))
     return len(going)
-
-
-def warm(db: Database, ids: Sequence[SegmentId]) -> int:
-    """Take cold segments back into the index."""
-    coming = [sequence for (sequence,) in db.rows(_COLD_ONES, (json_list(ids),))]
-    if coming:
-        passages = passages_of(db, coming)
-        warm_passages(db, passages)
-        look_again(db, passages)
-    _mark(db, coming, cold=False)
-    return len(coming)
-
-
-def _mark(db: Database, sequences: list[int], *, cold: bool) -> None:
-    if sequences:
-        db.run(_SET_COLD, (int(cold), json_list(sequences)))
-        db.run(_COUNT_COLD, (len(sequences) if cold else -len(sequences),))
 
 
 def replace_passages(

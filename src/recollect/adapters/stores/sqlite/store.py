@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
@@ -174,14 +173,6 @@ class SQLiteStore:
             lambda db: passage_index.evict(db, max_segments=max_segments, said_before=said_before)
         ):
             total += moved
-        return total
-
-    async def warm(self, ids: Sequence[SegmentId]) -> int:
-        """As `Archive.warm`."""
-        total = 0
-        for at in range(0, len(ids), passage_index.STEP):
-            some = ids[at : at + passage_index.STEP]
-            total += await self._writer.write(partial(passage_index.warm, ids=some))
         return total
 
     # JobQueue

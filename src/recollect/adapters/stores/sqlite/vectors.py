@@ -111,13 +111,6 @@ def _advance(db: Database, embedder: int) -> None:
         db.run("UPDATE embedder SET complete_to = ? WHERE number = ?", (last - 1, embedder))
 
 
-def look_again(db: Database, passages: Iterable[int]) -> None:
-    """Passages came back to the warm index: those without a vector wait for it again."""
-    first = min(passages, default=None)
-    if first is not None:
-        db.run("UPDATE embedder SET complete_to = min(complete_to, ?)", (first - 1,))
-
-
 def embedder_number(db: Database, vectors: VectorSet | FactVectorSet) -> int:
     """The number of a set's embedder, which is noted where it is new."""
     rows = db.rows(_EMBEDDER, (vectors.embedder,))

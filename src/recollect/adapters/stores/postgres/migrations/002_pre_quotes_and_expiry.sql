@@ -2,4 +2,4 @@
 -- sessions.about, code of version 1 still may. Turns that expire are found without reading the rest.
 
 ALTER TABLE recollect.sessions ALTER COLUMN about SET DEFAULT '{}';
-CREATE INDEX CONCURRENTLY IF NOT EXISTS turns_time ON recollect.turns (space_id, at);
+CREATE INDEX IF NOT EXISTS turns_time ON recollect.turns (space_id, at);

@@ -1,0 +1,530 @@
+"""The work of a database's owner: distribute tables on Citus, scrub data files, check the database.
+
+Tables of spaces are distributed by space_id next to `spaces`, those of tenants by tenant_id next
+to `api_keys`; `tenants` is on every node, and all others stay on the coordinator. `distribute`
+finds out what is left to do, so you can interrupt it and run it again. A plain VACUUM leaves most
+removed bytes in place (197 of 200 rows), so a scrub rewrites tables, which locks each one for all
+spaces; WAL that others hold is out of reach.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from recollect.adapters.stores.postgres.driver import (
+    MIGRATE_COMMAND,
+    driver_errors,
+    plain,
+    psycopg,
+    sql_errors,
+)
+from recollect.adapters.stores.postgres.pool import Connection, Transaction, connect
+from recollect.adapters.stores.postgres.schema import (
+    APP_ROLE,
+    CITUS_SETTINGS,
+    LOGGING,
+    VERSION,
+    WAIT_SECONDS,
+    LockRetries,
+    applied_steps,
+    apply_missing,
+    citus_version,
+    limit_waiting,
+    login_roles,
+    mend_of,
+    migrations,
+    missing_settings,
+    require_bound,
+    require_schema,
+    require_server,
+)
+from recollect.core.values.upkeep import ScrubResult
+from recollect.errors import StoreError
+
+LEADERS: Final = {"space_id": "spaces", "tenant_id": "api_keys"}
+"""The distribution columns, and the table that each group is colocated with; it goes first."""
+ON_EVERY_NODE: Final = frozenset({"tenants"})
+DISTRIBUTE_COMMAND: Final = "recollect db distribute URL"
+
+_TABLES: Final = """
+    SELECT c.relname, (
+        SELECT a.attname FROM pg_attribute a WHERE a.attrelid = c.oid
+        AND a.attname IN ('space_id', 'tenant_id') ORDER BY a.attnum LIMIT 1
+    ) FROM pg_class c
+    WHERE c.relnamespace = 'recollect'::regnamespace AND c.relkind = 'r' ORDER BY c.relname
+"""
+_DISTRIBUTED: Final = """
+    SELECT c.relname, pg_relation_size(c.oid)
+    FROM pg_dist_partition p JOIN pg_class c ON c.oid = p.logicalrelid
+    WHERE c.relnamespace = 'recollect'::regnamespace
+"""
+_NODES: Final = """
+    SELECT nodename, nodeport, isactive, shouldhaveshards FROM pg_dist_node
+    WHERE noderole = 'primary' ORDER BY nodename, nodeport
+"""
+_FIRST: Final = "SELECT create_distributed_table(%s, %s)"
+_FIRST_SHARDS: Final = "SELECT create_distributed_table(%s, %s, shard_count => %s)"
+_BESIDE: Final = "SELECT create_distributed_table(%s, %s, colocate_with => %s)"
+_REFERENCE: Final = "SELECT create_reference_table(%s)"
+_TRUNCATE: Final = "SELECT truncate_local_data_after_distributing_table(%s)"
+_FUNCTION: Final = "SELECT create_distributed_function(%s)"
+_DUE_FUNCTION: Final = "recollect.due_spaces(text, double precision, integer)"
+_ON_WORKERS: Final = "SELECT nodename, nodeport, success, result FROM run_command_on_workers(%s)"
+_PLACES: Final = "SELECT shardid, nodename, nodeport FROM pg_dist_shard_placement"
+_ON_SHARDS: Final = """
+    SELECT shardid, success, result FROM run_command_on_shards('recollect.spaces', %s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the cluster."""
+
+    name: str
+    active: bool
+    takes_shards: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What Citus knows of this database."""
+
+    version: str
+    nodes: tuple[Node, ...]
+    tables: dict[str, str | None]
+    """Every table of ours with its distribution column, if it has one."""
+    distributed: dict[str, int]
+    """The bytes of each distributed table that are left in the coordinator's own files."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Tables that are still to be distributed; those that lead a group first."""
+        left = [
+            name
+            for name, column in self.tables.items()
+            if (column is not None or name in ON_EVERY_NODE) and name not in self.distributed
+        ]
+        leaders = [name for name in LEADERS.values() if name in left]
+        return (*leaders, *(name for name in left if name not in leaders))
+
+    @property
+    def remains(self) -> tuple[str, ...]:
+        """Distributed tables with old rows in the coordinator's files."""
+        return tuple(name for name, left in self.distributed.items() if left)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """What `distribute` did, or would do."""
+
+    distributed: tuple[str, ...] = ()
+    truncated: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Statements that set what the application's roles lack."""
+    cannot: tuple[str, ...] = ()
+
+
+async def look_at_cluster(connection: Connection) -> Cluster | None:
+    """What Citus knows of our tables; None if it is not installed."""
+    version = await citus_version(connection)
+    if version is None:
+        return None
+    tables: dict[str, str | None] = dict(await (await connection.execute(_TABLES)).fetchall())
+    nodes = await (await connection.execute(_NODES)).fetchall()
+    return Cluster(
+        version=version,
+        nodes=tuple(
+            Node(f"{name}:{port}", bool(active), bool(takes)) for name, port, active, takes in nodes
+        ),
+        tables={name: None if name in ON_EVERY_NODE else column for name, column in tables.items()},
+        distributed=dict(await (await connection.execute(_DISTRIBUTED)).fetchall()),
+    )
+
+
+async def distribute(
+    admin_url: str,
+    *,
+    app_role: str = APP_ROLE,
+    shard_count: int | None = None,
+    dry_run: bool = False,
+    wait_seconds: float = WAIT_SECONDS,
+    waiting: Callable[[str], None] = lambda _: None,
+) -> Distribution:
+    """Distribute tables that are not distributed, and remove their rows from the coordinator."""
+    with driver_errors():
+        async with await connect(admin_url) as connection:
+            await require_server(connection)
+            cluster = await look_at_cluster(connection)
+            if cluster is None:
+                raise StoreError(
+                    "this database has no Citus, and needs no distributing: on a cluster run "
+                    "`CREATE EXTENSION citus` and `SELECT citus_add_node(…)` first"
+                )
+            await require_schema(connection)
+            if not any(node.active and node.takes_shards for node in cluster.nodes):
+                raise StoreError(
+                    "Citus knows no node that takes shards: run `SELECT citus_add_node('HOST', "
+                    "5432)` for each worker first"
+                )
+            settings, refused = await apply_missing(
+                connection, await login_roles(connection, app_role), citus=True, dry_run=dry_run,
+                only=CITUS_SETTINGS,
+            )  # fmt: skip
+            if refused:
+                raise StoreError(
+                    f"without this setting reads would be silently empty: run `{refused[0]}` first"
+                )
+            if dry_run:
+                return Distribution(
+                    distributed=cluster.missing, truncated=cluster.remains, settings=tuple(settings)
+                )
+            locks = LockRetries(wait_seconds, waiting)
+            for name in cluster.missing:
+                step = partial(_distribute, connection, name, cluster.tables[name], shard_count)
+                await locks.run(f"recollect.{name}", step)
+            after = await look_at_cluster(connection) or cluster
+            for name in after.remains:
+                await locks.run(f"recollect.{name}", partial(_truncate, connection, name))
+            cannot = await _share_function(connection)
+    return Distribution(
+        distributed=cluster.missing,
+        truncated=after.remains,
+        settings=tuple(settings),
+        cannot=tuple(cannot),
+    )
+
+
+async def _distribute(
+    connection: Connection, name: str, column: str | None, shard_count: int | None
+) -> None:
+    table = f"recollect.{name}"
+    async with connection.transaction():
+        await limit_waiting(connection)
+        if column is None:
+            await connection.execute(_REFERENCE, (table,))
+        elif name != LEADERS[column]:
+            await connection.execute(_BESIDE, (table, column, f"recollect.{LEADERS[column]}"))
+        elif shard_count is not None:
+            await connection.execute(_FIRST_SHARDS, (table, column, shard_count))
+        else:
+            await connection.execute(_FIRST, (table, column))
+
+
+async def _truncate(connection: Connection, name: str) -> None:
+    async with connection.transaction():
+        await limit_waiting(connection)
+        await connection.execute(_TRUNCATE, (f"recollect.{name}",))
+
+
+async def _share_function(connection: Connection) -> list[str]:
+    """Put the function that `due_by_shard` calls on every node."""
+    try:
+        async with connection.transaction():
+            await connection.execute(_FUNCTION, (_DUE_FUNCTION,))
+    except psycopg.Error as error:
+        why = str(error).splitlines()[0]
+        return [f"{_DUE_FUNCTION} is not on every node: if one is down, no jobs are found: {why}"]
+    return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueSpaces:
+    """Spaces with jobs that may run, and nodes that could not be asked."""
+
+    names: tuple[str, ...]
+    unreached: tuple[str, ...] = ()
+    oldest_due_at: float | None = None
+    """Since when the first of them waits."""
+
+
+async def due_by_shard(view: Transaction, now: float, limit: int) -> DueSpaces:
+    """Ask shard by shard which spaces have due jobs: a node that is down fails alone.
+
+    Each answer is one JSON array, made by a function on the shard's own node.
+    """
+    command = f"SELECT recollect.due_spaces('%s', {now!r}, {int(limit)})"
+    placing = await view.send(_PLACES)
+    asked = await view.rows(_ON_SHARDS, (command,))
+    nodes = {shard: f"{name}:{port}" for shard, name, port in await placing.fetchall()}
+    found: list[tuple[float, str]] = []
+    unreached: set[str] = set()
+    for shard, success, result in asked:
+        if success:
+            found += msgspec.json.decode(result or "[]", type=list[tuple[float, str]])
+        else:
+            unreached.add(nodes.get(shard, f"shard {shard}"))
+    found.sort(key=lambda due: due[0])
+    return DueSpaces(
+        names=tuple(plain(name) for _, name in found[:limit]),
+        unreached=tuple(sorted(unreached)),
+        oldest_due_at=found[0][0] if found else None,
+    )
+
+
+OUT_OF_REACH: Final = (
+    "write-ahead log of PostgreSQL that is not yet overwritten, and its archives",
+    "replicas, backups and snapshots of the database",
+)
+NO_ADMIN: Final = (
+    "data files of PostgreSQL: rewriting tables needs their owner, give `--admin-url URL`",
+)
+_LOCK_SECONDS: Final = 60
+"""How long a scrub waits for a table that is in use before it leaves it."""
+_REWRITTEN: Final = """
+    INSERT INTO recollect.rewritten (table_name, at) VALUES (%s, %s)
+    ON CONFLICT (table_name) DO UPDATE SET at = excluded.at
+"""
+_OLDER: Final = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE backend_type = 'client backend' AND datname = current_database()
+        AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL
+        AND xact_start < clock_timestamp() - interval '1 second'
+"""
+_STEPS: Final = (
+    ("SELECT pg_switch_wal()", "began a new WAL file"),
+    ("CHECKPOINT", "wrote a checkpoint, which removes the old files"),
+)
+
+
+async def scrub(admin_url: str | None, tables: Collection[str] | None = None) -> ScrubResult:
+    """Rewrite these tables, or all of ours, then ask for a checkpoint and a new WAL file."""
+    if admin_url is None:
+        return ScrubResult(done=(), cannot=(*NO_ADMIN, *OUT_OF_REACH))
+    done: list[str] = []
+    cannot: list[str] = []
+    with driver_errors():
+        async with await connect(admin_url) as connection:
+            rows = await (await connection.execute(_TABLES)).fetchall()
+            ours = [name for name, _ in rows if name != "schema_versions"]
+            wanted = [name for name in ours if tables is None or name in tables]
+            rewritten = await _rewrite(connection, wanted, cannot)
+            if rewritten == len(ours):
+                done.append(f"rewrote all {rewritten} tables and their indexes")
+            elif rewritten:
+                done.append(f"rewrote the {rewritten} tables that hold what was removed")
+            elif not wanted:
+                done.append("no tables hold what this space removed")
+            if rewritten:
+                await _renew_log(connection, done, cannot)
+    return ScrubResult(done=tuple(done), cannot=(*cannot, *OUT_OF_REACH))
+
+
+async def _rewrite(connection: Connection, tables: Iterable[str], cannot: list[str]) -> int:
+    rewritten = 0
+    await connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'".encode())
+    for table in tables:
+        named = psycopg.sql.Identifier("recollect", table)
+        began = time.time()
+        older = await (await connection.execute(_OLDER)).fetchone()
+        try:
+            await connection.execute(psycopg.sql.SQL("VACUUM (FULL) {}").format(named))
+        except sql_errors.LockNotAvailable:
+            cannot.append(f"the table {table}: it was in use all the time, scrub again")
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None:
+                raise
+            why = str(error).splitlines()[0]
+            cannot.append(f"the table {table}: not every node could be reached, scrub again: {why}")
+        else:
+            rewritten += 1
+            if older is not None and older[0]:
+                # A rewrite keeps rows that an open transaction may still see.
+                cannot.append(f"the table {table}: a transaction was open all along, scrub again")
+            else:
+                await connection.execute(_REWRITTEN, (table, began))
+    return rewritten
+
+
+async def _renew_log(connection: Connection, done: list[str], cannot: list[str]) -> None:
+    """Begin a new log and write a checkpoint, on every node there is."""
+    citus = await citus_version(connection) is not None
+    for statement, what in _STEPS:
+        short = what.split(",")[0]
+        try:
+            await connection.execute(statement.encode())
+            done.append(what)
+        except sql_errors.InsufficientPrivilege:
+            cannot.append(f"{short}: the role may not; old files go later")
+        if citus:
+            rows = await (await connection.execute(_ON_WORKERS, (statement,))).fetchall()
+            cannot += [
+                f"{short} on the node {name}:{port}: {why}; scrub again when it is back"
+                for name, port, success, why in rows
+                if not success
+            ]
+
+
+OLDEST_PGVECTOR: Final = (0, 8)
+OLDEST_CITUS: Final = (12, 1)
+OLD_TRANSACTION_SECONDS: Final = 600.0
+OF_NO_ONE: Final = frozenset({"schema_versions", "rewritten"})
+"""Tables that hold nothing of a space or a tenant."""
+
+_VERSIONS: Final = """
+    SELECT current_setting('server_version'), (
+        SELECT extversion FROM pg_extension WHERE extname = 'vector'), (
+        SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8
+        FROM pg_stat_activity WHERE state = 'idle in transaction'),
+        current_setting('synchronous_commit')
+"""
+_UNSAFE: Final = """
+    SELECT c.relname FROM pg_class c
+    WHERE c.relnamespace = 'recollect'::regnamespace AND c.relkind IN ('r', 'p')
+        AND NOT (c.relrowsecurity AND c.relforcerowsecurity) ORDER BY c.relname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem, or a note for the operator."""
+
+    what: str
+    mend: str
+    problem: bool = True
+
+
+@dataclass(slots=True)
+class DatabaseCheck:
+    """The findings of a check, and what it looked at."""
+
+    server: str
+    schema_version: int = 0
+    citus: str | None = None
+    nodes: tuple[str, ...] = ()
+    checked: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def problems(self) -> int:
+        """How many findings are more than notes."""
+        return sum(finding.problem for finding in self.findings)
+
+    def add(self, what: str, mend: str, *, problem: bool = True) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(what, mend, problem))
+
+
+async def check_database(admin_url: str, *, app_role: str = APP_ROLE) -> DatabaseCheck:
+    """Check versions, roles, row security and Citus; changes nothing."""
+    with driver_errors():
+        async with await connect(admin_url) as connection:
+            row = await (await connection.execute(_VERSIONS)).fetchone()
+            assert row is not None
+            found = DatabaseCheck(server=f"PostgreSQL {row[0]}")
+            try:
+                await require_server(connection)
+            except StoreError as error:
+                found.add(str(error), "upgrade the server")
+            _check_server(found, vector=row[1], oldest=row[2], commit=row[3])
+            if not await _check_schema(connection, found):
+                return found
+            cluster = await look_at_cluster(connection)
+            await _check_roles(connection, found, app_role, citus=cluster is not None)
+            found.checked.append("row-level security")
+            for (table,) in await (await connection.execute(_UNSAFE)).fetchall():
+                if table not in OF_NO_ONE:
+                    found.add(
+                        f"recollect.{table} is not under forced row-level security",
+                        f"ALTER TABLE recollect.{table} ENABLE ROW LEVEL SECURITY, "
+                        "FORCE ROW LEVEL SECURITY",
+                    )
+            if cluster is not None:
+                _check_cluster(found, cluster)
+    return found
+
+
+def _check_server(
+    found: DatabaseCheck, *, vector: str | None, oldest: float | None, commit: str
+) -> None:
+    found.checked.append("versions of PostgreSQL and pgvector")
+    if vector is None:
+        found.add("pgvector is not installed here", "CREATE EXTENSION vector")
+    elif _numbers(vector) < OLDEST_PGVECTOR:
+        found.add(f"pgvector is {vector}, too old", "ALTER EXTENSION vector UPDATE")
+    if oldest is not None and oldest > OLD_TRANSACTION_SECONDS:
+        found.add(
+            f"a transaction has been idle for {oldest / 60:.0f} minutes: it stops vacuum and "
+            "migrations",
+            "find it in pg_stat_activity and end it; set idle_in_transaction_session_timeout",
+        )
+    if commit == "off":
+        found.add(
+            "synchronous_commit is off: a write that returned may be lost with the server",
+            "ALTER DATABASE … SET synchronous_commit = 'on'",
+        )
+
+
+async def _check_schema(connection: Connection, found: DatabaseCheck) -> bool:
+    found.checked.append("version of the schema")
+    try:
+        done = await applied_steps(connection)
+    except sql_errors.InsufficientPrivilege:
+        found.add("the URL's role may not use the schema", "give the URL of its owner")
+        return False
+    found.schema_version = max((number for number, phase in done if phase == "pre"), default=0)
+    left = [step for step in migrations() if (step.version, step.phase) not in done]
+    if not done:
+        found.add("the database has no schema of Recollect", "recollect db init URL")
+    elif any(step.phase == "pre" for step in left):
+        found.add(f"the schema is older than version {VERSION}", MIGRATE_COMMAND)
+    elif left:
+        names = ", ".join(step.file for step in left)
+        found.add(
+            f"steps wait until no older code runs: {names}",
+            "then run: recollect db migrate --phase post URL",
+            problem=False,
+        )
+    return bool(done)
+
+
+async def _check_roles(
+    connection: Connection, found: DatabaseCheck, app_role: str, *, citus: bool
+) -> None:
+    found.checked.append("roles and their settings")
+    try:
+        await require_bound(connection, app_role)
+    except StoreError as error:
+        found.add(str(error), "recollect db init URL")
+        return
+    roles = await login_roles(connection, app_role)
+    if not roles:
+        found.add(
+            f"no role may log in as {app_role} or a member of it",
+            f"recollect db init URL --app-password-file FILE, or GRANT {app_role} TO a role",
+            problem=False,
+        )
+    for role in roles:
+        for name, value in missing_settings(role, citus=citus).items():
+            why = ", which keeps content out of the server's log" if name in LOGGING else ""
+            found.add(f"{role.name} logs in without {name}{why}", mend_of(role.name, name, value))
+
+
+def _check_cluster(found: DatabaseCheck, cluster: Cluster) -> None:
+    found.citus = cluster.version
+    found.nodes = tuple(node.name for node in cluster.nodes)
+    found.checked.append("Citus: nodes and distributed tables")
+    if _numbers(cluster.version) < OLDEST_CITUS:
+        found.add(f"Citus {cluster.version} was never tested", "upgrade Citus")
+    for node in cluster.nodes:
+        if not node.active:
+            found.add(
+                f"the node {node.name} is not active",
+                "bring it back, then SELECT citus_activate_node('HOST', PORT)",
+            )
+    for name in cluster.missing:
+        found.add(f"recollect.{name} is not distributed", DISTRIBUTE_COMMAND)
+    for name in cluster.remains:
+        found.add(
+            f"the coordinator's files still hold old rows of recollect.{name}", DISTRIBUTE_COMMAND
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = version.split("-")[0].split(".")
+    return tuple(int(part) for part in parts if part.isdigit())
