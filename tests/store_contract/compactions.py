@@ -370,21 +370,6 @@ async def outcomes_outlive_the_turn_that_recorded_them(spaces: Spaces) -> None:
     assert not await store.pieces(_hashes(outcomes))
 
 
-async def pieces_are_stored_once(spaces: Spaces) -> None:
-    """A piece that several turns name is stored once, and comes back byte by byte."""
-    store = await spaces.open()
-    binary = replace(piece("binary"), body=bytes(range(256)) * 500, exact=False)
-    for number in range(1, 4):
-        batch = _turn(number, kept=0, rows=_ROWS[:5])
-        await store.write(replace(batch, pieces=(*batch.pieces, binary)))
-    stats = await store.stats()
-    assert (stats.turns, stats.pieces) == (3, 5 + 3 + 2 + 1)
-    wanted = (*_ROWS[:5], _SYSTEM, binary)
-    pieces = await store.pieces([*_hashes(wanted), PieceHash("0" * 32)])
-    assert dict(pieces) == {piece.hash: piece for piece in wanted}
-    assert dict(await store.pieces([])) == {}
-
-
 async def turns_are_rebuilt(spaces: Spaces) -> None:
     """A turn that only names what it added is rebuilt with all its rows, however far back."""
     store = await spaces.open()

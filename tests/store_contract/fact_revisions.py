@@ -13,13 +13,12 @@ from tests.store_contract.examples import (
     asked,
     fact,
     fact_vectors,
-    full_batch,
     ids,
     passages,
     segment,
     segments,
 )
-from tests.store_contract.harness import Spaces, contents
+from tests.store_contract.harness import Spaces
 
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch, NewJob
@@ -69,28 +68,6 @@ async def revision_grows_with_changes_of_facts(spaces: Spaces) -> None:
     assert await moved(), "a fact may be read from it"
     store = await spaces.reopen(store)
     assert await store.facts_revision() == seen[-1]
-
-
-async def stale_decision_is_refused_whole(spaces: Spaces) -> None:
-    """A batch decided upon an older revision is refused with StaleFacts, and nothing is written."""
-    store, other = await spaces.open(), await spaces.open()
-    revision = await store.facts_revision()
-    await other.write(Batch(at=START, facts=(fact("meanwhile"),)))
-    before = await contents(store, SESSION)
-    late = replace(
-        full_batch(1),
-        extracted=(ExtractedTo(session=SESSION, sequence=9),),
-        facts_revision=revision,
-    )
-    assert await _is_stale(store, late)
-    assert await _is_stale(store, Batch(at=START, facts_revision=revision))
-    assert await contents(store, SESSION) == before
-    assert await store.extracted_to(SESSION) == 0
-    now = await store.facts_revision()
-    await store.write(replace(late, facts_revision=now))
-    assert await store.facts_revision() > now
-    assert await store.extracted_to(SESSION) == 9
-    await store.write(Batch(at=START, facts=(fact("unasked"),)))
 
 
 async def _is_stale(store: Store, batch: Batch) -> bool:
@@ -324,19 +301,6 @@ async def evidence_counts_as_a_source(spaces: Spaces) -> None:
             "by source and span": (ids(new[1:]), _spans(*new)[1:]),
         }
         await store.write(Batch(at=SOON, facts=facts))
-
-
-async def evidence_moves_to_the_twin(spaces: Spaces) -> None:
-    """A fact of a forgotten place whose words are said elsewhere points to them there."""
-    store = await spaces.open()
-    here, there = segment("the port is 8080", session="one"), segment("the port is 8080")
-    other = segment("and the host is ours", session="one")
-    facts = (_resting("port", here), _resting("both", here, other, joint=True))
-    await store.write(Batch(at=START, segments=(here, there, other), facts=facts))
-    done = await store.forget(ForgetOrder(at=SOON, sessions=("one",)))
-    assert done.facts == ("both",)
-    (left,) = await store.facts()
-    assert left == replace(facts[0], sources=ids((there,)), evidence=_spans(there))
 
 
 async def forgotten_fact_stays_away(spaces: Spaces) -> None:

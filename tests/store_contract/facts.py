@@ -107,50 +107,6 @@ _SMALL = 8
 _WORDS = ("port", "host", "the", "数据库", "ß", "Upper", "a b", "'", "\x00odd")
 
 
-async def facts_are_found_as_they_are(spaces: Spaces) -> None:
-    """A candidate is the whole fact; with nothing asked only pinned ones are found."""
-    store = await spaces.open()
-    assert await store.fact_candidates(FactQuery(words=("port",))) == FactCandidates(
-        document_frequencies={"port": 0}
-    )
-    one = fact("one", content="the port is 8080", subject="service", attribute="port")
-    pinned = fact("kept", content="never push to main", pinned=True)
-    await store.write(Batch(at=START, facts=(one, pinned)))
-    candidates = await store.fact_candidates(FactQuery(words=("port", "port", "absent")))
-    assert _found_ids(candidates) == ["kept", "one"]
-    assert {each.fact for each in candidates.facts} == {one, pinned}
-    assert candidates.documents == 2
-    assert candidates.document_frequencies == {"port": 1, "absent": 0}
-    assert _found_ids(await store.fact_candidates(FactQuery())) == ["kept"]
-    nothing = await store.fact_candidates(FactQuery(words=("port",), limit=0))
-    assert _found_ids(nothing) == ["kept"]
-
-
-async def facts_are_found_in_their_session(spaces: Spaces) -> None:
-    """A session's facts and those of none are found; statistics stay those of all."""
-    store = await spaces.open()
-    sessions = ("a", "b", None, "a 世界 '\x00")
-    given = tuple(
-        fact(f"{place}{kind}", content="port", session=session, pinned=kind == "p")
-        for place, session in enumerate(sessions)
-        for kind in ("p", "w")
-    )
-    vectors = (fact_vectors(given),)
-    await store.write(Batch(at=START, facts=given, fact_vectors=vectors))
-    for place, session in enumerate(sessions):
-        for query in (
-            FactQuery(words=("port",), session=session),
-            FactQuery(vectors=(asked("x"),), session=session),
-        ):
-            candidates = await store.fact_candidates(query)
-            expected = {f"{one}{kind}" for one in (place, 2) for kind in ("p", "w")}
-            wanted = expected if session is not None else {fact.id for fact in given}
-            assert set(_found_ids(candidates)) == wanted
-            assert candidates.documents == len(given)
-    few = await store.fact_candidates(FactQuery(words=("port",), session="b", limit=2))
-    assert set(_found_ids(few)) == {"1p", "1w", "2p"}, "the filter comes before the limit"
-
-
 async def facts_are_found_by_type(spaces: Spaces) -> None:
     """The newest of the types asked for, of the session and of none, whatever their words."""
     store = await spaces.open()
@@ -176,36 +132,6 @@ async def facts_are_found_by_type(spaces: Spaces) -> None:
     assert await found(types=both, limit=2) == ["issue2", "task_state2"]
     assert await found(types=("decision",), limit=0) == []
     assert await found(types=("architecture",), words=("absent",)) == []
-
-
-async def nearest_facts_are_found(spaces: Spaces) -> None:
-    """The nearest by each asked vector are found, with their cosines; ties go by id."""
-    store = await spaces.open()
-    given = [fact(f"f{number:02}", content=f"fact {number % 9}") for number in range(20)]
-    vectors = fact_vectors(given)
-    other = fact_vectors(given[::2], embedder="other", dimensions=_SMALL)
-    await store.write(Batch(at=START, facts=tuple(given), fact_vectors=(vectors, other)))
-    held = _vectors_by_place(vectors, other)
-    questions = (
-        asked("q", like=vector(EMBEDDER + "fact 3")),
-        asked("w", embedder="other", dimensions=_SMALL),
-        asked("w", embedder="nobody"),
-    )
-    for limit in (1, 3, 5, 30):
-        query = FactQuery(vectors=questions, limit=limit)
-        candidates = await store.fact_candidates(query)
-        assert set(_found_ids(candidates)) == _expected(given, query, held), limit
-        for candidate in candidates.facts:
-            for near, question in zip(candidate.similarities, questions, strict=True):
-                values = held.get((question.embedder, candidate.fact.id))
-                if values is None:
-                    assert near is None
-                else:
-                    assert near is not None
-                    assert abs(near - _cosine(question.values, values)) < 1e-6
-    zero = AskedVector(embedder=EMBEDDER, values=bytes(4 * 256))
-    candidates = await store.fact_candidates(FactQuery(words=("3",), vectors=(zero,)))
-    assert {candidate.similarities for candidate in candidates.facts} == {(None,)}
 
 
 async def facts_without_vectors_are_told(spaces: Spaces) -> None:
@@ -326,12 +252,6 @@ async def _waiting(store: Any, embedder: str) -> list[str]:
 
 def _found_ids(candidates: FactCandidates) -> list[str]:
     return sorted(candidate.fact.id for candidate in candidates.facts)
-
-
-def _vectors_by_place(*sets: FactVectorSet) -> dict[tuple[str, FactId], bytes]:
-    return {
-        (given.embedder, vector.fact): vector.values for given in sets for vector in given.vectors
-    }
 
 
 def _cosine(one: bytes, other: bytes) -> float:

@@ -30,7 +30,7 @@ from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.core.values.message import MessageId
 from recollect.core.values.reason import NOT_RUN
 from recollect.core.values.recall import CandidateQuery
-from recollect.core.values.segment import NewSegment, SegmentId
+from recollect.core.values.segment import NewSegment
 from recollect.core.values.upkeep import ForgetOrder
 
 
@@ -75,24 +75,6 @@ async def _hold(
     assert sorted(again.forgotten) == sorted(ids(gone))
     assert {row.segment.id for row in await store.page()} == set(model.segments)
     assert {(vector.segment, vector.ordinal) for vector in await store.vectors("e")} == held
-
-
-async def segments_can_be_forgotten(spaces: Spaces) -> None:
-    """Segments that are forgotten by id are found no more, and cannot be written again."""
-    store = await spaces.open()
-    new = segments(12)
-    model = await _filled(store, new)
-    await store.evict(max_segments=9, said_before=None)
-    model.evict_to(9)
-    gone = (new[1], new[5], new[6])  # the first of them is cold
-    model.forget(ids(gone))
-    done = await store.forget(ForgetOrder(at=LATER, segments=(*ids(gone), SegmentId("0" * 32))))
-    assert sorted(done.segments) == sorted(ids(gone))
-    assert {segment.segment.message_id for segment in gone} <= set(done.message_ids)
-    assert (done.passages, done.vectors) == (3, 3)
-    assert (await store.stats()).tombstones == 3
-    store = await spaces.reopen(store)
-    await _hold(store, model, gone)
 
 
 async def identity_is_forgotten_wherever_it_was_said(spaces: Spaces) -> None:

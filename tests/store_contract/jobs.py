@@ -188,21 +188,6 @@ async def one_of_many_completions_counts(spaces: Spaces) -> None:
     assert [fact.id for fact in await stores[0].facts()] == [f"by-{outcomes.index(True)}"]
 
 
-async def failed_job_waits_for_its_retry(spaces: Spaces) -> None:
-    """A job that failed waits until its retry, with the reason and its attempts."""
-    store = await spaces.open()
-    await _enqueue(store, NewJob(kind="work", key="k"))
-    (lease,) = await _claim(store)
-    assert await store.fail(lease, reason="rate limited", retry_at=SOON + 30)
-    (record,) = await store.jobs()
-    assert (record.state, record.reason, record.run_at) == ("waiting", "rate limited", SOON + 30)
-    assert (await store.queue()).due_at == SOON + 30
-    assert not await store.complete(lease, Batch(at=SOON))
-    assert await _claim(store, now=SOON + 29) == ()
-    (again,) = await _claim(store, now=SOON + 31)
-    assert (again.id, again.attempt) == (lease.id, 2)
-
-
 async def dead_jobs_say_why(spaces: Spaces) -> None:
     """A job that failed for good, or was taken too often, is dead with a reason, and kept."""
     store = await spaces.open()
@@ -311,24 +296,6 @@ async def budget_is_reserved_when_a_job_is_handed_out(spaces: Spaces) -> None:
     assert len(second) == 1
     unbounded = await store.claim(now=SOON, lease_seconds=60, kinds=("work",), limit=9, day="mon")
     assert len(unbounded) == 1
-
-
-async def costly_job_does_not_hold_up_others(spaces: Spaces) -> None:
-    """Jobs that fit go past one that does not, and a job without cost always goes."""
-    for limit in (1, 9):
-        store = await spaces.open(f"limit{limit}")
-        costs = (("huge", 500), ("small", 60), ("large", 90), ("free", 0))
-        for place, (key, cost) in enumerate(costs):
-            job = NewJob(kind="work", key=key, cost_tokens=cost, run_at=float(place))
-            await store.write(Batch(at=START + place, jobs=(job,)))
-        taken: list[str] = []
-        for _ in range(4):
-            leases = await store.claim(
-                now=SOON, lease_seconds=60, kinds=("work",), limit=limit, day="d", day_tokens=100
-            )
-            taken += [lease.key for lease in leases]
-        assert taken == ["small", "free"]
-        assert (await store.queue(day="d")).spent_tokens_today == 60
 
 
 def _claims() -> SearchStrategy[tuple[list[int], int, list[tuple[int, int, float]]]]:

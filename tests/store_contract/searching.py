@@ -6,15 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import numpy as np
-from tests.store_contract.examples import (
-    START,
-    asked,
-    ids,
-    segments,
-    vector,
-    vectors,
-    worded,
-)
+from tests.store_contract.examples import START, asked, ids, segments, vector, vectors, worded
 from tests.store_contract.harness import Spaces
 from tests.store_contract.model import ReferenceModel, ask
 
@@ -46,21 +38,6 @@ async def _filled(store: Store, *new: NewSegment, **sets: int) -> ReferenceModel
     model.write(batch)
     await store.write(batch)
     return model
-
-
-async def statistics_are_those_of_the_space(spaces: Spaces) -> None:
-    """Documents, average length and document frequencies are exact after every write."""
-    store = await spaces.open()
-    model = ReferenceModel()
-    new = segments(120, words=12)
-    words = tuple(
-        dict.fromkeys(word for segment in new[::20] for word in segment.passages[0].words)
-    )
-    for first in range(0, 120, 15):
-        batch = Batch(at=START, segments=new[max(0, first - 5) : first + 15])
-        model.write(batch)
-        await store.write(batch)
-        await ask(store, model, CandidateQuery(words=(*words, "unheard")))
 
 
 async def odd_words_are_words(spaces: Spaces) -> None:

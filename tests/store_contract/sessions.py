@@ -14,7 +14,6 @@ from tests.store_contract.examples import (
     SOON,
     START,
     asked,
-    conversation,
     fact,
     fact_vectors,
     ids,
@@ -47,25 +46,6 @@ from recollect.core.values.reason import NOT_RUN
 from recollect.core.values.recall import CandidateQuery, FactQuery
 from recollect.core.values.segment import NewSegment
 from recollect.core.values.upkeep import ForgetOrder
-
-
-async def path_branches(spaces: Spaces) -> None:
-    """A write from the middle of the path on replaces what stood there, shorter or longer."""
-    store = await spaces.open()
-    new = segments(6)
-    await store.write(Batch(at=START, session=session_write(new, turn=1)))
-    branch = conversation(["another way", "of going on"], parent=new[1].segment.key)
-    await store.write(Batch(at=START, session=session_write(branch, turn=2, path_from=2)))
-    stored = await store.session(SESSION)
-    assert stored is not None
-    assert stored.path == tuple(segment.segment.key for segment in (*new[:2], *branch))
-    assert stored.ids == tuple(segment.segment.message_id for segment in (*new[:2], *branch))
-    await store.write(Batch(at=START, session=session_write(new, turn=3, path_from=0)))
-    await store.write(Batch(at=START, session=session_write((), turn=4, path_from=1)))
-    stored = await store.session(SESSION)
-    assert stored is not None
-    assert stored.path == (new[0].segment.key,)
-    assert stored.ids == (new[0].segment.message_id,)
 
 
 async def late_session_write_is_left_out(spaces: Spaces) -> None:
@@ -341,30 +321,6 @@ def _asking(like: NewSegment) -> CandidateQuery:
 def _ways(query: CandidateQuery) -> tuple[CandidateQuery, ...]:
     """By words and vectors, and by either alone."""
     return query, replace(query, words=()), replace(query, vectors=())
-
-
-async def files_are_searched_beside_a_session(spaces: Spaces) -> None:
-    """With its files a session is searched together with every session whose name begins with
-    `file:`, whatever follows, and with no other; without a session that changes nothing."""
-    store = await spaces.open()
-    model = ReferenceModel()
-    names = ("talk", "other", *_FILES, *_NO_FILES)
-    new = [
-        worded(["target"] * (number % 3 + 1) + ["filler"] * (number % 5), number=number,
-               session=name, said_at=START + number)
-        for number, name in enumerate(names)
-    ]  # fmt: skip
-    await _write(store, model, *new)
-    for session in ("talk", "unheard of", "file", "files", "file:MEMORY.md", "file:unheard of"):
-        for query in _ways(replace(_asking(new[0]), session=session)):
-            alone = await ask(store, model, query)
-            assert {candidate.session for candidate in alone.passages} <= {session}
-            candidates = await ask(store, model, replace(query, with_files=True))
-            expected = {*_FILES, session}.intersection(names)
-            assert {candidate.session for candidate in candidates.passages} == expected
-    for query in _ways(_asking(new[0])):
-        everything = await ask(store, model, replace(query, with_files=True))
-        assert {candidate.session for candidate in everything.passages} == set(names)
 
 
 async def files_are_searched_as_they_are_now(spaces: Spaces) -> None:

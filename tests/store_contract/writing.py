@@ -301,23 +301,6 @@ async def pages_join_into_all(spaces: Spaces) -> None:
     assert await store.page(limit=1, descending=True) == (await store.page())[-1:]
 
 
-async def segments_come_in_the_order_asked(spaces: Spaces) -> None:
-    """Segments come in the order of the ids; those that are not there are left out."""
-    store = await spaces.open()
-    new = segments(6)
-    await store.write(Batch(at=START, segments=new))
-    unknown = SegmentId("0" * 32)
-    wanted = [ids(new)[place] for place in (4, 0, 5, 2)]
-    stored = await store.segments([wanted[0], unknown, *wanted[1:]])
-    assert [row.segment.id for row in stored] == wanted
-    assert await store.segments([]) == ()
-    assert await store.segments([unknown]) == ()
-    assert await store.known(segment_id for segment_id in (*ids(new)[:2], unknown)) == frozenset(
-        ids(new)[:2]
-    )
-    assert await store.known([]) == frozenset()
-
-
 async def many_ids_can_be_asked_at_once(spaces: Spaces) -> None:
     """Asking for more ids than an engine takes as parameters works too."""
     store = await spaces.open()
@@ -363,26 +346,6 @@ async def passages_are_spans_of_characters(spaces: Spaces) -> None:
         if passage.embedded
     }
     assert await store.passages(SegmentId("0" * 32)) == ()
-
-
-async def noise_is_kept_and_not_indexed(spaces: Spaces) -> None:
-    """Noise, empty texts included, is in the archive and never among the candidates."""
-    store = await spaces.open()
-    empty = segment("", noise="empty")
-    noisy = segment("thanks thanks", parent=empty.segment.key, noise="thanks")
-    heard = segment("thanks for the database", parent=noisy.segment.key)
-    new = (empty, noisy, heard)
-    written = await store.write(Batch(at=START, segments=new))
-    assert written.stored == ids(new)
-    assert [row.segment for row in await store.page()] == [segment.segment for segment in new]
-    candidates = await store.candidates(CandidateQuery(words=heard.passages[0].words))
-    assert {candidate.segment for candidate in candidates.passages} == {heard.segment.id}
-    assert candidates.documents == 1
-    stats = await store.stats()
-    assert (stats.segments, stats.noise, stats.passages) == (3, 2, 1)
-    assert {passage.segment for passage in await store.unembedded("e", limit=9)} == {
-        heard.segment.id
-    }
 
 
 # What holds for much at once: batches of an import, answers over thousands of passages.

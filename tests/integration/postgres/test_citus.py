@@ -64,9 +64,7 @@ async def opened(database: TestDatabase) -> PostgresFleet:
     return await PostgresFleet.open(database.app_url)
 
 
-def test_opening_is_refused_with_the_mend_until_the_role_is_set_up(
-    database: TestDatabase,
-) -> None:
+def test_opening_is_refused_with_the_mend_until_the_role_is_set_up(database: TestDatabase) -> None:
     with pytest.raises(StoreError) as told:
         asyncio.run(opened(database))
     mend = "ALTER ROLE \"recollect_app\" SET citus.propagate_set_commands = 'local'"
@@ -166,9 +164,7 @@ def test_a_database_without_citus_or_nodes_is_told_what_is_missing(
         asyncio.run(distribute(database.admin_url))
 
 
-def test_a_lost_node_leaves_the_jobs_of_the_others_due_and_is_named(
-    database: TestDatabase,
-) -> None:
+def test_a_lost_node_leaves_the_jobs_of_the_others_due_and_is_named(database: TestDatabase) -> None:
     names = tuple(f"space {number}" for number in range(12))
 
     async def look() -> None:
@@ -208,9 +204,7 @@ def test_a_lost_node_leaves_the_jobs_of_the_others_due_and_is_named(
     asyncio.run(look())
 
 
-def test_a_scrub_asks_every_node_and_says_which_it_did_not_reach(
-    database: TestDatabase,
-) -> None:
+def test_a_scrub_asks_every_node_and_says_which_it_did_not_reach(database: TestDatabase) -> None:
     async def look() -> None:
         await initialize(database.admin_url)
         fleet = await opened(database)

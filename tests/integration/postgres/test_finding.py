@@ -14,19 +14,18 @@ from hypothesis import strategies as st
 from tests.store_contract import examples
 
 from recollect.adapters.stores.postgres import PostgresFleet, vectors
-from recollect.adapters.stores.postgres import postings as packing
+from recollect.adapters.stores.postgres import space as packing
 from recollect.adapters.stores.postgres.driver import escaped, plain
-from recollect.adapters.stores.postgres.postings import (
+from recollect.adapters.stores.postgres.sessions import chunks_from, join_chunks
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.vectors import Layout
+from recollect.adapters.stores.postgres.words import (
     Forwards,
     build_runs,
-    choose_merge,
     decode_block,
     forward,
     term_of,
 )
-from recollect.adapters.stores.postgres.sessions import chunks_from, join_chunks
-from recollect.adapters.stores.postgres.store import space_uuid
-from recollect.adapters.stores.postgres.vectors import Layout
 from recollect.core.ports import Store
 from recollect.core.search.bm25 import Bm25Index
 from recollect.core.values.batch import Batch
@@ -279,7 +278,7 @@ def test_runs_stay_few_however_long_one_writes() -> None:
     for number in range(1_200):
         first = number * 512 + 1
         runs.append((first, first + 511, 512, 0))
-        while (group := choose_merge(runs)) is not None:
+        while (group := packing.choose_merge(runs)) is not None:
             some = runs[group[0] : group[1]]
             merged = (some[0][0], some[-1][1], sum(one[2] for one in some), 0)
             assert merged[1] - merged[0] < 65_536

@@ -99,10 +99,7 @@ def test_rows_of_others_cannot_be_changed_or_made(filled: TestDatabase) -> None:
                     f"DELETE FROM recollect.{table} WHERE space_id = %s".encode(), (theirs,)
                 )
                 assert removed.rowcount == 0, table
-            with (
-                pytest.raises(psycopg.errors.InsufficientPrivilege),
-                application.transaction(),
-            ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), application.transaction():
                 application.execute(f"SET LOCAL app.space_id = '{mine}'".encode())
                 application.execute(
                     f"UPDATE recollect.{table} SET space_id = %s".encode(), (theirs,)

@@ -100,9 +100,7 @@ def test_a_turn_that_rests_on_nothing_is_told(database: TestDatabase) -> None:
     asyncio.run(run())
 
 
-def test_a_space_whose_jobs_nobody_takes_does_not_stand_in_the_way(
-    database: TestDatabase,
-) -> None:
+def test_a_space_whose_jobs_nobody_takes_does_not_stand_in_the_way(database: TestDatabase) -> None:
     async def run() -> None:
         fleet = await PostgresFleet.open(database.app_url)
         for name, kind in (("stuck", "unheard of"), ("works", "work")):

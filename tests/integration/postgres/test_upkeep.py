@@ -66,9 +66,7 @@ def test_a_space_in_a_file_is_deleted_with_its_file(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("memory.db")]
 
 
-def test_a_scrub_rewrites_only_what_was_removed_from_and_only_once(
-    database: TestDatabase,
-) -> None:
+def test_a_scrub_rewrites_only_what_was_removed_from_and_only_once(database: TestDatabase) -> None:
     def files() -> dict[str, int]:
         with psycopg.connect(database.admin_url) as connection:
             return dict(

@@ -19,17 +19,8 @@ import numpy as np
 
 from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, texts, vector
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.postings import Ints, term_of
-from recollect.adapters.stores.postgres.vectors import (
-    EMBEDDER,
-    nearest,
-    require_dimensions,
-    usable,
-)
-from recollect.adapters.stores.postgres.words import (
-    FoundByWords,
-    find_by_words,
-)
+from recollect.adapters.stores.postgres.vectors import EMBEDDER, nearest, require_dimensions, usable
+from recollect.adapters.stores.postgres.words import FoundByWords, Ints, find_by_words, term_of
 from recollect.core.values.message import EntryKey
 from recollect.core.values.recall import (
     Candidate,

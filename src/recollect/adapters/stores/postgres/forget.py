@@ -31,8 +31,16 @@ from recollect.adapters.stores.postgres.driver import (
 )
 from recollect.adapters.stores.postgres.jobs import settle
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.postings import Ints, erase, mark_dead, purge_dead
-from recollect.adapters.stores.postgres.space import SpaceCounters, advance, lock_space, take_turn
+from recollect.adapters.stores.postgres.space import (
+    SpaceCounters,
+    advance,
+    erase,
+    lock_space,
+    mark_dead,
+    purge_dead,
+    take_turn,
+)
+from recollect.adapters.stores.postgres.words import Ints
 from recollect.adapters.stores.postgres.write import (
     GONE,
     GONE_COLUMNS,

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from recollect.adapters.stores.postgres.driver import floats_of, texts
 from recollect.adapters.stores.postgres.facts import COLUMNS, readable_facts
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.postings import FORWARDS, decode_block, forwards_of
 from recollect.adapters.stores.postgres.sessions import decode_chunk, join_chunks
+from recollect.adapters.stores.postgres.space import FORWARDS
+from recollect.adapters.stores.postgres.words import decode_block, forwards_of
 from recollect.core.values.batch import StoredSession
 from recollect.core.values.message import MessageId
 from recollect.core.values.segment import (

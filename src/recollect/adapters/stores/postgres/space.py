@@ -1,11 +1,29 @@
-"""The counters of a space, which writers lock in turn, and what a batch meets there."""
+"""The counters of a space, which writers lock in turn, and its packed index of words.
+
+Packing works from the forward rows alone, so a merged run never holds what has left the index. A
+passage is in the tail (its number is above `packed_to`) or in exactly one run. A pack that meets
+another `index_epoch` is undone.
+"""
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.adapters.stores.postgres.driver import Columns, arrays, byteas, insert, int4s, int8s
 from recollect.adapters.stores.postgres.pool import Transaction
+from recollect.adapters.stores.postgres.words import (
+    RUN_SPAN,
+    Run,
+    block_without,
+    build_runs,
+    forwards_of,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,3 +128,244 @@ async def delete_space(work: Transaction) -> dict[str, int]:
     }
     rows = {table: await statement.fetchone() for table, statement in sent.items()}
     return {table: int(row[0]) for table, row in rows.items() if row is not None and row[0]}
+
+
+PACK_AFTER: Final = 512
+"""A tail of so many passages is due to be packed; scanning it takes about a millisecond."""
+PACK_NOW: Final = 4_096
+"""A tail of so many is packed by whoever writes next: nobody runs the jobs."""
+_FANOUT: Final = 8
+_SMALLEST: Final = 512
+_DEAD_SHARE: Final = 0.25
+
+_STATE: Final = """
+    SELECT next_passage, packed_to, index_epoch FROM recollect.counters WHERE space_id = %s
+"""
+_LOCK_STATE: Final = """
+    SELECT next_passage, packed_to, index_epoch FROM recollect.counters WHERE space_id = %s
+    FOR UPDATE
+"""
+_RUNS: Final = """
+    SELECT run, first_passage, last_passage, passages, coalesce(octet_length(dead), 0) / 2
+    FROM recollect.runs WHERE space_id = %s ORDER BY first_passage, run
+"""
+FORWARDS: Final = """
+    SELECT string_agg(int8send(passage_no), ''), string_agg(int4send(length), ''),
+           string_agg(int4send(octet_length(terms) / 4), ''),
+           string_agg(terms, ''), string_agg(counts, '')
+    FROM (
+        SELECT passage_no, length, terms, counts FROM recollect.passage_terms
+        WHERE space_id = %s AND passage_no > %s AND passage_no <= %s AND NOT cold
+            AND octet_length(terms) = 2 * octet_length(counts)
+        ORDER BY passage_no
+    ) AS row
+"""
+_RUN_COLUMNS: Final[Columns] = {
+    "run": int8s, "first_passage": int8s, "last_passage": int8s, "passages": int8s, "shift": int8s,
+}  # fmt: skip
+_INSERT_RUN: Final = insert("runs", _RUN_COLUMNS, "")
+_BLOCK_COLUMNS: Final[Columns] = {
+    "run": int8s, "bucket": int4s, "part": int4s, "first_term": int8s, "last_term": int8s,
+    "block": byteas,
+}  # fmt: skip
+_INSERT_BLOCKS: Final = insert("postings", _BLOCK_COLUMNS, "")
+_DROP_POSTINGS: Final = """
+    DELETE FROM recollect.postings WHERE space_id = %s AND run = ANY(%s::bigint[])
+"""
+_DROP_RUNS: Final = "DELETE FROM recollect.runs WHERE space_id = %s AND run = ANY(%s::bigint[])"
+_PACKED: Final = """
+    UPDATE recollect.counters SET packed_to = %s, index_epoch = index_epoch + 1
+    WHERE space_id = %s
+"""
+_COVERING: Final = """
+    SELECT run, first_passage, last_passage, shift, dead FROM recollect.runs
+    WHERE space_id = %s AND first_passage <= %s AND last_passage >= %s
+"""
+_SET_DEAD: Final = "UPDATE recollect.runs SET dead = %s WHERE space_id = %s AND run = %s"
+_BLOCKS: Final = """
+    SELECT bucket, part, block FROM recollect.postings
+    WHERE space_id = %s AND run = %s AND bucket = ANY(%s::integer[])
+"""
+_UPDATE_BLOCKS: Final = """
+    UPDATE recollect.postings AS p
+    SET first_term = u.first_term, last_term = u.last_term, block = u.block
+    FROM unnest(%s::integer[], %s::integer[], %s::bigint[], %s::bigint[], %s::bytea[])
+        AS u (bucket, part, first_term, last_term, block)
+    WHERE p.space_id = %s AND p.run = %s AND p.bucket = u.bucket AND p.part = u.part
+"""
+_DROP_BLOCKS: Final = """
+    DELETE FROM recollect.postings AS p
+    USING unnest(%s::integer[], %s::integer[]) AS u (bucket, part)
+    WHERE p.space_id = %s AND p.run = %s AND p.bucket = u.bucket AND p.part = u.part
+"""
+_SHRINK_RUN: Final = """
+    UPDATE recollect.runs SET passages = passages - %s, dead = %s WHERE space_id = %s AND run = %s
+"""
+_WITH_DEAD: Final = """
+    SELECT run, dead FROM recollect.runs WHERE space_id = %s AND dead IS NOT NULL
+"""
+_BUCKETS: Final = """
+    SELECT DISTINCT bucket FROM recollect.postings WHERE space_id = %s AND run = %s
+"""
+_BLOCKS_AT_ONCE: Final = 2_000
+
+
+class IndexMoved(Exception):  # noqa: N818 - caught by whoever packs, never seen outside
+    """The index changed while a run was built; the transaction is to be rolled back."""
+
+
+async def pack_tail(work: Transaction, *, least: int) -> bool:
+    """Pack the tail when it has at least so many passages; whether something was packed."""
+    state = await work.row(_STATE, (work.space_id,))
+    if state is None or state[0] - 1 - state[1] < max(1, least):
+        return False
+    upto = min(state[0] - 1, state[1] + RUN_SPAN)
+    await _swap(work, state, after=state[1], upto=upto, drop=(), packed_to=upto)
+    return True
+
+
+async def merge_runs(work: Transaction) -> bool:
+    """Merge one group of runs where there are too many, or too many dead ones in one."""
+    state = await work.row(_STATE, (work.space_id,))
+    runs = await work.rows(_RUNS, (work.space_id,))
+    group = choose_merge([(row[1], row[2], row[3], row[4]) for row in runs])
+    if state is None or group is None:
+        return False
+    chosen = runs[group[0] : group[1]]
+    await _swap(
+        work,
+        state,
+        after=chosen[0][1] - 1,
+        upto=max(row[2] for row in chosen),
+        drop=[row[0] for row in chosen],
+        packed_to=state[1],
+    )
+    return True
+
+
+def choose_merge(runs: Sequence[tuple[int, int, int, int]]) -> tuple[int, int] | None:
+    """Which neighbours to merge, given first, last, passages and dead of each, in order."""
+    levels = [_level(passages) for _, _, passages, _ in runs]
+    for start in range(len(runs)):
+        end = start
+        while (
+            end < len(runs)
+            and levels[end] <= levels[start]
+            and runs[end][1] - runs[start][0] < RUN_SPAN
+        ):
+            end += 1
+        alike = sum(level == levels[start] for level in levels[start:end])
+        if alike >= _FANOUT:
+            return start, end
+    for place, (_, _, passages, dead) in enumerate(runs):
+        if dead > _DEAD_SHARE * passages:
+            return place, place + 1
+    return None
+
+
+def _level(passages: int) -> int:
+    level = 0
+    while passages >= _SMALLEST * _FANOUT ** (level + 1):
+        level += 1
+    return level
+
+
+async def _swap(
+    work: Transaction,
+    state: tuple[Any, ...],
+    *,
+    after: int,
+    upto: int,
+    drop: Sequence[int],
+    packed_to: int,
+) -> None:
+    rows = forwards_of(await work.row(FORWARDS, (work.space_id, after, upto)))
+    # Written before the lock is taken: writers of the space wait only for the exchange.
+    for run in build_runs(rows):
+        await _insert_run(work, run)
+    if await work.row(_LOCK_STATE, (work.space_id,)) is None:
+        raise IndexMoved
+    locked = await work.row(_STATE, (work.space_id,))
+    if locked is None or locked[1:] != state[1:]:
+        raise IndexMoved
+    if drop:
+        await work.send(_DROP_POSTINGS, (work.space_id, int8s(drop)))
+        await work.send(_DROP_RUNS, (work.space_id, int8s(drop)))
+    await work.send(_PACKED, (packed_to, work.space_id))
+
+
+async def _insert_run(work: Transaction, run: Run) -> None:
+    named = secrets.randbits(62)
+    row = (named, run.first, run.last, run.passages, run.shift)
+    await work.send(_INSERT_RUN, (work.space_id, *arrays(_RUN_COLUMNS, [row])))
+    for start in range(0, len(run.blocks), _BLOCKS_AT_ONCE):
+        rows = [
+            (named, block.bucket, block.part, block.first_term, block.last_term, block.raw)
+            for block in run.blocks[start : start + _BLOCKS_AT_ONCE]
+        ]
+        await work.send(_INSERT_BLOCKS, (work.space_id, *arrays(_BLOCK_COLUMNS, rows)))
+
+
+async def mark_dead(work: Transaction, numbers: NDArray[np.int64]) -> None:
+    """Let runs leave out passages that left the index but not the archive."""
+    if not len(numbers):
+        return
+    for run, first, last, _, dead in await work.rows(
+        _COVERING, (work.space_id, int(numbers.max()), int(numbers.min()))
+    ):
+        mine = numbers[(numbers >= first) & (numbers <= last)] - first
+        if len(mine):
+            held = np.frombuffer(dead or b"", "<u2")
+            merged = np.union1d(held, mine.astype("<u2")).astype("<u2")
+            await work.send(_SET_DEAD, (merged.tobytes(), work.space_id, run))
+
+
+async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[Any]) -> None:
+    if not len(numbers):
+        return
+    for run, first, last, shift, dead in await work.rows(
+        _COVERING, (work.space_id, int(numbers.max()), int(numbers.min()))
+    ):
+        mine = (numbers[(numbers >= first) & (numbers <= last)] - first).astype("<u2")
+        if not len(mine):
+            continue
+        buckets = np.unique(terms.astype(np.int64) >> shift)
+        await _rewrite(work, run, buckets, mine)
+        held = np.frombuffer(dead or b"", "<u2")
+        left = np.setdiff1d(held, mine).astype("<u2").tobytes() or None
+        await work.send(_SHRINK_RUN, (len(mine), left, work.space_id, run))
+
+
+async def purge_dead(work: Transaction) -> None:
+    """Remove dead numbers from the runs that hold them: their words may be forgotten by now."""
+    for run, dead in await work.rows(_WITH_DEAD, (work.space_id,)):
+        rows = await work.rows(_BUCKETS, (work.space_id, run))
+        gone = np.frombuffer(dead, "<u2")
+        await _rewrite(work, run, np.array([bucket for (bucket,) in rows], np.int64), gone)
+        await work.send(_SHRINK_RUN, (len(gone), None, work.space_id, run))
+
+
+async def _rewrite(
+    work: Transaction, run: int, buckets: NDArray[np.int64], gone: NDArray[Any]
+) -> None:
+    """Rewrite the blocks of these buckets without the passages that are gone."""
+    for start in range(0, len(buckets), _BLOCKS_AT_ONCE):
+        some = int4s(buckets[start : start + _BLOCKS_AT_ONCE])
+        changed: list[tuple[int, int, int, int, bytes]] = []
+        emptied: list[tuple[int, int]] = []
+        for bucket, part, block in await work.rows(_BLOCKS, (work.space_id, run, some)):
+            made = block_without(block, gone)
+            if made is None:
+                emptied.append((bucket, part))
+            elif len(made[2]) != len(block):
+                changed.append((bucket, part, *made))
+        if changed:
+            columns = list(zip(*changed, strict=True))
+            await work.send(
+                _UPDATE_BLOCKS,
+                (int4s(columns[0]), int4s(columns[1]), int8s(columns[2]), int8s(columns[3]),
+                 byteas(columns[4]), work.space_id, run),
+            )  # fmt: skip
+        if emptied:
+            places = list(zip(*emptied, strict=True))
+            await work.send(_DROP_BLOCKS, (int4s(places[0]), int4s(places[1]), work.space_id, run))

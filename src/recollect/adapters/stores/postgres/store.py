@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from recollect.adapters.stores.postgres import admin, ledger, postings, read, space
+from recollect.adapters.stores.postgres import admin, ledger, read, space
 from recollect.adapters.stores.postgres import candidates as search
 from recollect.adapters.stores.postgres import facts as fact_table
 from recollect.adapters.stores.postgres import forget as removal
@@ -78,13 +78,7 @@ class PostgresFleet:
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
-    async def open(
-        cls,
-        url: str,
-        *,
-        pool_size: int = POOL_SIZE,
-        app_role: str = APP_ROLE,
-    ) -> Self:
+    async def open(cls, url: str, *, pool_size: int = POOL_SIZE, app_role: str = APP_ROLE) -> Self:
         """Connect as the application's role.
 
         If the URL's role bypasses row-level security, every transaction acts as `app_role`, which
@@ -284,24 +278,24 @@ class PostgresStore:
         async with turn as work:
             work.space = self.space
             written, tail = await writing.write_batch(work, batch)
-        if tail >= postings.PACK_NOW:
+        if tail >= space.PACK_NOW:
             with contextlib.suppress(StoreError):  # it is written; packing can wait
                 await self.pack()
         return written
 
-    async def pack(self, *, least: int = postings.PACK_AFTER) -> int:
+    async def pack(self, *, least: int = space.PACK_AFTER) -> int:
         """Pack the newest passages into the inverted index and merge its runs; steps taken.
 
         The effect of a job of kind "pack". May run in parallel to anything: if it loses a race,
         it is undone.
         """
         steps = 0
-        with contextlib.suppress(postings.IndexMoved):
+        with contextlib.suppress(space.IndexMoved):
             async with self._writing() as work:
-                steps += await postings.pack_tail(work, least=least)
+                steps += await space.pack_tail(work, least=least)
             while True:
                 async with self._writing() as work:
-                    if not await postings.merge_runs(work):
+                    if not await space.merge_runs(work):
                         break
                 steps += 1
         return steps

@@ -379,8 +379,7 @@ def audit_record(tenant: Tenant, actor: str, act: str, subject: str, at: float) 
 
 async def _note(work: Transaction, record: AuditRecord) -> None:
     await work.send(
-        _NOTE,
-        (record.tenant, record.at, record.id, record.actor, record.act, record.subject),
+        _NOTE, (record.tenant, record.at, record.id, record.actor, record.act, record.subject)
     )
 
 

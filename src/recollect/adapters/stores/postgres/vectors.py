@@ -36,8 +36,8 @@ from recollect.adapters.stores.postgres.driver import (
     vectors,
 )
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
-from recollect.adapters.stores.postgres.postings import Floats, Ints
 from recollect.adapters.stores.postgres.space import SpaceCounters
+from recollect.adapters.stores.postgres.words import Floats, Ints
 from recollect.core.values.fact import FactVectorSet
 from recollect.core.values.recall import AskedVector, CandidateQuery
 from recollect.core.values.segment import VectorSet

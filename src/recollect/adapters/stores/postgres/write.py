@@ -33,12 +33,13 @@ from recollect.adapters.stores.postgres.driver import (
     texts,
 )
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
-from recollect.adapters.stores.postgres.postings import PACK_AFTER, forward, mark_dead
 from recollect.adapters.stores.postgres.space import (
     COUNTERS,
+    PACK_AFTER,
     SpaceCounters,
     advance,
     lock_space,
+    mark_dead,
     space_counters,
 )
 from recollect.adapters.stores.postgres.vectors import (
@@ -48,6 +49,7 @@ from recollect.adapters.stores.postgres.vectors import (
     put_signs,
     write_vectors,
 )
+from recollect.adapters.stores.postgres.words import forward
 from recollect.core.values.batch import Batch, NewJob, WriteResult
 from recollect.core.values.fact import fact_identity
 from recollect.core.values.message import MessageId
