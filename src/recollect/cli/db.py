@@ -1,6 +1,6 @@
 """`recollect db init|migrate|distribute|check`: a PostgreSQL database, as its operator sees it.
 
-All take the URL of the tables' owner. What changes something can be tried with `--dry-run` first.
+All take the URL of the tables' owner.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _url_argument = click.argument("server", required=False, metavar="[URL]")
 _role_option = click.option("--app-role", metavar="ROLE", help="The role the application acts as.")
-_dry_option = click.option("--dry-run", is_flag=True, help="Say what would be done; do nothing.")
 _password_option = click.option(
     "--app-password-file",
     "password_file",
@@ -52,14 +51,6 @@ def db() -> None:
 @store_option
 @_role_option
 @_password_option
-@click.option(
-    "--set",
-    "given",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Another value for a setting of the role, such as statement_timeout=30s.",
-)
-@_dry_option
 @json_option
 def init(
     *,
@@ -67,8 +58,6 @@ def init(
     url: str | None,
     app_role: str | None,
     password_file: TextIO | None,
-    given: tuple[str, ...],
-    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Make schema and role, and set timeouts and logging on the role; safe to run again.
@@ -83,17 +72,15 @@ def init(
             server,
             app_role=app_role or APP_ROLE,
             app_password=_password(password_file),
-            settings=_settings(given),
-            dry_run=dry_run,
             waiting=_waiting,
         )
     )
     if as_json:
-        print_json({"dry_run": dry_run, **asdict(made)})
+        print_json(asdict(made))
     else:
-        _tell(made.applied, "applied", "would apply", dry_run=dry_run)
-        _tell(made.settings, "set", "would set", dry_run=dry_run)
-        _tell(made.cannot, "left to a superuser:", "left to a superuser:", dry_run=dry_run)
+        _print("applied", made.applied)
+        _print("set", made.settings)
+        _print("left to a superuser:", made.cannot)
         if not (made.applied or made.settings or made.cannot):
             click.echo("Schema, role and settings are as they should be.")
     if made.cannot:
@@ -113,7 +100,7 @@ def init(
 @_role_option
 @_password_option
 @_wait_option
-@_dry_option
+@click.option("--dry-run", is_flag=True, help="List the steps; run none.")
 @json_option
 def migrate(
     *,
@@ -151,7 +138,7 @@ def migrate(
     if as_json:
         print_json({"dry_run": dry_run, "applied": list(done)})
         return
-    _tell(done, "applied", "would apply", dry_run=dry_run)
+    _print("would apply" if dry_run else "applied", done)
     if not done:
         click.echo("The schema is up to date.")
 
@@ -168,7 +155,6 @@ def migrate(
     help="How many shards, where none are made yet; else Citus's own number.",
 )
 @_wait_option
-@_dry_option
 @json_option
 def distribute(
     *,
@@ -177,7 +163,6 @@ def distribute(
     app_role: str | None,
     shard_count: int | None,
     wait_seconds: float,
-    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Distribute the tables over the nodes of a Citus cluster; safe to run again.
@@ -194,18 +179,17 @@ def distribute(
             server,
             app_role=app_role or APP_ROLE,
             shard_count=shard_count,
-            dry_run=dry_run,
             wait_seconds=wait_seconds,
             waiting=_waiting,
         )
     )
     if as_json:
-        print_json({"dry_run": dry_run, **asdict(done)})
+        print_json(asdict(done))
     else:
-        _tell(done.settings, "set", "would set", dry_run=dry_run)
-        _tell(done.distributed, "distributed", "would distribute", dry_run=dry_run)
-        _tell(done.truncated, "truncated on the coordinator", "would truncate", dry_run=dry_run)
-        _tell(done.cannot, "left to do:", "left to do:", dry_run=dry_run)
+        _print("set", done.settings)
+        _print("distributed", done.distributed)
+        _print("truncated on the coordinator", done.truncated)
+        _print("left to do:", done.cannot)
         if not (done.distributed or done.truncated or done.cannot):
             click.echo("Every table is distributed.")
     if done.cannot:
@@ -265,23 +249,10 @@ def _password(file: TextIO | None) -> str | None:
     return None if file is None else file.readline().rstrip("\r\n") or None
 
 
-def _settings(given: tuple[str, ...]) -> dict[str, str]:
-    from recollect.adapters.stores.postgres.schema import wanted_settings
-
-    known = wanted_settings(citus=True)
-    found: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or name not in known or "'" in value:
-            raise RecollectError(f"--set {plain_line(text)!r}: give one of {', '.join(known)}")
-        found[name] = value
-    return found
-
-
 def _waiting(name: str) -> None:
     click.echo(f"recollect: {name}: others hold a lock on its tables; trying again", err=True)
 
 
-def _tell(lines: tuple[str, ...], done: str, planned: str, *, dry_run: bool) -> None:
+def _print(what: str, lines: tuple[str, ...]) -> None:
     for line in lines:
-        click.echo(f"{planned if dry_run else done}  {plain_line(line)}")
+        click.echo(f"{what}  {plain_line(line)}")

@@ -84,11 +84,8 @@ def test_everything_is_distributed_beside_its_like_and_again_what_a_migration_ad
     database: TestDatabase,
 ) -> None:
     async def look() -> None:
-        planned = await distribute(database.admin_url, dry_run=True)
-        assert calls(database) == []
-        assert [line for line in planned.settings if "propagate_set_commands" in line]
         first = await distribute(database.admin_url, shard_count=2)
-        assert first.distributed == planned.distributed
+        assert [line for line in first.settings if "propagate_set_commands" in line]
         assert first.cannot == ()
         made = calls(database)
         assert made[0] == "distribute recollect.spaces by space_id beside default"

@@ -164,18 +164,6 @@ def test_what_the_next_version_only_added_does_not_stop_this_one(database: TestD
     asyncio.run(use())
 
 
-def test_create_makes_what_is_missing(server: PostgresServer) -> None:
-    database = server.new_database()
-
-    async def use() -> None:
-        store = await own_store(database.admin_url, space="one", create=True)
-        await store.write(examples.full_batch(0))
-        assert (await store.stats()).engine.startswith("PostgreSQL 18")
-        await store.close()
-
-    asyncio.run(use())
-
-
 def test_no_server_is_unavailable_soon(tmp_path: Any) -> None:
     async def look() -> float:
         started = asyncio.get_running_loop().time()

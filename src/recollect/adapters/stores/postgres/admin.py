@@ -121,7 +121,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """What `distribute` did, or would do."""
+    """What `distribute` did."""
 
     distributed: tuple[str, ...] = ()
     truncated: tuple[str, ...] = ()
@@ -152,7 +152,6 @@ async def distribute(
     *,
     app_role: str = APP_ROLE,
     shard_count: int | None = None,
-    dry_run: bool = False,
     wait_seconds: float = WAIT_SECONDS,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Distribution:
@@ -173,16 +172,11 @@ async def distribute(
                     "5432)` for each worker first"
                 )
             settings, refused = await apply_missing(
-                connection, await login_roles(connection, app_role), citus=True, dry_run=dry_run,
-                only=CITUS_SETTINGS,
-            )  # fmt: skip
+                connection, app_role, citus=True, only=CITUS_SETTINGS
+            )
             if refused:
                 raise StoreError(
                     f"without this setting reads would be silently empty: run `{refused[0]}` first"
-                )
-            if dry_run:
-                return Distribution(
-                    distributed=cluster.missing, truncated=cluster.remains, settings=tuple(settings)
                 )
             locks = LockRetries(wait_seconds, waiting)
             for name in cluster.missing:

@@ -99,10 +99,14 @@ async def turn(work: Transaction, session: str, number: int) -> RebuiltTurn | No
         return None
     rows = _all_rows(turn_records)
     # A record it rests on may be damaged or gone, which `check` reports.
-    return None if rows is None else RebuiltTurn(record=turn_records[0], rows=tuple(rows))
+    return (
+        None
+        if rows is None
+        else RebuiltTurn(record=turn_records[0], rows=tuple(map(PieceHash, rows)))
+    )
 
 
-def _all_rows(backwards: Iterable[TurnRecord]) -> list[PieceHash] | None:
+def _all_rows(backwards: Iterable[TurnRecord]) -> list[str] | None:
     return rows_of_turn((record.kept_rows, record.rows) for record in backwards)
 
 

@@ -116,27 +116,20 @@ async def login_roles(connection: Connection, role: str) -> tuple[LoginRole, ...
 
 
 async def apply_missing(
-    connection: Connection,
-    roles: Collection[LoginRole],
-    *,
-    citus: bool,
-    dry_run: bool,
-    only: Collection[str] | None = None,
-    settings: Mapping[str, str] | None = None,
+    connection: Connection, app_role: str, *, citus: bool, only: Collection[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """Set what roles lack, `only` these names, `settings` first; the statements that ran, and
-    those that the URL's role may not run."""
+    """Set what the login roles lack, or `only` these names; the statements that ran, and those that
+    the URL's role may not run."""
     done: list[str] = []
     cannot: list[str] = []
-    for role in roles:
-        for name, value in {**missing_settings(role, citus=citus), **(settings or {})}.items():
-            if role.settings.get(name) == value or (only is not None and name not in only):
+    for role in await login_roles(connection, app_role):
+        for name, value in missing_settings(role, citus=citus).items():
+            if only is not None and name not in only:
                 continue
             statement = mend_of(role.name, name, value)
             try:
-                if not dry_run:
-                    async with connection.transaction():
-                        await connection.execute(statement.encode())
+                async with connection.transaction():
+                    await connection.execute(statement.encode())
                 done.append(statement)
             except sql_errors.InsufficientPrivilege:
                 cannot.append(statement)
@@ -345,7 +338,7 @@ async def pending(admin_url: str, *, phase: Phase = "all") -> tuple[Migration, .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What `initialize` did, or would do."""
+    """What `initialize` did."""
 
     applied: tuple[str, ...]
     settings: tuple[str, ...]
@@ -359,27 +352,17 @@ async def initialize(
     *,
     app_role: str = APP_ROLE,
     app_password: str | None = None,
-    settings: Mapping[str, str] | None = None,
-    dry_run: bool = False,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Setup:
     """Make schema and role, and set timeouts and logging on every role of the application that
-    logs in, with the values of `settings` first. Run again, it sets what is missing."""
-    if dry_run:
-        applied = tuple(step.file for step in await pending(admin_url))
-    else:
-        applied = await migrate(
-            admin_url, app_role=app_role, app_password=app_password, waiting=waiting
-        )
+    logs in. Run again, it sets what is missing."""
+    applied = await migrate(
+        admin_url, app_role=app_role, app_password=app_password, waiting=waiting
+    )
     with driver_errors():
         async with await connect(admin_url) as connection:
             citus = await citus_version(connection) is not None
-            roles = await login_roles(connection, app_role)
-            if not roles and app_password is not None:  # a dry run has made none
-                roles = (LoginRole(app_role, {}),)
-            done, cannot = await apply_missing(
-                connection, roles, citus=citus, dry_run=dry_run, settings=settings
-            )
+            done, cannot = await apply_missing(connection, app_role, citus=citus)
     return Setup(applied=applied, settings=tuple(done), cannot=tuple(cannot))
 
 
