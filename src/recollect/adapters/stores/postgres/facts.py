@@ -42,7 +42,6 @@ from recollect.adapters.stores.postgres.vectors import (
     cosines,
     exact_as_halves,
     known_embedder,
-    look_up_embedder,
     new_embedder,
     require_dimensions,
     usable,
@@ -269,7 +268,7 @@ async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
         gone=await work.send(_GONE, (work.space_id, texts(all_rest_on(batch.facts)))),
         held=await work.send(BY_ID, (work.space_id, texts(ids))),
         embedders=tuple(
-            [await look_up_embedder(work, vectors.embedder) for vectors in batch.fact_vectors]
+            [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in batch.fact_vectors]
         ),
     )
 

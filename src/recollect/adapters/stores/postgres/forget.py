@@ -29,6 +29,7 @@ from recollect.adapters.stores.postgres.driver import (
     texts,
     uuids,
 )
+from recollect.adapters.stores.postgres.jobs import DROP as DROP_JOBS
 from recollect.adapters.stores.postgres.jobs import settle
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.space import (
@@ -98,9 +99,6 @@ _PUT_STATE: Final = """
 """
 _DROP_PIECES_BY_HASH: Final = """
     DELETE FROM recollect.pieces WHERE space_id = %s AND hash = ANY(%s::text[])
-"""
-_DROP_JOBS_BY_NUMBER: Final = """
-    DELETE FROM recollect.jobs WHERE space_id = %s AND job_no = ANY(%s::bigint[])
 """
 _JOBS_OF_KINDS: Final = """
     SELECT job_no, key, payload FROM recollect.jobs
@@ -304,7 +302,7 @@ async def _forget_jobs_of_sessions(work: Transaction, emptied: Sequence[str]) ->
     rows = await work.rows(_JOBS_OF_KINDS, (work.space_id, texts(KINDS)))
     gone = jobs_of_sessions(rows, emptied)
     if gone:
-        await work.send(_DROP_JOBS_BY_NUMBER, (work.space_id, int8s(gone)))
+        await work.send(DROP_JOBS, (work.space_id, int8s(gone)))
     return len(gone)
 
 
@@ -352,7 +350,7 @@ async def _forget_text_in_jobs(work: Transaction, text: SoughtText) -> int:
     found += await _bodies_with(work, "job reasons", text)
     gone = {int(body.id) for body in found}
     if gone:
-        await work.send(_DROP_JOBS_BY_NUMBER, (work.space_id, int8s(sorted(gone))))
+        await work.send(DROP_JOBS, (work.space_id, int8s(sorted(gone))))
     return len(gone)
 
 

@@ -156,7 +156,7 @@ _REVIVE: Final = """
     UPDATE recollect.jobs SET state = 'waiting', attempts = 0, run_at = %s
     WHERE space_id = %s AND job_no = ANY(%s::bigint[])
 """
-_DROP: Final = "DELETE FROM recollect.jobs WHERE space_id = %s AND job_no = ANY(%s::bigint[])"
+DROP: Final = "DELETE FROM recollect.jobs WHERE space_id = %s AND job_no = ANY(%s::bigint[])"
 _LOCK_SPACE: Final = "SELECT 1 FROM recollect.spaces WHERE space_id = %s FOR UPDATE"
 _SET_DUE: Final = """
     UPDATE recollect.spaces SET jobs_due_at = (
@@ -262,7 +262,7 @@ async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float 
         await work.send(
             _JOIN_TWIN, (retry_at, reason, work.space_id, number, work.space_id, twin[0])
         )
-        await work.send(_DROP, (work.space_id, int8s([number])))
+        await work.send(DROP, (work.space_id, int8s([number])))
     else:
         await work.send(_RETRY, (retry_at, reason, work.space_id, number))
     await settle(work)
@@ -322,7 +322,7 @@ async def revive(work: Transaction, ids: Sequence[str] | None = None, *, at: flo
     if back:
         await work.send(_REVIVE, (at, work.space_id, int8s(back)))
     if drop:
-        await work.send(_DROP, (work.space_id, int8s(drop)))
+        await work.send(DROP, (work.space_id, int8s(drop)))
     await settle(work)
     return len(back) + len(drop)
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from recollect.adapters.stores.postgres.driver import floats_of, texts
 from recollect.adapters.stores.postgres.facts import COLUMNS, readable_facts
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.sessions import decode_chunk, join_chunks
+from recollect.adapters.stores.postgres.sessions import decode_chunk, join_chunks, path_of
 from recollect.adapters.stores.postgres.space import FORWARDS
+from recollect.adapters.stores.postgres.vectors import EMBEDDER
 from recollect.adapters.stores.postgres.words import decode_block, forwards_of
 from recollect.core.values.batch import StoredSession
 from recollect.core.values.message import MessageId
@@ -47,19 +48,15 @@ _PAGE: Final = f"""
 _PAGE_DOWN: Final = f"""
     {_SEGMENT} AND sequence < %(after)s {_IN_SESSION} ORDER BY sequence DESC LIMIT %(limit)s
 """
-_KNOWN: Final = """
+KNOWN: Final = """
     SELECT id FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
 """
-_TOMBSTONED: Final = """
+TOMBSTONED: Final = """
     SELECT message_id FROM recollect.tombstones
     WHERE space_id = %s AND message_id = ANY(%s::text[])
 """
 _SESSION: Final = """
     SELECT turn, state FROM recollect.sessions WHERE space_id = %s AND session = %s
-"""
-_PATH: Final = """
-    SELECT entries FROM recollect.session_paths WHERE space_id = %s AND session = %s
-    ORDER BY chunk
 """
 _SESSIONS: Final = """
     SELECT session, count(*) AS segments, min(said_at) AS first_said_at,
@@ -72,9 +69,6 @@ _PASSAGES: Final = """
     FROM recollect.segments AS s
     JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
     WHERE s.space_id = %(space)s AND s.id = %(id)s ORDER BY p.ordinal
-"""
-_EMBEDDER: Final = """
-    SELECT embedder_no, complete_to FROM recollect.embedders WHERE space_id = %s AND name = %s
 """
 _NEWEST: Final = "SELECT next_passage - 1 FROM recollect.counters WHERE space_id = %s"
 _COMPLETE: Final = """
@@ -128,25 +122,24 @@ async def page(
 
 
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
-    rows = await work.rows(_KNOWN, (work.space_id, texts(ids)))
+    rows = await work.rows(KNOWN, (work.space_id, texts(ids)))
     return frozenset(SegmentId(value) for (value,) in rows)
 
 
 async def tombstoned(work: Transaction, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-    rows = await work.rows(_TOMBSTONED, (work.space_id, texts(ids)))
+    rows = await work.rows(TOMBSTONED, (work.space_id, texts(ids)))
     return frozenset(MessageId(value) for (value,) in rows)
 
 
 async def session(work: Transaction, session: str) -> StoredSession | None:
-    given = (work.space_id, session)
-    stored = await work.send(_SESSION, given)
-    chunks = await work.send(_PATH, given)
+    stored = await work.send(_SESSION, (work.space_id, session))
+    chunks = await path_of(work, session)
     row = await stored.fetchone()
     if row is None:
         return None
     try:
-        path, ids = join_chunks([raw for (raw,) in await chunks.fetchall()])
-    except ValueError:  # its path is damaged, which `check` tells; the session begins anew
+        path, ids = join_chunks(chunks)
+    except ValueError:  # its path is damaged, which `check` reports: the session begins again
         return None
     return StoredSession(session=session, turn=row[0], state=row[1], path=path, ids=ids)
 
@@ -172,8 +165,8 @@ async def unembedded(
 
     Also up to which passage none is missing, where that is worth writing down; else 0.
     """
-    row = await work.row(_EMBEDDER, (work.space_id, embedder))
-    number, complete_to = row if row is not None else (0, 0)
+    row = await work.row(EMBEDDER, (work.space_id, embedder))
+    number, complete_to = (row[0], row[4]) if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
     given = {
         "space": work.space_id,
@@ -207,7 +200,7 @@ async def vectors(
     after: tuple[SegmentId, int] | None = None,
     limit: int = 1000,
 ) -> tuple[Vector, ...]:
-    row = await work.row(_EMBEDDER, (work.space_id, embedder))
+    row = await work.row(EMBEDDER, (work.space_id, embedder))
     if row is None:
         return ()
     from_id, from_ordinal = after if after is not None else ("", -1)

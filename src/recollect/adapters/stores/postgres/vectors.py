@@ -217,7 +217,7 @@ _DECIMALS: Final = 9
 """Beyond these, cosines in double precision are taken to be alike."""
 
 EMBEDDER: Final = """
-    SELECT embedder_no, dimensions, vectors, signed FROM recollect.embedders
+    SELECT embedder_no, dimensions, vectors, signed, complete_to FROM recollect.embedders
     WHERE space_id = %s AND name = %s
 """
 # A vector of length zero has no direction: its distance is that of what has nothing in common.
@@ -271,7 +271,7 @@ async def nearest(
     require_dimensions(asked, embedder)
     if embedder is None or query.vector_limit <= 0 or not usable(asked):
         return []
-    number, dimensions, count, signed = embedder
+    number, dimensions, count, signed, _ = embedder
     # Cold vectors have no signs.
     if signed and not query.cold and count * dimensions > EXACT_NUMBERS:
         rerank = max(_RERANK_LEAST, min(_RERANK_MOST, int(count * _RERANK_SHARE)))
@@ -368,9 +368,6 @@ def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> Non
         )
 
 
-_KNOWN_EMBEDDER: Final = """
-    SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s AND name = %s
-"""
 # Look-ups by key for each segment, as in `candidates`: no plan turns them into scans.
 _PLACES: Final = f"""
     SELECT u.id, p.ordinal, p.passage_no, p.start_char, p.end_char, p.cold, v.there IS NOT NULL
@@ -428,7 +425,7 @@ async def look_up_vectors(work: Transaction, given: VectorSet) -> VectorLookup:
     name = given.embedder
     segments = {vector.segment for vector in given.vectors}
     return VectorLookup(
-        embedder=await look_up_embedder(work, given.embedder),
+        embedder=await work.send(EMBEDDER, (work.space_id, given.embedder)),
         places=await work.send(
             _PLACES, {"space": work.space_id, "name": name, "ids": texts(segments)}
         ),
@@ -451,10 +448,6 @@ async def write_vectors(
     if new:
         counters.vectored.update((number, passage) for passage, _ in new)
         await _insert(work, number, given.dimensions, new)
-
-
-async def look_up_embedder(work: Transaction, name: str) -> Statement:
-    return await work.send(_KNOWN_EMBEDDER, (work.space_id, name))
 
 
 def known_embedder(

@@ -33,6 +33,7 @@ from recollect.adapters.stores.postgres.driver import (
     texts,
 )
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.read import KNOWN, TOMBSTONED
 from recollect.adapters.stores.postgres.space import (
     COUNTERS,
     PACK_AFTER,
@@ -56,13 +57,6 @@ from recollect.core.values.message import MessageId
 from recollect.core.values.segment import NewPassage, NewSegment, SegmentId
 from recollect.errors import StaleFacts
 
-_KNOWN: Final = """
-    SELECT id FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
-"""
-_TOMBSTONED: Final = """
-    SELECT message_id FROM recollect.tombstones
-    WHERE space_id = %s AND message_id = ANY(%s::text[])
-"""
 GONE_COLUMNS: Final[Columns] = {"id": texts, "message_id": texts}
 GONE: Final = insert("forgotten_segments", GONE_COLUMNS)
 _SEGMENT_COLUMNS: Final[Columns] = {
@@ -174,9 +168,9 @@ async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
     identities.update(fact_identity(fact.id) for fact in batch.facts)
     return _BatchLookup(
         known=await work.send(
-            _KNOWN, (work.space_id, texts(new.segment.id for new in batch.segments))
+            KNOWN, (work.space_id, texts(new.segment.id for new in batch.segments))
         ),
-        tombstoned=await work.send(_TOMBSTONED, (work.space_id, texts(identities))),
+        tombstoned=await work.send(TOMBSTONED, (work.space_id, texts(identities))),
         facts=await facts.look_up_facts(work, batch),
         session=(
             await sessions.look_up_session(work, batch.session)
