@@ -1,9 +1,7 @@
-"""Settings into models: who summarises and reads for facts, and what makes vectors.
+"""Builds language models and embedders from settings.
 
-Must never import an HTTP client or another heavy package: a language model connects when it is
-first asked, an embedder loads when it is asked to, in a thread. Nothing is sent anywhere by
-default: a language model is asked only where the settings name a provider, and what is remote makes
-vectors only where they name it.
+Imports no HTTP client or other heavy package: a model connects with its first prompt, an embedder
+loads in a thread. Nothing is sent anywhere unless the settings name a provider.
 """
 
 from __future__ import annotations
@@ -115,14 +113,11 @@ def _is_async(ask: Any) -> bool:
 
 
 def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
-    """The model of this role; None where the settings name no provider, or none for it.
+    """The model of this role; None if the settings name no provider, or no model for it.
 
-    Summaries are asked of `models.main` where nobody else is named; facts never are:
-    they are read beside the conversation, and nobody who only chose a model to talk to asked for
-    such calls.
-
-    SettingsError where they are not enough to ask it: told when a memory is opened, not when its
-    window is full.
+    `models.main` also summarises if `models.summary` is not set, but never extracts facts: a user
+    who only chose a model to talk to did not ask for such calls. Raises SettingsError now, when a
+    memory is opened, and not when its window is full.
     """
     models = settings.models
     name = getattr(models, role) or (models.main if role != "extraction" else None)
@@ -204,8 +199,8 @@ class Embedders:
 
 
 def choose_embedders(settings: Settings) -> Embedders:
-    """The embedders of these settings; SettingsError where they ask for what is not here,
-    MissingExtra where a package is not installed."""
+    """The embedders of these settings; SettingsError if a model is missing, MissingExtra if a
+    package is."""
     name = settings.recall.embedder
     if name == "remote":
         return Embedders(used=(_remote(settings),), others=partial(_others, ()), said="remote")
@@ -234,10 +229,9 @@ def _shared(embedder: Embedder) -> Embedder:
 def cached(
     embedders: Sequence[Embedder], settings: Settings, *, space: SpaceId, file: Path, key: bytes
 ) -> tuple[Embedder, ...]:
-    """The same embedders for passages, with what they made before at hand.
+    """The same embedders for passages, with a cache if making a vector takes longer than a query.
 
-    Only where making a vector takes longer than looking it up, and never beside an encrypted
-    store: a vector tells much of its text. `file` is the space's own.
+    Never next to an encrypted store: a vector reveals much of its text. `file` is the space's own.
     """
     if not settings.embedding_cache.enabled or settings.store.key is not None:
         return tuple(embedders)
@@ -257,10 +251,8 @@ def cached(
 
 
 async def forget_cached(store: Store, forgotten: Forgotten) -> Mapping[str, int]:
-    """Empty the embedding cache of a store in a file: what was made of forgotten text goes too.
-
-    All of it: a vector is made again sooner than anybody could show that it was another text's.
-    """
+    """Empty the embedding cache of a store in a file, because it may hold vectors of forgotten
+    text."""
     from recollect.adapters.stores.sqlite import SQLiteStore
 
     if not isinstance(store, SQLiteStore) or not (forgotten.segments or forgotten.message_ids):

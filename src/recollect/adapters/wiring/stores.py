@@ -1,8 +1,4 @@
-"""URLs into stores, fleets and spools: the one place that knows which engine stands behind one.
-
-What is only needed to build one is imported when it is built: nothing loads a driver that is not
-used.
-"""
+"""Opens stores, fleets and spools by URL. Drivers are imported when a store is opened."""
 
 from __future__ import annotations
 
@@ -47,10 +43,8 @@ def deployment_secret() -> bytes:
 
 
 def installation_secret() -> bytes:
-    """What keys the hashes that nobody else may make: RECOLLECT_SECRET, else a random secret that
-    is kept in the data folder, readable by this user alone."""
-    given = deployment_secret()
-    return given or own_secret(installation_secret_file()).encode()
+    """RECOLLECT_SECRET, else a random secret in the data folder that only this user can read."""
+    return deployment_secret() or own_secret(installation_secret_file()).encode()
 
 
 @cache
@@ -79,11 +73,10 @@ async def open_store(
     key: str | None = None,
     pool_size: int = 8,
 ) -> Store:
-    """The store of a space by its URL.
+    """The store of a space by its URL: None is the space's own file in the data folder.
 
-    None is the space's own file in the data folder; a path or `sqlite:///PATH` another file;
-    `postgresql://…` a server, of which all stores of this process share `pool_size` connections.
-    `key` says where the key of an encrypted file comes from.
+    All stores of this process on one server share `pool_size` connections. `key` says where the
+    key of an encrypted file comes from.
     """
     if url is not None and url.startswith(POSTGRES_SCHEMES):
         postgres = await asyncio.to_thread(
@@ -128,10 +121,7 @@ async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:
 
 
 async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:
-    """The spaces that there are, those used last at the end.
-
-    Without a URL those of the data folder; of a server all that it holds; else that of the file.
-    """
+    """The spaces of the data folder, a server or a file, those used last at the end."""
     if url is not None and is_server(url):
         found = await _spaces_of_server(url)
     else:
@@ -173,9 +163,9 @@ async def _spaces_of_server(url: str) -> list[SpaceSummary]:
 
 
 async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None) -> FileSpool:
-    """Where batches wait while this store is away; encrypted like the store.
+    """The spool in which batches wait while this store is down; encrypted like the store.
 
-    Named by the store and the space: what waits for one server must never reach another.
+    Named by the store and the space: a batch for one server must never reach another.
     """
     # names are looked up and files opened off the loop: a folder may be on a disk that hangs
     name = f"{space}\0{await asyncio.to_thread(_named, url, space)}"
@@ -260,8 +250,8 @@ def open_archive(
     url: str | None,
     open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
 ) -> DurableArchive:
-    """The way to a space's store; it is opened with the first request, by `open_space` where one
-    is given, and then without a spool: nothing waits on a node, whose clients send it again."""
+    """The way to a space's store, which opens with the first request. With `open_space` it has no
+    spool: a node keeps nothing, and its clients send it again."""
     from recollect.core.engine.archive import DurableArchive
 
     if open_space is not None:
@@ -287,7 +277,6 @@ def open_archive(
 
 
 def require_driver() -> None:
-    """MissingExtra where PostgreSQL's driver is not installed. It is imported when the store is
-    opened, in a thread: that takes most of a second."""
+    """Raise MissingExtra if PostgreSQL's driver is not installed; importing it takes too long."""
     if find_spec("psycopg") is None:
         raise MissingExtra(feature="PostgreSQL", extra="postgres")
