@@ -305,16 +305,6 @@ def _plain(candidate: Candidate) -> Candidate:
     )
 
 
-async def surroundings_of_a_wrong_length_are_refused(spaces: Spaces) -> None:
-    """A vector of another length than its embedder's is an error here too."""
-    store = await spaces.open()
-    new = segments(4)
-    await _filled(store, *new)
-    bad = CandidateQuery(vectors=(asked("q", embedder="e", dimensions=128),))
-    (outcome,) = await asyncio.gather(store.around(ids(new)[1:2], bad), return_exceptions=True)
-    assert isinstance(outcome, StoreError), repr(outcome)
-
-
 # Cold segments are out of the index, never out of the archive.
 
 

@@ -82,29 +82,6 @@ async def best_by_vector_are_found_at_3072_dimensions(spaces: Spaces) -> None:
     await _vectors_of(spaces, 3_072)
 
 
-async def both_ways_carry_both_scores(spaces: Spaces) -> None:
-    """What was found by words has its similarity, what was found by vector has its counts."""
-    store = await spaces.open()
-    new = segments(100, words=10)
-    model = await _filled(store, *new[:80], e=256)
-    bare = Batch(at=START, segments=new[80:])
-    model.write(bare)
-    await store.write(bare)
-    words = tuple(dict.fromkeys((*new[1].passages[0].words[:2], *new[90].passages[0].words[:2])))
-    like = vector("e" + new[40].segment.text)
-    query = CandidateQuery(
-        words=words, vectors=(asked("q", embedder="e", like=like),), lexical_limit=6, vector_limit=6
-    )
-    candidates = await store.candidates(query)
-    model.expect(query, candidates)
-    with_vector = [
-        candidate for candidate in candidates.passages if candidate.similarities != (None,)
-    ]
-    assert len(with_vector) < len(candidates.passages)
-    assert any(not candidate.counts for candidate in with_vector)
-    assert any(candidate.counts for candidate in with_vector)
-
-
 async def filters_come_before_limits(spaces: Spaces) -> None:
     """Session and times are filtered first: the best of the rest fill the limit.
 

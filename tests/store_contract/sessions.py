@@ -323,6 +323,30 @@ def _ways(query: CandidateQuery) -> tuple[CandidateQuery, ...]:
     return query, replace(query, words=()), replace(query, vectors=())
 
 
+async def files_are_searched_beside_a_session(spaces: Spaces) -> None:
+    """With its files a session is searched together with every session whose name begins with
+    `file:`, whatever follows, and with no other; without a session that changes nothing."""
+    store = await spaces.open()
+    model = ReferenceModel()
+    names = ("talk", "other", *_FILES, *_NO_FILES)
+    new = [
+        worded(["target"] * (number % 3 + 1) + ["filler"] * (number % 5), number=number,
+               session=name, said_at=START + number)
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    await _write(store, model, *new)
+    for session in ("talk", "unheard of", "file", "files", "file:MEMORY.md", "file:unheard of"):
+        for query in _ways(replace(_asking(new[0]), session=session)):
+            alone = await ask(store, model, query)
+            assert {candidate.session for candidate in alone.passages} <= {session}
+            candidates = await ask(store, model, replace(query, with_files=True))
+            expected = {*_FILES, session}.intersection(names)
+            assert {candidate.session for candidate in candidates.passages} == expected
+    for query in _ways(_asking(new[0])):
+        everything = await ask(store, model, replace(query, with_files=True))
+        assert {candidate.session for candidate in everything.passages} == set(names)
+
+
 async def files_are_searched_as_they_are_now(spaces: Spaces) -> None:
     """What was written, went cold, was withdrawn, indexed anew or forgotten a moment
     ago is found, or not, by every store that is open."""

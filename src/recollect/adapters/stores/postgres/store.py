@@ -56,9 +56,7 @@ _DUE: Final = """
     WHERE jobs_due_at <= %s ORDER BY jobs_due_at LIMIT %s
 """
 _HAS_SPACE: Final = "SELECT name FROM recollect.spaces WHERE space_id = %s"
-_NAMES: Final = """
-    SELECT name FROM recollect.spaces WHERE space_id > %s ORDER BY space_id LIMIT %s
-"""
+_NAMES: Final = "SELECT name FROM recollect.spaces"
 
 
 def space_uuid(name: str) -> UUID:
@@ -127,15 +125,8 @@ class PostgresFleet:
 
     async def spaces(self) -> tuple[str, ...]:
         """Names of all spaces."""
-        return tuple(sorted(await self.next_spaces()))
-
-    async def next_spaces(
-        self, after: str | None = None, *, limit: int | None = None
-    ) -> tuple[str, ...]:
-        """Names of spaces after one, in the order of their keys."""
-        last = UUID(int=0) if after is None else space_uuid(after)
         async with self.pool.workers_view() as view:
-            return tuple(name for (name,) in await view.rows(_NAMES, (last, limit)))
+            return tuple(sorted(name for (name,) in await view.rows(_NAMES)))
 
     def transaction(
         self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
