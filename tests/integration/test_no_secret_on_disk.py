@@ -24,7 +24,7 @@ from tests.integration.long_talk import SESSION, Clock, Talk, notes, opened, scr
 from tests.integration.planted_secrets import Planted, bytes_below, kinds_of
 from tests.unit.agent.agent_harness import AgentHarness, filling
 
-from recollect.adapters.stores.sqlite.bodies import unpack_body
+from recollect.adapters.stores.sqlite.rows import unpack_body
 from recollect.adapters.wiring import open_store
 from recollect.cli import main
 from recollect.core.engine.background import runner_of

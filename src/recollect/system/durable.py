@@ -1,9 +1,6 @@
 """Durable files, replaced as a whole or not at all, and locks between processes.
 
-Syncs, replaces and locks files; raises OSError as the system does. A life lock shows that the
-process that owns something is alive; the system releases it when the process dies. Waiting for a
-lock always ends. A life lock is held on the file that has the name now, never on one that was
-removed. Imports nothing of Recollect.
+A life lock shows that a process is alive: the system releases it when the process dies.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""HTTP for models and embeddings: connections, tries, and what went wrong.
+"""HTTP for models and embeddings: connections, retries, and failures of the network.
 
-Owns the driver (httpx2, the extra `remote`), one client an event loop, the pauses between tries and
-which failures of the network there are. Never lets a key into an error or a log: the driver's own
-errors hold the request, so they end here as a `NetworkTrouble`. Always holds: nothing is imported
-before the first call; a client is closed with the event loop that used it.
+The driver's own errors hold the request, so they end here as a `NetworkTrouble`. Nothing is
+imported before the first call; a client is closed with the event loop that used it.
 """
 
 from __future__ import annotations
@@ -168,7 +166,6 @@ class Connections:
         return line.client
 
     async def _keep(self) -> AsyncGenerator[httpx2.AsyncClient, None]:
-        """A client that an event loop closes when it ends, as it does with every generator."""
         httpx2 = await asyncio.to_thread(import_driver, self._feature)
         timeout = httpx2.Timeout(self._read_seconds, connect=self._connect_seconds)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self._kept)
@@ -247,11 +244,6 @@ def _certificates() -> Any:
 
 @cache
 def _quiet_url() -> type[httpx2.URL]:
-    """An address that is sent whole and logged without what may be secret in it.
-
-    The driver logs the whole address of every request, at a level that many programs show: a key
-    in the query, a password before the host. Other requests of the process are not touched.
-    """
     import httpx2
 
     class QuietURL(httpx2.URL):

@@ -1,9 +1,6 @@
-"""What all our servers share: the socket that they listen on, and whether a request comes from
-this machine, by its Host and Origin.
+"""The listening sockets of our servers, and whether a request comes from this machine.
 
-A page in a browser reaches every port of this machine, but it cannot say that it is none, or of
-another origin; and a name of somebody else's that leads here stands in Host. Always holds: what
-cannot be read as an address is not from here.
+A page in a browser reaches every port of this machine, but cannot forge Host and Origin.
 """
 
 from __future__ import annotations
@@ -67,7 +64,6 @@ def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
 
 
 def _as_kernel_writes(address: tuple[str, int]) -> str:
-    """An address of IPv4 as in /proc/net/tcp; OSError for others."""
     packed = int.from_bytes(socket.inet_aton(address[0]), sys.byteorder)
     return f"{packed:08X}:{address[1]:04X}"
 

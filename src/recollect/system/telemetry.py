@@ -1,10 +1,7 @@
-"""What a process does, told to whoever measures it: metrics, traces, or nobody.
+"""Reports what a process does to listeners: metrics, traces, or none.
 
-Parts that do something worth measuring (a request, a stage, a transaction, a question to a model,
-a job) say so here, and know nothing of Prometheus or OpenTelemetry; a process that serves others
-adds listeners where its operator asked for them. Must never carry content: names come from a fixed
-set, attributes are numbers, ids and names of models. Always holds: without a listener nothing is
-made, and what is entered and left is one shared object.
+Never carries content: names come from a fixed set, attributes are numbers, ids and names of models.
+Without a listener nothing is created.
 """
 
 from __future__ import annotations

@@ -13,9 +13,7 @@ import pytest
 
 from recollect import Engine, open_memory
 from recollect.adapters.wiring import open_store
-from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import runner_of
-from recollect.core.engine.recaller import MemoryRecaller, QuestionVectors
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch, NewJob
 from recollect.errors import SettingsError, WrongKey
@@ -87,14 +85,6 @@ def _(tmp: Path) -> None:
     assert "ada.lovelace@example.org" not in texts_in(tmp / "on.db")[0]
 
 
-@acts("ingest.enabled")
-def _(tmp: Path) -> None:
-    asyncio.run(talked(tmp / "off.db", {"ingest.enabled": False}, "remember the harbour"))
-    assert not (tmp / "off.db").exists()
-    asyncio.run(talked(tmp / "on.db", {}, "remember the harbour"))
-    assert texts_in(tmp / "on.db") == ["remember the harbour"]
-
-
 async def _run_jobs(store: Store, settings: dict[str, Any], clock: Clock) -> int:
     return (await runner_of(store, build(settings), clock).run_due()).done
 
@@ -112,11 +102,6 @@ def _cold_after(tmp: Path, settings: dict[str, Any], later_seconds: float = 1.0)
     found: int = asyncio.run(with_store(tmp / "m.db", evicted))
     assert len(texts_in(tmp / "m.db")) == len(lines), "cold is not away"
     return found
-
-
-@acts("index.max_segments")
-def _(tmp: Path) -> None:
-    assert _cold_after(tmp, {"index.max_segments": 4}) == 5
 
 
 @acts("index.eviction_days")
@@ -137,102 +122,6 @@ def _(tmp: Path) -> None:
             texts_in(tmp / "shut.db")
     finally:
         del os.environ["TEST_STORE_KEY"]
-
-
-@acts("store.write_seconds")
-def _(tmp: Path) -> None:
-    """Another process holds the file's lock: the batch goes to the spool after this long."""
-    import apsw
-
-    def taken(deadline: float) -> tuple[str | None, float]:
-        file = tmp / f"{deadline}.db"
-        asyncio.run(talked(file, {"jobs.in_process": False}, "first words of the harbour"))
-        other = apsw.Connection(str(file))
-        other.execute("BEGIN IMMEDIATE")
-
-        async def run() -> tuple[str | None, float]:
-            settings = {"store.write_seconds": deadline, "jobs.in_process": False}
-            memory = open_memory(store=file, settings=settings)
-            await memory.prepare("s", said("first words of the harbour", "a crane", "and a winch"))
-            begun = time.monotonic()
-            seen = await memory.observe("s", {"role": "assistant", "content": []})
-            seconds = time.monotonic() - begun
-            other.execute("ROLLBACK")
-            await memory.close()
-            return seen.archived, seconds
-
-        return asyncio.run(run())
-
-    where, quick = taken(0.1)
-    assert where == "spool"
-    where, slow = taken(1.0)
-    assert where == "spool"
-    assert quick < 0.8 < slow + 0.2
-
-
-@acts("store.read_seconds")
-def _(tmp: Path) -> None:
-    """A search that hangs: the turn goes on without it after this long."""
-    from recollect.adapters.stores.sqlite import SQLiteStore
-
-    class Hanging(SQLiteStore):
-        async def candidates(self, query: Any) -> Any:
-            await asyncio.sleep(30)
-
-    def recalled(seconds: float) -> float:
-        async def run() -> float:
-            store = await Hanging.open(tmp / f"{seconds}.db", space="default")
-
-            async def opened() -> Store:
-                return store
-
-            settings = build({"store.read_seconds": seconds, "turn.deadline_seconds": 24.0})
-            archive = DurableArchive(opened, None, settings.store)
-            recaller = MemoryRecaller(archive, settings, QuestionVectors((), seconds=1.0))
-            async with Engine(settings, archive=archive, recaller=recaller) as memory:
-                context = await memory.prepare("s", said("which berth has the crane?"))
-                (line,) = [one for one in context.report.lines if one.stage == "recall"]
-                assert line.outcome == "failed"
-                return line.seconds
-
-        return asyncio.run(run())
-
-    assert recalled(0.2) < 1.9 < recalled(2.0) < 15, "within what a busy machine adds"
-
-
-def _run_with(tmp: Path, settings: dict[str, Any], *jobs: NewJob) -> Any:
-    clock = Clock()
-
-    async def run(store: Store) -> Any:
-        await store.write(Batch(at=clock.now(), jobs=jobs))
-        runner = runner_of(store, build(settings), clock)
-        return await runner.run_due(), await store.queue(day=""), await store.jobs()
-
-    return asyncio.run(with_store(tmp / "jobs.db", run))
-
-
-@acts("jobs.day_tokens")
-def _(tmp: Path) -> None:
-    jobs = [NewJob(kind="evict", key=str(n), cost_tokens=40) for n in range(5)]
-    ran, queue, _ = _run_with(tmp, {"jobs.day_tokens": 100}, *jobs)
-    assert (ran.done, queue.waiting) == (2, 3)
-
-
-def _turns_kept(tmp: Path, settings: dict[str, Any]) -> tuple[int, ...]:
-    file = tmp / f"{len(list(tmp.iterdir()))}.db"
-    asyncio.run(talked(file, settings, "the lighthouse keeps its lamp lit"))
-
-    async def turns(store: Store) -> tuple[int, ...]:
-        return await store.turns("s")
-
-    found: tuple[int, ...] = asyncio.run(with_store(file, turns))
-    return found
-
-
-@acts("ledger.enabled")
-def _(tmp: Path) -> None:
-    assert _turns_kept(tmp, {}) == (1,)
-    assert _turns_kept(tmp, {"ledger.enabled": False}) == ()
 
 
 @acts("ledger.retention_days")

@@ -138,11 +138,6 @@ def test_a_preset_is_judged_as_all_else() -> None:
     assert "preset, store.url" in loaded.project_notice
 
 
-def test_an_openclaw_file_is_never_found() -> None:
-    Path("openclaw.json").write_text("{agents: {defaults: {memoryContext: {redaction: false}}}}")
-    assert load_settings(environment={}).settings == Settings()
-
-
 def test_trust_shows_what_it_allows_and_asks_again_when_the_file_changes(project: Path) -> None:
     file = project / "recollect.toml"
     file.write_text(f"window_tokens = 6000\n{HARMFUL}")
@@ -210,24 +205,6 @@ def test_a_long_value_hides_no_other_line() -> None:
     assert set(keys[:3]) == {"index.extra_paths", "models.main", "models.base_url"}
     assert set(keys[3:]) == {"gateway.port", "redaction.enabled"}
     assert "(100 items)" in next(line for line in lines if "extra_paths" in line)
-
-
-def test_nothing_to_trust_records_nothing() -> None:
-    Path("recollect.toml").write_text("window_tokens = 6000\n")
-    done = trust()
-    assert (done.exit_code, "needs your trust" in done.stdout) == (0, True)
-    assert not trust_folder().exists()
-
-
-def test_other_files_are_refused_with_what_to_do(project: Path) -> None:
-    (project / "other.toml").write_text(HARMFUL)
-    for arguments, words in (
-        (["other.toml"], "--config"),
-        ([], "has no recollect.toml"),
-        (["missing/recollect.toml"], "has no recollect.toml"),
-    ):
-        done = trust(*arguments)
-        assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
 
 
 def linked(place: Path, elsewhere: Path) -> None:
@@ -404,28 +381,11 @@ def test_a_record_of_another_user_does_not_count() -> None:
     assert store_url() is None
 
 
-def test_the_notice_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    Path("recollect.toml").write_text(HARMFUL)
-    for _ in range(3):
-        load_settings(environment={})
-    (line,) = [one.getMessage() for one in caplog.records]
-    assert "store.url" in line and "recollect trust" in line and "evil" not in line
-
-
 def test_the_notice_of_a_folder_with_a_hostile_name_moves_no_cursor(tmp_path: Path) -> None:
     name = tmp_path / "a\x1b[2J\nb\u202e"
     name.mkdir()
     (name / "recollect.toml").write_text(HARMFUL)
     assert load_settings(environment={}, folder=name).project_notice.isprintable()
-
-
-def test_doctor_shows_what_is_ignored() -> None:
-    Path("recollect.toml").write_text(HARMFUL)
-    shown = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).stdout)
-    (check,) = [one for one in shown["checks"] if one["name"] == "project"]
-    assert check["state"] == "note"
-    assert "store.url" in check["said"]
-    assert "recollect trust" in check["todo"]
 
 
 def test_init_trusts_what_it_writes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store_contract import examples
 from tests.unit.embedders.provider_server import (
     Answer,
     Asked,
@@ -28,7 +27,6 @@ from recollect import Engine, open_memory
 from recollect.adapters.embedders.static import static_package
 from recollect.adapters.wiring import open_store
 from recollect.core.ports import Store
-from recollect.core.values.batch import Batch
 from recollect.core.values.edit import Insert
 from recollect.errors import EmbedderError, MissingExtra, SettingsError
 from recollect.system.config.places import data_home
@@ -56,8 +54,6 @@ HARBOUR = (
     "the keeper of the lighthouse paints boats",
 )
 LOST = "which crane stands at the north quay?"
-UNHEARD = "what did Bartholomew paint last winter?"
-"""Of somebody that memory never heard of; it shares a word with what the keeper does."""
 
 
 def acts(key: str) -> Callable[[Callable[[Path, pytest.MonkeyPatch], None]], None]:
@@ -182,43 +178,6 @@ def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
     assert not any(line.startswith("[") and HARBOUR[0] in line for line in ours.lines)
 
 
-@acts("recall.every_turn")
-def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
-    gated = asked_by_words(tmp, {}, UNHEARD)
-    assert gated.lines == []
-    assert "recalled nothing" in gated.said
-    assert any("paints boats" in line for line in asked_by_words(tmp, EVERY, UNHEARD).lines)
-
-
-@acts("recall.min_score")
-def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
-    assert asked_by_words(tmp, {}).lines
-    strict = asked_by_words(tmp, {"recall.min_score": 1.0})
-    assert strict.lines == []
-    assert "1.00 needed" in strict.said
-    assert asked_by_words(tmp, {}, UNHEARD).lines == []
-    assert asked_by_words(tmp, {"recall.min_score": 0.0}, UNHEARD).lines, "any certainty is enough"
-    every = asked_by_words(tmp, EVERY).lines
-    best = asked_by_words(tmp, {**EVERY, "recall.min_score": 0.99}).lines
-    assert best == ["user: the green crane stands at the north quay"]
-    assert len(every) > 1
-
-
-@acts("recall.scope")
-def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
-    async def run() -> dict[str, Turn]:
-        found = {}
-        for scope in ("auto", "session", "space"):
-            file = new_file(tmp)
-            await remember(file, HARBOUR, session="another")
-            found[scope] = await ask_once(file, {**BY_WORDS, "recall.scope": scope}, LOST)
-        return found
-
-    found = asyncio.run(run())
-    assert found["session"].lines == found["auto"].lines == []
-    assert "user: the green crane stands at the north quay" in found["space"].lines
-
-
 @acts("recall.decay_per_day")
 def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
     old, young = "the ferry to the island leaves at noon", "the ferry has a new funnel"
@@ -233,38 +192,6 @@ def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
 
     assert asyncio.run(run(1.0)) == [f"user: {old}"]
     assert asyncio.run(run(0.9)) == [f"user: {young}"]
-
-
-@acts("recall.max_results")
-def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
-    for most in (1, 3):
-        assert len(asked_by_words(tmp, {**EVERY, "recall.max_results": most}).lines) == most
-    assert len(asked_by_words(tmp, EVERY).lines) > 3
-
-
-@acts("recall.citations")
-def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
-    spoken, written = "the crane was painted in May", "the crane is to be oiled in June"
-
-    async def run(citations: str) -> tuple[list[str], str]:
-        file = new_file(tmp)
-        await remember(file, [spoken])
-        store = await open_store(str(file), space="default")
-        (held,) = await store.page()
-        note = examples.segment(written, session="file:notes.md", said_at=START)
-        segment = replace(note.segment, source="file", origin="notes.md:7")
-        await store.write(Batch(at=START, segments=(replace(note, segment=segment),)))
-        await store.close()
-        settings = {**BY_WORDS, **EVERY, "recall.scope": "space", "recall.citations": citations}
-        found = await ask_once(file, settings, "what happens to the crane?")
-        return sorted(found.lines), held.segment.id
-
-    lines, _ = asyncio.run(run("off"))
-    assert lines == [f"memory file: {written}", f"user: {spoken}"]
-    lines, _ = asyncio.run(run("auto"))
-    assert lines == [f"notes.md:7: {written}", f"user: {spoken}"]
-    lines, segment = asyncio.run(run("on"))
-    assert lines == sorted([f"notes.md:7: {written}", f"user ({segment[:8]}): {spoken}"])
 
 
 # A server makes the vectors.

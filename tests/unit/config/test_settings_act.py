@@ -100,7 +100,6 @@ many = history(20)
 short_results = history(40, result_chars=3_900)
 long_talk = history(60, result_chars=400)
 browsed = history(20, tool="browser_open")
-asks = [{"role": "user", "content": "which crane of the harbour is green?"}]
 tells = [{"role": "user", "content": "paint the crane of the harbour green"}]
 
 

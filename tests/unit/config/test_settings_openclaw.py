@@ -210,48 +210,6 @@ def test_a_value_that_does_not_fit_is_refused_by_name(
     assert path in str(caught.value)
 
 
-@pytest.mark.parametrize("path", [f"{DEFAULTS}.compaction", "memory", "session.reset"])
-def test_a_block_must_be_an_object(path: str) -> None:
-    with pytest.raises(SettingsError, match="must be an object"):
-        load(document(path, 3))
-
-
-def test_everything_else_in_the_file_is_left_alone() -> None:
-    loaded = load(
-        """{
-        // JSON5: comments, bare keys, 'single quotes', trailing commas
-        channels: { telegram: { botToken: 'x', compaction: { nonsense: 1 } } },
-        agents: { defaults: { workspace: '~/w', model: { primary: 'a/b-1.5' } } },
-        plugins: { allow: ['x'], entries: { other: { config: { hardCapTokens: 'no' } } } },
-        session: { scope: 'per-sender', },
-        tools: {}, models: null,
-        }"""
-    )
-    assert loaded.settings == Settings()
-    assert loaded.notices == ()
-
-
-def test_a_real_shape_of_openclaw() -> None:
-    loaded = load(
-        """{ agents: { defaults: {
-          compaction: { mode: "safeguard", reserveTokensFloor: 24000,
-            memoryFlush: { enabled: true, softThresholdTokens: 8000 } },
-          contextPruning: { mode: "adaptive", keepLastAssistants: 5,
-            softTrim: { maxChars: 6000, headChars: 2500, tailChars: 2500 } },
-          contextTokens: 200000 } } }"""
-    )
-    assert changed(loaded) == {
-        "window_tokens": 200000,
-        "compaction.reserve_tokens_floor": 24000,
-        "compaction.flush.soft_threshold_tokens": 8000,
-        "pruning.mode": "adaptive",
-        "pruning.keep_last_assistants": 5,
-        "pruning.soft_trim.max_chars": 6000,
-        "pruning.soft_trim.head_chars": 2500,
-        "pruning.soft_trim.tail_chars": 2500,
-    }
-
-
 def test_the_imported_score_applies_as_it_is_under_the_openclaw_preset() -> None:
     content = document(f"{DEFAULTS}.memoryContext.autoRecallMinScore", 0.6)
     mapped, kept = load(content), load(content, preset="openclaw")

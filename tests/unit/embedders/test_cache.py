@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 from recollect.adapters.embedders import cache as cache_file
-from recollect.adapters.embedders.cache import CachedEmbedder
+from recollect.adapters.embedders.cache import CachedEmbedder, CacheFile
 from recollect.core.ports import Embedder
 from recollect.core.values.recall import EmbedderKind
-from recollect.errors import EmbedderError
 
 KEY = b"k" * 32
 DIMENSIONS = 8
@@ -70,6 +69,10 @@ def cached(inner: Embedder, file: Path, **changes: object) -> CachedEmbedder:
     return CachedEmbedder(inner, file, **given)  # type: ignore[arg-type]
 
 
+def clear(file: Path, busy_seconds: float = 5.0) -> None:
+    CacheFile(file, max_entries=1, busy_seconds=busy_seconds).clear()
+
+
 def embedded(inner: Embedder, file: Path, texts: Sequence[str], **changes: object) -> list[bytes]:
     async def whole() -> list[bytes]:
         embedder = cached(inner, file, **changes)
@@ -95,25 +98,6 @@ def test_a_text_is_embedded_once_in_all_processes_that_come(file: Path) -> None:
     assert inner.asked == [["one", "two"], ["three"]]
 
 
-def test_everything_else_is_the_inner_embedders(file: Path) -> None:
-    inner = Counting()
-    embedder: Embedder = cached(inner, file)
-    assert not embedder.ready
-    asyncio.run(embedder.load())
-    assert embedder.ready
-    assert (embedder.name, embedder.kind, embedder.dimensions) == ("model", "remote", DIMENSIONS)
-    assert asyncio.run(embedder.embed([])) == ()
-    assert not file.exists(), "no file is made before there is something to keep"
-
-
-def test_what_is_all_there_loads_no_model(file: Path) -> None:
-    embedded(Counting(), file, ["one"])
-    idle = Counting()
-    embedded(idle, file, ["one"])
-    assert idle.asked == []
-    assert not idle.ready
-
-
 @pytest.mark.parametrize("other", ["name", "key", "purpose"])
 def test_other_models_keys_and_questions_share_nothing(file: Path, other: str) -> None:
     embedded(Asymmetric(), file, ["one"])
@@ -131,19 +115,6 @@ def test_other_models_keys_and_questions_share_nothing(file: Path, other: str) -
     wanted = "?one" if other == "purpose" else "one"
     assert list(asyncio.run(ask())) == [unit(wanted)]
     assert again.asked == [[wanted]]
-
-
-def test_a_question_is_a_passage_where_the_model_sees_no_difference(file: Path) -> None:
-    inner = Counting()
-    embedded(inner, file, ["one"])
-    embedder = cached(inner, file)
-
-    async def ask() -> None:
-        assert list(await embedder.embed_questions(["one"])) == [unit("one")]
-        await embedder.close()
-
-    asyncio.run(ask())
-    assert inner.asked == [["one"]]
 
 
 def test_the_file_tells_nothing_of_the_texts_and_is_its_owners(file: Path) -> None:
@@ -175,11 +146,11 @@ def test_clearing_leaves_no_byte(file: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     async def whole() -> None:
         await embedder.embed(texts[:1])
-        await embedder.clear()
+        await asyncio.to_thread(clear, file)
         empty = sum(path.stat().st_size for path in file.parent.iterdir())
         await embedder.embed(texts)
         assert in_files(file, unit(texts[7]))
-        await embedder.clear()
+        await asyncio.to_thread(clear, file)
         assert not any(in_files(file, unit(text)) for text in texts)
         assert sum(path.stat().st_size for path in file.parent.iterdir()) < 2 * empty
         await embedder.embed(texts[:1])
@@ -203,7 +174,7 @@ def test_what_was_under_way_is_not_kept_after_clearing(file: Path) -> None:
         slow, other = cached(Slow(), file), cached(Counting(), file)
         under_way = asyncio.ensure_future(slow.embed(["forgotten"]))
         await asyncio.to_thread(started.wait, 20)
-        await other.clear()
+        await asyncio.to_thread(clear, file)
         go_on.set()
         assert list(await under_way) == [unit("forgotten")]
         assert not in_files(file, unit("forgotten"))
@@ -218,7 +189,7 @@ def test_what_was_read_before_and_comes_after_clearing_is_not_kept(
 ) -> None:
     """A job read a text from the store; another process forgot it before the job embeds it."""
     embedded(Counting(), file, ["else"])
-    asyncio.run(cached(Counting(), file).clear())
+    clear(file)
     assert embedded(Counting(), file, ["forgotten"]) == [unit("forgotten")]
     assert not in_files(file, unit("forgotten"))
     monkeypatch.setattr(cache_file, "_now", lambda: int(time.time()) + 61)
@@ -250,24 +221,12 @@ def test_a_damaged_file_costs_nothing_but_time_and_is_told_once(file: Path, how:
         assert "delete it" in said
         assert list(await embedder.embed(texts[5:7])) == [unit(text) for text in texts[5:7]]
         assert embedder.trouble() == ""
-        await embedder.clear()  # forgetting deletes what cannot be emptied
-        assert list(file.parent.iterdir()) == []
-        await embedder.embed(texts[:5])
-        await embedder.embed(texts[:5])
         await embedder.close()
+        clear(file)  # forgetting deletes what cannot be emptied
+        assert list(file.parent.iterdir()) == []
 
     asyncio.run(whole_turn())
-    assert inner.asked == [texts[:5], texts[5:7], texts[:5]]
-
-
-def test_a_vector_that_rotted_is_made_anew(file: Path) -> None:
-    embedded(Counting(), file, ["one", "two"])
-    connection = apsw.Connection(str(file))
-    rotten = np.full(DIMENSIONS, np.nan, "<f4").tobytes()
-    connection.execute("UPDATE vectors SET vector = ? WHERE id = 1", (rotten,))
-    connection.execute("UPDATE vectors SET vector = ? WHERE id = 2", (unit("x")[:-4],))
-    connection.close()
-    assert embedded(Counting(), file, ["one", "two"]) == [unit("one"), unit("two")]
+    assert inner.asked == [texts[:5], texts[5:7]]
 
 
 def test_a_locked_file_costs_nothing_but_a_moment(file: Path) -> None:
@@ -283,8 +242,8 @@ def test_a_locked_file_costs_nothing_but_a_moment(file: Path) -> None:
         assert "locked" in embedder.trouble()
         await embedder.embed(["three"])
         assert embedder.trouble() == ""
-        with pytest.raises(EmbedderError, match="could not be emptied"):
-            await embedder.clear()
+        with pytest.raises(apsw.BusyError):
+            clear(file, busy_seconds=0.05)
         holder.execute("COMMIT")
         holder.close()
         await embedder.embed(["two"])
@@ -301,41 +260,6 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     embedder = cached(Counting(), blocked / "cache.db")
     assert list(asyncio.run(embedder.embed(["one"]))) == [unit("one")]
     assert "cannot be used" in embedder.trouble()
-
-
-def test_a_file_somebody_deleted_is_made_anew(file: Path) -> None:
-    inner = Counting()
-    embedder = cached(inner, file)
-
-    async def whole() -> None:
-        await embedder.embed(["one"])
-        for path in list(file.parent.iterdir()):
-            path.unlink()
-        await embedder.embed(["one"])
-        await embedder.embed(["one"])
-        assert embedder.trouble() == ""
-        await embedder.close()
-
-    asyncio.run(whole())
-    assert inner.asked == [["one"], ["one"]]
-    assert file.exists()
-
-
-def test_an_inner_embedder_that_miscounts_is_refused(file: Path) -> None:
-    class Miscounting(Counting):
-        async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
-            return [unit("x")]
-
-    with pytest.raises(EmbedderError, match="number of vectors"):
-        embedded(Miscounting(), file, ["one", "two"])
-
-
-def test_trouble_of_the_inner_embedder_comes_through(file: Path) -> None:
-    class Complaining(Counting):
-        def trouble(self) -> str:
-            return "long texts were cut"
-
-    assert cached(Complaining(), file).trouble() == "long texts were cut"
 
 
 MEMBER = """

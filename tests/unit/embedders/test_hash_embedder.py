@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recollect.adapters.embedders import hash as hash_module
 from recollect.adapters.embedders.hash import HASH_MAX_CHARS, HashEmbedder
 
 
@@ -54,11 +52,6 @@ def test_the_numbers_never_change() -> None:
     assert HashEmbedder().name == "hash:openclaw-384"
 
 
-def test_texts_that_share_spellings_are_near() -> None:
-    one, other, far = embed("the deployment failed", "deployments fail", "Zürich, 8 Uhr")
-    assert one @ other > 0.5 > 0.2 > one @ far
-
-
 def test_a_text_of_nothing_has_length_one_and_is_near_to_nothing() -> None:
     empty, said = embed("", "what did Anna say of the kitchen?")
     assert np.linalg.norm(empty) == pytest.approx(1)
@@ -83,31 +76,3 @@ def test_a_half_character_and_a_huge_text_are_embedded_too() -> None:
     rows = embed("broken \ud83d escape", "word " * 200_000)
     assert np.allclose(np.linalg.norm(rows, axis=1), 1)
     np.testing.assert_array_equal(rows[1], embed(("word " * 200_000)[:HASH_MAX_CHARS])[0])
-
-
-def test_company_and_threads_change_nothing() -> None:
-    texts = [
-        f"message {number} of {number * 7919 % 101} about {chr(0x4E00 + number)}" * 3
-        for number in range(300)
-    ]
-    embedder = HashEmbedder()
-    alone = np.concatenate([embed(text) for text in texts])
-    with ThreadPoolExecutor(4) as pool:
-        runs = list(pool.map(lambda _: embed(*texts, embedder=embedder), range(8)))
-    for rows in runs:
-        np.testing.assert_array_equal(rows, alone)
-
-
-def test_what_it_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hash_module, "_TRIGRAMS_KEPT", 50)
-    embedder = HashEmbedder()
-    text = "".join(chr(0x4E00 + number) for number in range(500))
-    np.testing.assert_array_equal(embed(text, embedder=embedder), embed(text))
-    assert len(embedder._places) <= 50
-
-
-def test_no_texts_give_no_vectors_and_it_is_always_ready() -> None:
-    embedder = HashEmbedder()
-    assert embedder.ready
-    asyncio.run(embedder.load())
-    assert asyncio.run(embedder.embed([])) == ()

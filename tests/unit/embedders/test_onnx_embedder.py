@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 from tests.unit.embedders.onnx_files import INT32, WORDS, graph, write_model
 
-from recollect import open_memory
 from recollect.adapters.embedders.onnx import OnnxEmbedder
 from recollect.errors import EmbedderError, MissingExtra
 
@@ -72,28 +70,12 @@ def test_a_text_has_the_same_vector_alone_and_in_any_company(minilm: OnnxEmbedde
     assert np.allclose(np.linalg.norm(alone, axis=1), 1, atol=1e-6)
 
 
-def test_several_threads_may_embed_at_once(minilm: OnnxEmbedder) -> None:
-    alone = embed(minilm, *TEXTS)
-    with ThreadPoolExecutor(4) as pool:
-        for rows in pool.map(lambda _: embed(minilm, *TEXTS), range(8)):
-            np.testing.assert_allclose(rows, alone, atol=1e-6)
-
-
 def test_a_long_text_is_read_up_to_256_tokens(minilm: OnnxEmbedder) -> None:
     # [CLS] and [SEP] are two of them.
     long = " ".join(["kitchen"] * 254)
     one, same, shorter = embed(minilm, long, long + " ship" * 90_000, long[: len(long) // 2])
     np.testing.assert_allclose(one, same, atol=1e-6)
     assert np.abs(one - shorter).max() > 1e-4
-
-
-def test_its_name_is_known_before_loading(minilm: OnnxEmbedder) -> None:
-    fresh = OnnxEmbedder(MODELS / "all-MiniLM-L6-v2-int8")
-    assert fresh.name == minilm.name
-    assert fresh.name.startswith("onnx:all-MiniLM-L6-v2-int8:")
-    assert (fresh.ready, fresh.dimensions, fresh.kind) == (False, 0, "onnx")
-    asyncio.run(fresh.load())
-    assert (fresh.ready, fresh.dimensions, fresh.name) == (True, 384, minilm.name)
 
 
 def test_one_who_gives_up_ends_the_rest_of_a_long_batch(minilm: OnnxEmbedder) -> None:
@@ -126,13 +108,6 @@ def test_token_vectors_are_averaged_without_the_padding(tmp_path: Path) -> None:
     rows = embed(lookup(tmp_path / "m"), "red", "red green blue round", "square blue")
     expected = [mean("red"), mean("red", "green", "blue", "round"), mean("square", "blue")]
     np.testing.assert_allclose(rows, expected, atol=1e-5)
-
-
-def test_many_texts_come_back_in_their_order(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    words = [[WORDS[at] for at in rng.integers(2, 7, size=rng.integers(1, 9))] for _ in range(100)]
-    rows = embed(lookup(tmp_path / "m"), *(" ".join(one) for one in words))
-    np.testing.assert_allclose(rows, [mean(*one) for one in words], atol=1e-5)
 
 
 def test_the_first_token_is_taken_where_the_model_says_so(tmp_path: Path) -> None:
@@ -197,31 +172,6 @@ def test_as_many_tokens_are_read_as_the_model_takes(
     assert np.abs(one - shorter).max() > 1e-4
 
 
-def test_a_default_prompt_is_put_before_every_text(tmp_path: Path) -> None:
-    prompts = {"prompts": {"query": "round ", "other": "square "}, "default_prompt_name": "query"}
-    beside = {"config_sentence_transformers.json": prompts}
-    rows = embed(lookup(tmp_path / "m", beside=beside), "red")
-    np.testing.assert_allclose(rows, [mean("round", "red")], atol=1e-5)
-
-
-def test_vectors_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
-    table = TABLE.copy()
-    table[AT["blue"]] = np.nan
-    embedder = OnnxEmbedder(write_model(tmp_path / "m", model=graph(table)))
-    assert len(embed(embedder, "red green")) == 1
-    with pytest.raises(EmbedderError, match="no number"):
-        embed(embedder, "red", "blue")
-    assert len(embed(embedder, "red green")) == 1
-
-
-def test_a_vector_without_a_direction_is_refused(tmp_path: Path) -> None:
-    table = TABLE.copy()
-    table[AT["blue"]] = 0
-    embedder = OnnxEmbedder(write_model(tmp_path / "m", model=graph(table)))
-    with pytest.raises(EmbedderError, match="length zero"):
-        embed(embedder, "blue")
-
-
 # Files that change, are damaged, or are not there
 
 
@@ -246,27 +196,6 @@ def test_the_name_changes_with_whatever_changes_vectors(tmp_path: Path) -> None:
     assert same.name == plain
 
 
-def test_a_large_file_is_told_apart_by_any_stretch(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "m", model=graph(TABLE))
-    file = folder / "model.onnx"
-    raw = bytearray(np.random.default_rng(1).bytes(8 << 20))
-    file.write_bytes(raw)
-    names = {OnnxEmbedder(folder).name}
-    for change in (0, len(raw) - 1):
-        raw[change] ^= 1
-        file.write_bytes(raw)
-        names.add(OnnxEmbedder(folder).name)
-    for other in (np.random.default_rng(2).bytes(8 << 20), bytes(8 << 20), bytes(9 << 20)):
-        file.write_bytes(other)
-        names.add(OnnxEmbedder(folder).name)
-    assert len(names) == 6
-
-
-def test_a_graph_beside_an_onnx_folder_is_found(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "m", model=graph(TABLE), graph_name="onnx/model.onnx")
-    np.testing.assert_allclose(embed(OnnxEmbedder(folder), "red"), [mean("red")], atol=1e-5)
-
-
 def test_a_model_replaced_before_it_was_loaded_is_refused(tmp_path: Path) -> None:
     embedder = lookup(tmp_path / "m")
     write_model(tmp_path / "m", model=graph(TABLE + 1))
@@ -283,26 +212,6 @@ def test_a_damaged_file_fails_the_load(tmp_path: Path, damaged: str) -> None:
     with pytest.raises(EmbedderError, match="could not be loaded: install it again"):
         asyncio.run(embedder.embed(["red"]))
     assert not embedder.ready
-
-
-def test_a_settings_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EmbedderError, match=r"sentence_bert_config\.json cannot be read"):
-        lookup(tmp_path / "m", beside={"sentence_bert_config.json": "{"})
-
-
-def test_a_folder_without_a_model_is_told_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(EmbedderError, match=r"model\.onnx and tokenizer\.json.*models download"):
-        OnnxEmbedder(tmp_path)
-
-
-def test_a_memory_that_asks_for_a_missing_package_names_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    asked = {"recall.embedder": "onnx"}
-    with pytest.raises(MissingExtra, match=r"recall\.embedder = 'onnx'.*recollect\[onnx\]") as told:
-        open_memory(store=tmp_path / "m.db", settings=asked)
-    assert told.value.extra == "onnx"
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "tokenizers"])

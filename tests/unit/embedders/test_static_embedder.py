@@ -6,8 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -69,23 +67,6 @@ def test_it_imports_neither_the_package_nor_its_dependencies() -> None:
     assert done.stdout == "[]\n[]\n"
 
 
-def test_meaning_counts_more_than_spelling() -> None:
-    asked, answer, other = embed(
-        "which pet does she own?", "her dog is called Rex", "the parser threw an exception"
-    )
-    assert asked @ answer > asked @ other + 0.1
-
-
-def test_company_and_threads_change_nothing() -> None:
-    embedder = StaticEmbedder()
-    texts = [f"{text} {number}" for number in range(40) for text in TEXTS]
-    alone = np.concatenate([embed(text, embedder=embedder) for text in texts])
-    with ThreadPoolExecutor(4) as pool:
-        runs = list(pool.map(lambda _: embed(*texts, embedder=embedder), range(8)))
-    for rows in runs:
-        np.testing.assert_allclose(rows, alone, atol=1e-7)
-
-
 def test_nothing_half_characters_and_huge_texts_have_length_one() -> None:
     huge = "word and another " * 100_000
     embedder = StaticEmbedder()
@@ -93,15 +74,6 @@ def test_nothing_half_characters_and_huge_texts_have_length_one() -> None:
     assert np.allclose(np.linalg.norm(rows, axis=1), 1)
     np.testing.assert_array_equal(rows[2], embed(huge[:MAX_CHARS], embedder=embedder)[0])
     assert asyncio.run(embedder.embed([])) == ()
-
-
-def test_its_name_is_known_before_loading_and_stays() -> None:
-    embedder, again = StaticEmbedder(), StaticEmbedder()
-    assert embedder.name == again.name
-    assert embedder.name.startswith("static:l2_supercat_256:")
-    assert (embedder.dimensions, embedder.ready) == (256, False)
-    asyncio.run(embedder.load())
-    assert (embedder.dimensions, embedder.ready, embedder.name) == (256, True, again.name)
 
 
 def test_a_missing_package_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,18 +102,3 @@ def test_a_package_without_its_weights_is_told(
     (tmp_path / "wordllama/weights/l2_supercat_256.safetensors").unlink()
     with pytest.raises(EmbedderError, match="does not carry its weights: pip install"):
         StaticEmbedder()
-
-
-def test_damaged_files_fail_the_load_and_not_every_turn_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed(tmp_path, monkeypatch, weights=b"\x02\0\0\0\0\0\0\0{}")
-    embedder = StaticEmbedder()
-    with pytest.raises(EmbedderError, match="could not be loaded"):
-        asyncio.run(embedder.load())
-    assert not embedder.ready
-    began = time.perf_counter()
-    for _ in range(100):
-        with pytest.raises(EmbedderError, match="could not be loaded"):
-            asyncio.run(embedder.embed(["hello"]))
-    assert time.perf_counter() - began < 5

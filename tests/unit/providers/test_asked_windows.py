@@ -57,12 +57,6 @@ def test_a_server_is_asked_for_its_window_before_the_first_turn(
     assert report.window_tokens == 16_384
 
 
-def test_a_model_that_was_given_is_asked_too(home: Path) -> None:
-    with ModelServer(lambda _: Says(text="hello"), pages=STATED) as server:
-        model = OpenAIChatModel(model="llama", base_url=server.url)
-        assert first_report(home, QUIET, model).window_tokens == 16_384
-
-
 def test_a_window_that_is_set_is_not_asked_for(home: Path) -> None:
     with ModelServer(lambda _: Says(text="hello"), pages=STATED) as server:
         model = OpenAIChatModel(model="llama", base_url=server.url)

@@ -19,21 +19,8 @@ def test_names_data_comments_and_unknown_fields() -> None:
     assert read(stream) == [ServerEvent(name="ping", data="{}"), ServerEvent(data="one\ntwo")]
 
 
-def test_only_newlines_end_a_line() -> None:
-    odd = "a\u2028b\u2029c\x0bd\x0ce\x85f\x1cg\rh"
-    assert read(f"data: {odd}\r\n\r\n".encode()) == [ServerEvent(data=odd)]
-
-
 def test_an_event_without_data_is_none_and_leaves_no_name_behind() -> None:
     assert read(b"event: ping\n\ndata: x\n\n") == [ServerEvent(data="x")]
-
-
-def test_a_last_event_without_its_blank_line_counts() -> None:
-    assert read(b"data: [DONE]") == [ServerEvent(data="[DONE]")]
-
-
-def test_a_byte_order_mark_is_no_part_of_a_field() -> None:
-    assert read("\ufeffdata: x\n\n".encode()) == [ServerEvent(data="x")]
 
 
 def test_old_llama_cpp_errors_are_events_named_error() -> None:

@@ -101,13 +101,6 @@ def test_usage_is_reported_whole_with_its_cached_part(wire: WireName) -> None:
     assert answer.usage == usage
 
 
-def test_a_reply_without_usage_is_a_reply(wire: WireName) -> None:
-    with ModelServer([Says(text="ok", usage=None)]) as server:
-        events = run_stream(wire, server)
-    assert done_of(events).usage is None
-    assert text_of(events) == "ok"
-
-
 @pytest.mark.parametrize("stop", ["stop", "length", "refusal"])
 @pytest.mark.parametrize("text", ["", "I would rather not."])
 def test_why_it_stopped_is_told_and_empty_text_is_returned(
@@ -194,20 +187,6 @@ def test_a_silent_overflow_is_told_with_the_reply(wire: WireName) -> None:
             using(model, lambda: model.ask(Prompt(text=SECRET)))
 
 
-def test_no_room_for_a_reply_is_a_silent_overflow(wire: WireName) -> None:
-    full = Says(stop="length", usage=Usage(input_tokens=995, output_tokens=0))
-    with ModelServer([full]) as server:
-        done = done_of(run_stream(wire, server, window_tokens=1000))
-    assert done.overflow is not None
-    assert done.overflow.pattern_name == "no_room_for_reply"
-
-
-def test_without_a_known_window_no_overflow_is_guessed(wire: WireName) -> None:
-    full = Says(text="ok", usage=Usage(input_tokens=995_000, output_tokens=1))
-    with ModelServer([full]) as server:
-        assert done_of(run_stream(wire, server)).overflow is None
-
-
 @pytest.mark.parametrize("events", [1, 3, 5])
 def test_a_stream_cut_half_way_is_no_reply(wire: WireName, events: int) -> None:
     says = Says(text="A reply of some length.", cut_after_events=events)
@@ -224,19 +203,6 @@ def test_an_error_in_the_midst_of_a_stream_is_told_and_not_tried_again(wire: Wir
         assert len(server.asked) == 1
 
 
-def test_closing_the_iterator_closes_the_connection(wire: WireName) -> None:
-    with ModelServer([Says(text="A long reply that never ends", hang_after_events=5)]) as server:
-        model = model_at(wire, server)
-
-        async def leave_early() -> bool:
-            events = model.stream(request_of(wire))
-            await anext(events)
-            await events.aclose()
-            return await asyncio.to_thread(server.wait_until_hung_up, 3.0)
-
-        assert using(model, leave_early)
-
-
 def test_cancelling_the_task_closes_the_connection(wire: WireName) -> None:
     with ModelServer([Says(text="x", hang_after_events=0)]) as server:
         model = model_at(wire, server)
@@ -251,19 +217,6 @@ def test_cancelling_the_task_closes_the_connection(wire: WireName) -> None:
             return await asyncio.to_thread(server.wait_until_hung_up, 3.0)
 
         assert using(model, cancel)
-
-
-def test_a_connection_is_used_again_after_a_whole_reply(wire: WireName) -> None:
-    with ModelServer([Says(text="one"), Says(text="two"), Says(text="three")]) as server:
-        model = model_at(wire, server)
-
-        async def thrice() -> None:
-            await streamed(model, request_of(wire))
-            await model.ask(Prompt(text="hi"))
-            await streamed(model, request_of(wire))
-
-        using(model, thrice)
-        assert {asked.connection for asked in server.asked} == {1}
 
 
 def test_a_server_that_does_not_stream_is_read_all_the_same(wire: WireName) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.adapters.stores.sqlite.bodies import pack_body, unpack_body
+from recollect.adapters.stores.sqlite.rows import pack_body, unpack_body
 
 
 @given(st.binary(max_size=400) | st.binary(max_size=60).map(lambda some: b"\x01Z" + some))

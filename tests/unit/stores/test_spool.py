@@ -126,37 +126,6 @@ def test_a_drain_stops_where_the_store_refuses_and_goes_on_there(tmp_path: Path)
     assert asyncio.run(run()) == [*RECORDS, b"later"]
 
 
-def test_what_arrives_during_a_drain_is_drained(tmp_path: Path) -> None:
-    async def run() -> list[bytes]:
-        spool = FileSpool(tmp_path, space="alice")
-        await spool.append(b"0")
-        got: list[bytes] = []
-
-        async def take(record: bytes) -> None:
-            got.append(record)
-            if len(got) < 20:
-                await spool.append(str(len(got)).encode())
-
-        await spool.drain(take)
-        assert await spool.waiting() == 0
-        await spool.close()
-        return got
-
-    assert asyncio.run(run()) == [str(number).encode() for number in range(20)]
-
-
-def test_many_tasks_append_at_once(tmp_path: Path) -> None:
-    async def run() -> list[bytes]:
-        spool = FileSpool(tmp_path, space="alice")
-        await asyncio.gather(*(spool.append(str(n).encode()) for n in range(50)))
-        got: list[bytes] = []
-        await spool.drain(taking(got))
-        await spool.close()
-        return got
-
-    assert sorted(map(int, asyncio.run(run()))) == list(range(50))
-
-
 def test_a_write_that_is_cut_off_costs_nothing_before_it(tmp_path: Path) -> None:
     """The log as a loss of power leaves it: cut anywhere within the last record's pages."""
     folder = tmp_path / "whole"
@@ -492,22 +461,6 @@ async def _drain_some(spool: FileSpool, expected: list[bytes], limit: int) -> li
     return expected[limit:]
 
 
-def test_what_is_refused_twice_is_set_aside_once(tmp_path: Path) -> None:
-    """A process that dies between setting aside and taking comes back with the same record."""
-
-    async def run() -> None:
-        spool = FileSpool(tmp_path, space="alice")
-        for record in (b"bad", b"worse", b"bad"):
-            await spool.set_aside(record, reason="refused")
-        again = FileSpool(tmp_path, space="alice")
-        await again.set_aside(b"worse", reason="refused")
-        assert await again.refused() == 2
-        await spool.close()
-        await again.close()
-
-    asyncio.run(run())
-
-
 def test_refused_records_can_be_put_back_behind_what_waits(tmp_path: Path) -> None:
     spooled(tmp_path, [b"left behind"])
 
@@ -528,20 +481,6 @@ def test_refused_records_can_be_put_back_behind_what_waits(tmp_path: Path) -> No
 
     asyncio.run(run())
     assert drained(tmp_path)[0] == [b"left behind", b"waits", b"bad", b"worse"]
-
-
-def test_the_state_tells_what_the_living_hold(tmp_path: Path) -> None:
-    async def run() -> None:
-        living = FileSpool(tmp_path, space="alice")
-        assert (await living.state()).waiting == 0
-        await living.append(b"mine")
-        looking = FileSpool(tmp_path, space="alice")
-        assert (await looking.state()).waiting == 1
-        assert await looking.waiting() == 0, "it is not its own"
-        await looking.close()
-        await living.close()
-
-    asyncio.run(run())
 
 
 def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:

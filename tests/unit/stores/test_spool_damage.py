@@ -13,13 +13,11 @@ import pytest
 from tests.unit.stores.test_spool import BEFORE, drained, left, spooled, taking
 
 from recollect.adapters.stores.spool import FileSpool
-from recollect.adapters.stores.sqlite.connection import EncryptionKey
 from recollect.errors import StoreUnavailable
 
 RECORDS = [b"record %04d " % number + b"x" * 300 for number in range(60)]
 PAGE = 4096
 OPENERS = 6
-KEY = EncryptionKey(b"\x07" * 32)
 
 
 def left_files(folder: Path) -> list[Path]:
@@ -53,28 +51,6 @@ def test_one_damaged_page_costs_only_its_own_records(
     assert got == [record for record in RECORDS if record not in lost], "in order"
     assert 0 < len(lost) < 20
     assert f"{len(lost)} records could not be read" in caplog.text
-
-
-def test_a_damaged_page_of_an_encrypted_spool_costs_only_its_own_records(tmp_path: Path) -> None:
-    async def run() -> None:
-        spool = await FileSpool.open(tmp_path, space="alice", key=KEY)
-        for record in RECORDS:
-            await spool.append(record)
-        await spool.close()
-        (file,) = left_files(tmp_path)
-        content = bytearray(file.read_bytes())
-        content[-PAGE + 100] ^= 0xFF
-        file.write_bytes(content)
-        again = await FileSpool.open(tmp_path, space="alice", key=KEY)
-        got: list[bytes] = []
-        await again.drain(taking(got))
-        assert 40 < len(got) < len(RECORDS)
-        assert got == [record for record in RECORDS if record in got]
-        assert len(again.unreadable_files()) == 1
-        await again.close()
-
-    asyncio.run(run())
-    assert not [path for path in left(tmp_path) if b"record 00" in path.read_bytes()]
 
 
 def test_a_process_that_has_the_damaged_file_open_keeps_its_records(tmp_path: Path) -> None:
@@ -199,17 +175,3 @@ def test_a_full_disk_while_taking_over_can_be_tried_again(tmp_path: Path) -> Non
         asyncio.run(run())
     finally:
         signal.signal(signal.SIGXFSZ, before)
-
-
-def test_a_file_of_the_version_before_with_another_name_stays(tmp_path: Path) -> None:
-    waiting = leave_before(tmp_path)
-    odd = waiting.with_name(f"{waiting.name.split('-')[0]}-copy.spool1")
-    odd.write_bytes(b"not ours")
-
-    async def run() -> None:
-        spool = await FileSpool.open(tmp_path, space="alice")
-        assert await spool.waiting() == 2
-        await spool.close()
-
-    asyncio.run(run())
-    assert odd.read_bytes() == b"not ours"

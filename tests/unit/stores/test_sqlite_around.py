@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import fields, replace
 from pathlib import Path
 
 import apsw
 from tests.store_contract.examples import (
     START,
-    asked,
     conversation,
     ids,
     segment,
     segments,
     vectors,
 )
-from tests.store_contract.model import ReferenceModel
 
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.values.batch import Batch
-from recollect.core.values.recall import Candidate, CandidateQuery
+from recollect.core.values.recall import CandidateQuery
 from recollect.core.values.segment import NewSegment
 from recollect.core.values.upkeep import ForgetOrder
 
@@ -33,72 +30,6 @@ def _raw(path: Path) -> bytes:
 
 def _batch(new: tuple[NewSegment, ...]) -> Batch:
     return Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),))
-
-
-def test_what_is_written_in_between_is_seen(tmp_path: Path) -> None:
-    """A recall asks twice with one query; whatever is written in between counts."""
-    new = segments(60)
-    words = tuple(dict.fromkeys(word for one in new[::9] for word in one.passages[0].words))
-    query = CandidateQuery(words=words, vectors=(asked("q", embedder="e"),))
-    model = ReferenceModel()
-
-    async def run() -> None:
-        path = tmp_path / "space.db"
-        async with (
-            await SQLiteStore.open(path, space="mine") as store,
-            await SQLiteStore.open(path, space="mine") as other,
-        ):
-
-            async def hold() -> None:
-                named = tuple(model.segments)[::3]
-                model.expect_around(named, query, await store.around(named, query))
-                wider = replace(query, leave_out=frozenset(ids(new)[20:45]))
-                model.expect_around(named, wider, await store.around(named, wider))
-                for one in (query, wider, replace(query, cold=True)):
-                    model.expect(one, await store.candidates(one))
-
-            for first in (0, 10, 30):
-                await store.write(_batch(new[first : first + 20]))
-                model.write(_batch(new[first : first + 20]))
-                await hold()
-            await other.evict(max_segments=35, said_before=None)
-            model.evict_to(35)
-            await hold()
-            await other.withdraw(ids(new)[30:40:2], at=START)
-            model.withdraw(ids(new)[30:40:2])
-            await hold()
-            await other.forget(ForgetOrder(at=START, segments=ids(new)[41:43]))
-            model.forget(ids(new)[41:43])
-            await hold()
-            again = replace(new[48].passages[0], words=("renewed", *words[:2]))
-            await other.replace_passages({new[48].segment.id: (again,)}, at=START)
-            model.segments[new[48].segment.id] = replace(new[48], passages=(again,))
-            await hold()
-
-    asyncio.run(run())
-
-
-def test_description_is_a_candidate_like_any_other(tmp_path: Path) -> None:
-    """Made column by column, it is equal to one that was made by its name and its fields."""
-    new = conversation(["the red door", "a green door"], tool="look")
-
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
-            await store.write(_batch(new))
-            query = CandidateQuery(words=("door",), vectors=(asked("q", embedder="e"),))
-            found = (await store.candidates(query)).passages
-        assert len(found) == 2
-        for one in found:
-            held = {field.name: getattr(one, field.name) for field in fields(Candidate)}
-            assert Candidate(**held) == one
-            assert replace(one) == one
-            assert one.tool == "look"
-            assert one.cold is False
-            assert type(one.similarities[0]) is float
-            assert type(one.counts["door"]) is int
-            assert "door" not in repr(one)
-
-    asyncio.run(run())
 
 
 def test_damaged_neighbour_hides_no_other(tmp_path: Path) -> None:

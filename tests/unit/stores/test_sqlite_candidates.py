@@ -6,11 +6,9 @@ import asyncio
 import random
 from pathlib import Path
 
-import apsw
 from tests.store_contract.examples import START, worded
 
 from recollect.adapters.stores.sqlite import SQLiteStore
-from recollect.adapters.stores.sqlite import lexical as recent
 from recollect.core.search.bm25 import Bm25Index, score_document
 from recollect.core.values.batch import Batch
 from recollect.core.values.recall import Candidate, CandidateQuery, Candidates
@@ -68,31 +66,6 @@ def test_best_by_search_are_the_candidates(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_cold_ones_are_ranked_by_the_warm_statistics(tmp_path: Path) -> None:
-    dice = random.Random(5)
-    new = _said(dice)
-
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
-            await store.write(Batch(at=START, segments=tuple(new)))
-            assert await store.evict(max_segments=120, said_before=None) == len(new) - 120
-            query = CandidateQuery(words=("w1", "w20", "w50"), lexical_limit=9, cold=True)
-            found = await store.candidates(query)
-            everything = await store.candidates(
-                CandidateQuery(words=query.words, lexical_limit=1_000, cold=True)
-            )
-            assert found.documents == 120
-            assert found.cold_searched == len(new) - 120
-            ranked = sorted(
-                everything.passages,
-                key=lambda one: (-_score(one, everything, query.words), one.segment),
-            )
-            assert {one.segment for one in found.passages} == {one.segment for one in ranked[:9]}
-            assert any(one.cold for one in found.passages)
-
-    asyncio.run(run())
-
-
 def test_files_are_found_beside_a_session_whatever_their_names_hold(tmp_path: Path) -> None:
     """A name that is no UTF-8 is stored as bytes, which SQLite sorts behind all texts."""
     files = {"file:", "file:a.md", "file:\ud800", "file:\x00", "file:\udfff数"}
@@ -120,23 +93,3 @@ def test_files_are_found_beside_a_session_whatever_their_names_hold(tmp_path: Pa
             assert await found(store, "talk", START) == set()
 
     asyncio.run(run())
-
-
-def test_files_are_read_by_the_index_of_names_and_then_only_what_is_new(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
-            await store.write(Batch(at=START, segments=tuple(_said(random.Random(3)))))
-
-    asyncio.run(run())
-    connection = apsw.Connection(str(tmp_path / "space.db"))
-    every = _plan(connection, recent._IN_FILES, None, None)
-    assert sum("(name>? AND name<?)" in line for line in every) == 2
-    newer = _plan(connection, recent._NEW_IN_FILES, 1 << 12)
-    assert newer[0] == "SEARCH p USING INTEGER PRIMARY KEY (rowid>?)"
-    assert not any("SCAN" in line for line in (*every, *newer))
-    connection.close()
-
-
-def _plan(connection: apsw.Connection, query: str, *given: float | None) -> list[str]:
-    told = connection.execute(f"EXPLAIN QUERY PLAN {query}", (*recent._FILE_NAMES, *given))
-    return [str(row[3]) for row in told.fetchall()]

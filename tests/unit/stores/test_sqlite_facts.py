@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
-from dataclasses import replace
 from pathlib import Path
 
 from tests.store_contract.examples import (
     START,
-    asked,
     fact,
     fact_vectors,
     ids,
     segments,
-    vector,
 )
 
 from recollect.adapters.stores.scoring import word_number
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, NewJob, extract_key
-from recollect.core.values.fact import ExtractedTo, Fact, FactId
-from recollect.core.values.recall import FactQuery
+from recollect.core.values.fact import ExtractedTo, FactId
 from recollect.core.values.upkeep import ForgetOrder
 
 MARK = "xylophonequartz"
-KEY = b"k" * 32
-ODD = ("port", "\ud800", "世界")
 
 
 def _raw(path: Path) -> bytes:
@@ -101,71 +94,5 @@ def test_forgotten_session_is_named_in_no_byte(tmp_path: Path) -> None:
             assert [(one.id, one.session) for one in left] == [("closed", None), ("hand", None)]
             assert await store.unembedded_facts("e", limit=9) == (), "its vector is as good"
             assert (await store.check()).problems == ()
-
-    asyncio.run(run())
-
-
-def test_many_of_many_facts_are_in_no_byte(tmp_path: Path) -> None:
-    """Pages that were split, joined and moved keep nothing either, nor what was replaced."""
-    dice = random.Random(11)
-    marks = {number: f"{dice.randrange(16**14):014x}zz" for number in range(0, 300, 5)}
-    common = [f"w{number}" for number in range(200)]
-
-    def made(number: int, mark: str) -> Fact:
-        words = " ".join([*dice.choices(common, k=dice.choice((4, 15, 120))), mark])
-        return fact(f"{dice.randrange(16**8):08x}-{number}", content=words)
-
-    facts = {number: made(number, marks.get(number, "")) for number in range(300)}
-
-    async def run() -> None:
-        path = tmp_path / "space.db"
-        async with await SQLiteStore.open(path, space="mine") as store:
-            for first in range(0, 300, 6):
-                some = tuple(facts[number] for number in range(first, first + 6))
-                vectors = (fact_vectors(some, embedder="e", dimensions=64),)
-                await store.write(Batch(at=START, facts=some, fact_vectors=vectors))
-            going = list(marks)
-            dice.shuffle(going)
-            for number in going[:30]:
-                other = replace(facts[number], content="told otherwise", words=("otherwise",))
-                await store.write(Batch(at=START, facts=(other,)))
-            for first in range(30, len(going), 10):
-                named = tuple(facts[number].id for number in going[first : first + 10])
-                await store.forget(ForgetOrder(at=START, facts=named))
-            await store.forget(ForgetOrder(at=START, facts=(FactId("nobody"),)))
-            raw = _raw(path)
-            for number, mark in marks.items():
-                assert mark.encode() not in raw, number
-                made_of = vector("e" + facts[number].content, dimensions=64)
-                assert made_of[:24] not in raw, number
-            assert vector("e" + facts[1].content, dimensions=64) in raw
-            assert (await store.check()).problems == ()
-
-    asyncio.run(run())
-
-
-def test_another_process_changes_what_is_near(tmp_path: Path) -> None:
-    """Vectors in memory are those of the file, whoever wrote it."""
-
-    async def run() -> None:
-        path = tmp_path / "space.db"
-        given = tuple(fact(f"f{number}") for number in range(6))
-        query = FactQuery(vectors=(asked("x", embedder="e", dimensions=8),))
-        async with (
-            await SQLiteStore.open(path, space="mine") as one,
-            await SQLiteStore.open(path, space="mine") as two,
-        ):
-            for first in range(0, 6, 2):
-                some = given[first : first + 2]
-                vectors = (fact_vectors(some, embedder="e", dimensions=8),)
-                await one.write(Batch(at=START, facts=some, fact_vectors=vectors))
-                found = await two.fact_candidates(query)
-                assert found == await one.fact_candidates(query)
-                assert len(found.facts) == first + 2
-            await one.write(Batch(at=START, facts=(replace(given[0], content="otherwise"),)))
-            await one.forget(ForgetOrder(at=START, facts=(given[3].id,)))
-            found = await two.fact_candidates(query)
-            assert [each.fact.id for each in found.facts] == ["f1", "f2", "f4", "f5"]
-            assert found == await one.fact_candidates(query)
 
     asyncio.run(run())

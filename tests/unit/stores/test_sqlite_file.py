@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import apsw
 import pytest
@@ -20,13 +20,9 @@ from tests.store_contract.examples import SESSION, full_batch, segments
 from recollect.adapters.stores.sqlite import EncryptionKey, SQLiteStore, connection, read_key
 from recollect.adapters.stores.sqlite.database import Database
 from recollect.adapters.stores.sqlite.schema import MIGRATIONS
-from recollect.core.formats.stored_records import split_state
-from recollect.core.values.batch import Batch, NewJob, SessionWrite
-from recollect.core.values.history import SessionState
-from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.batch import Batch
 from recollect.core.values.upkeep import Stats
 from recollect.errors import (
-    BatchRefused,
     MissingExtra,
     SettingsError,
     StoreCorrupt,
@@ -66,15 +62,6 @@ def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
             assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
     asyncio.run(run())
-
-
-def test_every_new_folder_is_for_its_owner_only(tmp_path: Path) -> None:
-    path = tmp_path / "a" / "b" / "c" / "space.db"
-    tmp_path.chmod(0o755)
-    asyncio.run(_filled(path))
-    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755  # what was there is not ours to change
 
 
 def test_every_connection_syncs_what_it_commits(tmp_path: Path) -> None:
@@ -258,38 +245,12 @@ def test_passphrase_opens_what_it_closed(tmp_path: Path) -> None:
     _refused(path, WrongKey, b"another passphrase")
 
 
-def test_passphrase_of_any_length_is_stretched() -> None:
-    for length in (16, 31, 32, 33, 64):
-        phrase = b"p" * length
-        assert EncryptionKey(phrase).raw("one") != phrase[:32]
-        assert EncryptionKey(phrase).raw("one") != EncryptionKey(phrase).raw("two")
-    assert EncryptionKey(KEY, raw=True).raw("any") == KEY
-    assert EncryptionKey(KEY.hex().upper().encode()).raw("any") == KEY
-    with pytest.raises(SettingsError, match="32 bytes"):
-        EncryptionKey(b"too short", raw=True)
-
-
 def test_passphrase_of_32_bytes_does_not_open_as_a_raw_key(tmp_path: Path) -> None:
     path, phrase = tmp_path / "space.db", b"correct horse battery staple 32!"
     assert len(phrase) == 32
     asyncio.run(_filled(path, phrase))
     assert asyncio.run(_stats(path, phrase)).segments
     _refused(path, WrongKey, EncryptionKey(phrase, raw=True))
-
-
-def test_value_that_no_column_holds_is_refused_by_name(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
-            for bad in (
-                NewJob(kind="said \ud800 so", key="work"),
-                NewJob(kind="work", key=cast(str, None)),
-            ):
-                with pytest.raises(BatchRefused) as told:
-                    await store.write(Batch(at=1.0, segments=segments(2), jobs=(bad,)))
-                assert "said" not in str(told.value)
-            assert (await store.stats()).segments == 0
-
-    asyncio.run(run())
 
 
 def test_plain_apsw_cannot_encrypt_and_says_how_it_could(
@@ -326,35 +287,6 @@ def test_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 def test_missing_key_is_told(source: str) -> None:
     with pytest.raises(SettingsError):
         read_key(source)
-
-
-def test_session_of_20000_messages_writes_only_what_is_new(tmp_path: Path) -> None:
-    """A turn at the end of a long session stays as cheap as at its beginning."""
-    log = tmp_path / "space.db-wal"
-
-    async def run() -> int:
-        path = tmp_path / "space.db"
-        async with await SQLiteStore.open(path, space="mine") as store:
-
-            async def write(turn: int, first: int, count: int) -> None:
-                numbers = range(first, first + count)
-                kept = SessionWrite(
-                    session=SESSION,
-                    turn=turn,
-                    state=split_state(SessionState(turn=turn)),
-                    path_from=first,
-                    path=tuple(EntryKey(f"{number:032x}") for number in numbers),
-                    ids=tuple(MessageId(f"{number + 1:032x}") for number in numbers),
-                )
-                await store.write(Batch(at=1.0, session=kept))
-
-            await write(1, 0, 20_000)
-            await store.scrub()
-            for turn in range(2, 12):
-                await write(turn, 20_000 + 2 * turn - 4, 2)
-            return log.stat().st_size
-
-    assert asyncio.run(run()) < 10 * 40_000
 
 
 def test_a_file_that_was_deleted_or_emptied_takes_no_more(tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
 
 import apsw
-import numpy as np
 from tests.store_contract.examples import (
     SESSION,
     START,
@@ -28,8 +26,7 @@ from recollect.core.values.edit import Shorten
 from recollect.core.values.fact import Fact, FactId
 from recollect.core.values.message import MessageId
 from recollect.core.values.reason import NOT_RUN
-from recollect.core.values.recall import AskedVector, CandidateQuery
-from recollect.core.values.segment import Vector, VectorSet
+from recollect.core.values.recall import CandidateQuery
 from recollect.core.values.upkeep import ForgetOrder
 
 MARK = "xylophonequartz"
@@ -83,62 +80,6 @@ def test_marker_is_in_no_byte(tmp_path: Path) -> None:
             assert MARK.encode() not in _raw(path)
             assert (await store.check()).problems == ()
         assert MARK.encode() not in _raw(path)
-
-    asyncio.run(run())
-
-
-def test_many_of_many_are_in_no_byte(tmp_path: Path) -> None:
-    """Pages that were split, joined and moved keep nothing either, nor do vectors."""
-    dice = random.Random(7)
-    marks = {number: f"{dice.randrange(16**14):014x}zz" for number in range(0, 240, 6)}
-    common = [f"w{number}" for number in range(300)]
-    new = [
-        segment(" ".join([*dice.choices(common, k=dice.choice((5, 40, 300))), marks.get(n, "")]))
-        for n in range(240)
-    ]
-
-    async def run() -> None:
-        path = tmp_path / "space.db"
-        async with await SQLiteStore.open(path, space="mine") as store:
-            for first in range(0, 240, 4):
-                some = new[first : first + 4]
-                sets = (vectors(some, embedder="e", dimensions=64),)
-                await store.write(Batch(at=START, segments=tuple(some), vectors=sets))
-            await store.evict(max_segments=180, said_before=None)
-            held = {one.segment: one.values for one in await store.vectors("e", limit=10_000)}
-            going = list(marks)
-            dice.shuffle(going)
-            for first in range(0, len(going), 10):
-                some = [new[number] for number in going[first : first + 10]]
-                await store.forget(ForgetOrder(at=START, segments=ids(some)))
-            raw = _raw(path)
-            for number, mark in marks.items():
-                assert mark.encode() not in raw, number
-                assert held[new[number].segment.id][:24] not in raw
-            stays = new[1].segment
-            assert held[stays.id] in raw
-            assert (await store.check()).problems == ()
-
-    asyncio.run(run())
-
-
-def test_whole_session_goes_at_once(tmp_path: Path) -> None:
-    """So many passages that the index is written anew."""
-
-    async def run() -> None:
-        path = tmp_path / "space.db"
-        async with await SQLiteStore.open(path, space="mine") as store:
-            for first in range(0, 700, 100):
-                new = segments(100, first=first, words=6, session="going")
-                await store.write(Batch(at=START, segments=new))
-            marked = segment(f"{MARK} and more", session="going")
-            await store.write(Batch(at=START, segments=(marked, *segments(50, first=5_000))))
-            done = await store.forget(ForgetOrder(at=START, sessions=("going",)))
-            assert len(done.segments) == 701
-            assert MARK.encode() not in _raw(path)
-            stats = await store.stats()
-            assert (stats.segments, stats.tombstones) == (50, 701)
-            assert (await store.check()).problems == ()
 
     asyncio.run(run())
 
@@ -334,36 +275,5 @@ def test_check_tells_of_broken_invariants(tmp_path: Path) -> None:
             async with await SQLiteStore.open(path, space="mine") as store:
                 problems = (await store.check()).problems
                 assert any(told in problem for problem in problems), (harm, problems)
-
-    asyncio.run(run())
-
-
-def test_vectors_of_any_length_give_a_cosine(tmp_path: Path) -> None:
-    """Similarity is a cosine even where an embedder did not make its vectors of length one."""
-
-    async def run() -> None:
-        dice = np.random.default_rng(3)
-        new = segments(30)
-        values = dice.standard_normal((30, 16)).astype("<f4") * dice.uniform(0.1, 9, (30, 1))
-        values = values.astype("<f4")
-        values[4] = 0
-        held = tuple(
-            Vector(segment=one.segment.id, ordinal=0, values=row.tobytes())
-            for one, row in zip(new, values, strict=True)
-        )
-        direction = dice.standard_normal(16).astype("<f4")
-        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
-            sets = (VectorSet(embedder="e", dimensions=16, vectors=held),)
-            await store.write(Batch(at=START, segments=new, vectors=sets))
-            ask = AskedVector(embedder="e", values=direction.tobytes())
-            found = await store.candidates(CandidateQuery(vectors=(ask,), vector_limit=30))
-        lengths = np.linalg.norm(values.astype(float), axis=1)
-        lengths[4] = 1
-        cosines = values.astype(float) @ direction / lengths / np.linalg.norm(direction)
-        expected = {one.segment.id: cosine for one, cosine in zip(new, cosines, strict=True)}
-        for one in found.passages:
-            (similarity,) = one.similarities
-            assert similarity is not None
-            assert abs(similarity - expected[one.segment]) < 1e-6
 
     asyncio.run(run())

@@ -163,28 +163,6 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, after_writes: int
     asyncio.run(look())
 
 
-def test_vectors_of_another_process_are_found(tmp_path: Path) -> None:
-    """The matrix in memory follows what others add, remove and join."""
-
-    async def run() -> None:
-        path = tmp_path / "shared.db"
-        reader = await SQLiteStore.open(path, space="shared")
-        writer = await SQLiteStore.open(path, space="shared")
-        near = asked("q", embedder="e")
-        for turn in range(40):  # small blocks are joined on the way
-            await writer.write(_batch(0, turn))
-            found = await reader.candidates(CandidateQuery(vectors=(near,), vector_limit=1_000))
-            assert len(found.passages) == turn + 1
-        again = await SQLiteStore.open(path, space="shared")
-        fresh = await again.candidates(CandidateQuery(vectors=(near,), vector_limit=7))
-        assert fresh == await reader.candidates(CandidateQuery(vectors=(near,), vector_limit=7))
-        assert await again.vectors("e") == await reader.vectors("e")
-        for store in (reader, writer, again):
-            await store.close()
-
-    asyncio.run(run())
-
-
 def test_cancelled_call_leaves_a_whole_store(tmp_path: Path) -> None:
     async def run() -> None:
         async with await SQLiteStore.open(tmp_path / "one.db", space="one") as store:

@@ -14,7 +14,6 @@ from recollect.core.formats.stored_records import (
     join_state,
     read_state,
     split_state,
-    without_quotes,
     write_state,
 )
 from recollect.core.values.edit import Cut
@@ -59,23 +58,6 @@ def test_whom_cuts_cover_comes_back(
     state = state_of(standing, resting)
     assert read_state(write_state(state)) == state
     assert join_state(split_state(state), (), ()) == state
-
-
-def test_equally_wide_cuts_are_told_apart() -> None:
-    one, two = COVERED[:4], (*COVERED[:2], *COVERED[7:9])
-    for standing, resting in (([one, two, one[:3]], [two[:3], two]), ([two], [one, two[:3]])):
-        state = state_of(list(standing), list(resting))
-        assert read_state(write_state(state)) == state
-
-
-def test_earlier_cuts_cost_next_to_nothing() -> None:
-    one = split_state(state_of([COVERED], []))
-    many = split_state(state_of([COVERED[:at] for at in range(500, 5_001, 500)], [COVERED[:99]]))
-    assert len(one) < 5_000 * 20, "16 bytes an identity is what no packing goes below"
-    assert len(many) - len(one) < 1_000
-    bare = without_quotes(many, frozenset())
-    assert len(bare) < 1_000
-    assert join_state(bare, (), ()) == SessionState(turn=1)
 
 
 @pytest.mark.parametrize("covers", [1, -1, 0, 3, "abc", None, 1.5, [1], {"a": 1}, "é" * 31])

@@ -1,11 +1,8 @@
-"""Vectors that were made once, so that no text is embedded twice; in front of any embedder.
+"""Caches vectors in a SQLite file, so that no text is embedded twice; in front of any embedder.
 
-Owns a SQLite file of vectors, found by a hash, of which the longest unused go first, and when it is
-asked. Never fails for the file's sake: one that is damaged, locked or gone costs time, not a turn.
-Always holds: what comes out is what the inner embedder would have given for that text; nothing
-touches the file on the event loop; rows are written only to the generation they were looked for in,
-and to none that is younger than `SETTLE_SECONDS`, so that what was emptied meanwhile stays empty;
-vectors that are not finite and of length one are not handed out.
+A file that is damaged, locked or gone costs time, never a turn. Rows are written only to the
+generation they were looked for in, and to none younger than `SETTLE_SECONDS`, so that what was
+emptied meanwhile stays empty. Vectors that are not finite or not of length one are not returned.
 """
 
 from __future__ import annotations
@@ -240,7 +237,6 @@ def _now() -> int:
 
 
 def _is_sound(row: object, size: int) -> bool:
-    """Whether it is what was written, and not what a damaged page made of it."""
     if not isinstance(row, bytes) or not row or len(row) % 4 or (size and len(row) != size):
         return False
     values = np.frombuffer(row, "<f4").astype(np.float64)
@@ -324,18 +320,6 @@ class CachedEmbedder:
         if asked is None or not getattr(self._inner, "questions_differ", True):
             return await self._through(texts, "passage", asked or self._inner.embed)
         return await self._through(texts, "question", asked)
-
-    async def clear(self) -> None:
-        """Empty the file to the last byte; EmbedderError, and what to do, where it cannot."""
-        try:
-            await asyncio.to_thread(self._locked, self._file.clear)
-        except (apsw.Error, OSError) as error:
-            raise EmbedderError(
-                f"the embedding cache {self._path} could not be emptied ({error}): end other "
-                "processes that use it, or delete it"
-            ) from error
-        self._unusable = False
-        self._told = False
 
     async def close(self) -> None:
         """Close the file, and the inner embedder where it can be closed."""

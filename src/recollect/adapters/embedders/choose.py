@@ -1,9 +1,7 @@
-"""Choose what makes vectors, of what is on this machine.
+"""Chooses the embedders among those that are installed, without importing a heavy package.
 
-Owns the order of preference and the words that say why. Never downloads, never takes a remote
-embedder, never imports a heavy package: it looks where packages and files are, in milliseconds.
-Always holds: "auto" never fails, and takes none where only hash is left, which finds no more than
-words do; a name asked for outright gives that or raises, and the error says what to do.
+"auto" never fails; it takes none if only hash is left, which finds no more than words do. Any other
+name gives that embedder, or an error that says what to do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Downloads an embedding model from the Hugging Face hub into a folder of its own.
 
-`huggingface_hub` (extra `onnx`) fetches the files and retries broken connections. This module
-knows which files make a model, verifies each of them, and moves the folder to its place
-in one step, so an incomplete model is never loaded. Blocking: for a command, never for a turn.
-No token is read or sent.
+Verifies each file and moves the folder to its place in one step, so an incomplete model is never
+loaded. Blocking; no token is read or sent.
 """
 
 from __future__ import annotations
@@ -145,7 +143,6 @@ def read_record(folder: Path) -> Mapping[str, str]:
 
 
 def _fetch(model: HubModel, parts: Path, *, quiet: bool) -> tuple[dict[str, str], str]:
-    """Fetch the files into `parts`; returns each file's checksum and the commit they belong to."""
     hub: Any = imported("huggingface_hub", feature="downloading a model", extra="onnx")
     import httpx2
     from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -198,7 +195,6 @@ def _fetch(model: HubModel, parts: Path, *, quiet: bool) -> tuple[dict[str, str]
 def _install(
     model: HubModel, parts: Path, folder: Path, checksums: Mapping[str, str], commit: str
 ) -> Downloaded:
-    """Verify the files and move them to the model's folder in one step."""
     for path, checksum in checksums.items():
         if not _matches(parts / path, checksum):
             shutil.rmtree(parts, ignore_errors=True)

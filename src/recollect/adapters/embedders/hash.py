@@ -1,7 +1,6 @@
-"""The hash embedder, OpenClaw's: character trigrams folded into 384 numbers. Never loading.
+"""The hash embedder, OpenClaw's: character trigrams folded into 384 numbers.
 
-It knows no words, only spellings: texts are near when they share trigrams. Owns that definition,
-which must never change under its name, for vectors of years ago are compared with today's.
+The definition must never change under its name: old vectors are compared with today's.
 
 The definition: the first 2,000 characters; lower case; every run of white space one space; what
 is no letter, number, white space or one of `@.+-` a space; none at the ends; then one space
@@ -106,7 +105,6 @@ def _grams(folded: str) -> list[str]:
 
 
 def _units(text: str) -> str:
-    """The text with every character beyond the first plane as the two halves it is in UTF-16."""
     return _ASTRAL.sub(
         lambda match: "".join(
             map(chr, np.frombuffer(match[0].encode("utf-16-le"), "<u2").tolist())
@@ -116,6 +114,5 @@ def _units(text: str) -> str:
 
 
 def _whole(units: str) -> str:
-    """Halves joined again; one that lost its other half is what no encoder takes."""
     joined = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return _HALF.sub("\ufffd", joined)

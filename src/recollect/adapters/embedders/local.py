@@ -1,14 +1,8 @@
-"""What the embedders on this machine share: unit vectors, names of model files, threads, loading.
+"""What local embedders share: unit vectors, fingerprints of model files, threads, loading.
 
-- Vectors are checked before anyone stores them, and never mended: one that is no number, of another
-  size or without a direction would be stored for good and found never.
-- Fingerprints are quick enough to be part of a name before anything is loaded.
-- Work runs in threads of its own, so that no event loop waits for it. The loop's own pool will not
-  do: it joins its threads when the loop closes, so a model that hangs while it loads would hang the
-  program. Whoever waits may be cancelled at any time and disturbs nobody; what was raised in the
-  thread reaches all who wait, as an error of ours; the end of the program waits `END_SECONDS`.
-- A model is loaded once, shared by all who ask; a load that failed is not tried again before
-  `RETRY_SECONDS`, so a turn that asks every time costs nothing.
+Work runs in threads of its own: the event loop's pool joins its threads when the loop closes, so a
+model that hangs while it loads would hang the program. A model is loaded once; a failed load is not
+repeated before `RETRY_SECONDS`, so a turn that asks every time costs nothing.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
 """The onnx embedder: any sentence-transformer exported to ONNX, run by onnxruntime.
 
-Owns a model's folder, one loaded graph and its tokenizer. Never downloads, never imports a
-framework, never runs on the event loop. Always holds: a `ModelFolder` names files that were there,
-and its name says all that changes its vectors; a text has the same vector whatever it is embedded
-with.
-
-That last one is not given. A graph quantised while it runs (int8) scales its numbers over the
-whole batch: with MiniLM int8 a text in a batch of 32 came out at a cosine of .990 to itself
-alone, .962 at worst, and no faster. So each graph is tried when it is loaded: where company
-changes a vector, its texts are run one by one, without padding.
+A text has the same vector whatever it is embedded with. A graph quantised while it runs (int8)
+scales its numbers over the whole batch, so each graph is tried when it is loaded: if company
+changes a vector, its texts are run one by one.
 
     model.onnx (or onnx/model.onnx)       the graph
     tokenizer.json                        the tokenizer
@@ -319,8 +313,6 @@ def _integers(kind: str) -> type[np.signedinteger[Any]]:
 
 
 def _chosen_output(outputs: Sequence[Any]) -> str:
-    """Vectors of texts before vectors of tokens; a classifier's `pooler_output` last."""
-
     def rank(output: Any) -> int:
         if output.name == "sentence_embedding":
             return 0
@@ -333,12 +325,10 @@ def _chosen_output(outputs: Sequence[Any]) -> str:
 
 
 def _fixed_tokens(inputs: Sequence[Any]) -> int | None:
-    """The length that the graph was exported for, where it takes no other."""
     shapes = [given.shape for given in inputs if given.name == "input_ids"]
     length = shapes[0][1] if shapes and len(shapes[0]) == 2 else None
     return length if isinstance(length, int) else None
 
 
 def _takes_one(inputs: Sequence[Any]) -> bool:
-    """Whether the graph was exported for one text at a time."""
     return any(given.shape and given.shape[0] == 1 for given in inputs)

@@ -1,9 +1,7 @@
 """Embeddings over HTTP, in OpenAI's wire format, which most providers and servers speak.
 
-Texts leave this machine here, so callers redact them first. Errors, logs and reprs never show a
-text, a key or a provider's own words. A provider's key is never sent to another server. A call
-ends within its deadline, and each returned vector is finite, has length one and the known number
-of dimensions.
+Callers redact texts first. Errors, logs and reprs never show a text, a key or a provider's own
+words; a provider's key is never sent to another server.
 """
 
 from __future__ import annotations
@@ -62,7 +60,6 @@ class Provider:
     known_dimensions: Mapping[str, int]
     text_chars: int = 8_000
     """Longer texts are cut."""
-    dimensions_field: str = "dimensions"
     passage_fields: Mapping[str, str] = field(default_factory=dict)
     question_fields: Mapping[str, str] = field(default_factory=dict)
     """Added to a request, where a question's vector differs from a passage's."""
@@ -91,7 +88,6 @@ PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
         model="voyage-3.5",
         known_dimensions={"voyage-3.5": 1024},
         text_chars=32_000,
-        dimensions_field="output_dimension",
         passage_fields={"input_type": "document"},
         question_fields={"input_type": "query"},
     ),
@@ -128,7 +124,6 @@ class RemoteEmbedder:
         provider: RemoteProvider,
         *,
         model: str | None = None,
-        dimensions: int | None = None,
         base_url: str | None = None,
         key_variable: str | None = None,
         bounds: Bounds | None = None,
@@ -139,8 +134,7 @@ class RemoteEmbedder:
         self._provider = provider
         self._known = known
         self._model = (model or known.model).removeprefix("models/")
-        self._asked_dimensions = dimensions
-        self._dimensions = dimensions or known.known_dimensions.get(self._model, 0)
+        self._dimensions = known.known_dimensions.get(self._model, 0)
         self._base_url = (base_url or known.base_url).rstrip("/")
         self._own_server = self._base_url == known.base_url
         # The provider's key is for the provider only: another server's key has to be named.
@@ -159,13 +153,9 @@ class RemoteEmbedder:
 
     @property
     def name(self) -> str:
-        """Provider, model, requested dimensions, and a hash of the server if it is another one.
-
-        A model of the same name may be a different one there.
-        """
-        asked = f":{self._asked_dimensions}" if self._asked_dimensions else ""
+        """Provider, model, and a hash of the server if it is another one than the provider's."""
         server = "" if self._own_server else f"@{_hash_server(self._base_url)}"
-        return f"remote:{self._provider}:{self._model}{asked}{server}"
+        return f"remote:{self._provider}:{self._model}{server}"
 
     @property
     def dimensions(self) -> int:
@@ -255,8 +245,6 @@ class RemoteEmbedder:
         body: dict[str, Any] = {"model": self._model, "input": list(texts), **fields}
         if self._own_server and self._provider == "openai":
             body["encoding_format"] = "base64"  # a quarter of the bytes
-        if self._asked_dimensions is not None:
-            body[self._known.dimensions_field] = self._asked_dimensions
         try:
             content = await self._post(body)
         except RequestTooLarge:
@@ -319,7 +307,6 @@ class RemoteEmbedder:
         return {"Content-Type": "application/json", **bearer}
 
     def _read(self, content: bytes, wanted: int) -> list[bytes]:
-        """Read the vectors of an answer, check them and scale them to length one."""
         matrix = _read_vectors(content, wanted)
         if isinstance(matrix, str):  # a parser's error would quote the answer
             raise self._wrong(matrix)
@@ -370,7 +357,6 @@ class RemoteEmbedder:
 
 
 def _hash_server(base_url: str) -> str:
-    """Hash an address without its user and password."""
     parts = urllib.parse.urlsplit(base_url)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return blake2b(shown.encode("utf-8", "replace"), digest_size=4).hexdigest()
@@ -386,7 +372,6 @@ def _error_code(content: bytes) -> object:
 
 
 def _read_vectors(content: bytes, wanted: int) -> npt.NDArray[np.float32] | str:
-    """Read the vectors in the order of their texts, or say what is wrong with the answer."""
     try:
         answer = json.loads(content)
     except ValueError:

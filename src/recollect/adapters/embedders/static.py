@@ -1,9 +1,7 @@
-"""The static embedder: a vector a token, averaged. No network of neurons, no download.
+"""The static embedder: averages the token vectors that the package wordllama contains.
 
-The vectors are those that the package wordllama carries (l2_supercat, 256 numbers; larger ones
-would have to be fetched). Owns their reading and averaging. Never imports wordllama: its import
-gives the host's root logger a handler, and brings pydantic and requests along, for what is a
-look-up in a table; the tests hold our vectors to be the package's own, number for number.
+It never imports wordllama: the import gives the host's root logger a handler, and loads pydantic
+and requests for a look-up in a table.
 """
 
 from __future__ import annotations
@@ -120,7 +118,6 @@ def static_package() -> Path:
 
 
 def _read_weights(path: Path) -> Rows:
-    """The table of a safetensors file: a length, a description as JSON, the numbers."""
     raw = path.read_bytes()
     end = 8 + int.from_bytes(raw[:8], "little")
     told = json.loads(raw[8:end])[_TENSOR]

@@ -1,12 +1,7 @@
-"""Calls to a provider of models: bounded, tried again where that helps, with plain errors.
+"""Calls to a provider of models: bounded by a deadline, retried if that helps, with plain errors.
 
-Owns where a provider is reached and the deadline. Never shows what may be secret in an address, nor
-a key, nor a provider's own words. Always holds: nothing is tried again once a byte of the reply has
-arrived, or when the request can never succeed; a call ends within its deadline, a stream within a
-deadline of silence.
-
-With a version anywhere in its path (`/v1`, `/v1beta/openai`) a base URL is taken as it is; without
-one, `/v1` is added. A trailing slash and a whole endpoint's path are forgiven.
+Never shows a key, a secret part of an address or a provider's own words. Nothing is retried once a
+byte of the reply has arrived. A base URL without a version (`/v1`) gets one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """A `ChatModel` over HTTP: what the adapters of all wires share.
 
-Owns reading a stream to its end and what the end means (a whole reply, or an error), and a model's
-window as its server states it. What a wire's events mean is in `formats.stream_events`; bodies and
-replies of a wire are its adapter's. Always holds: `ReplyDone` comes last and once, or an error is
-raised; a stream that ended before its reply did is `ModelUnavailable`; leaving the stream early
-cuts the connection.
+`ReplyDone` comes last and once, or an error is raised; a stream that ended before its reply is
+`ModelUnavailable`; leaving the stream early cuts the connection.
 """
 
 from __future__ import annotations
@@ -160,10 +157,6 @@ class HttpChatModel(ABC):
         """The body that asks one prompt."""
 
     async def _ask(self, body: Body) -> tuple[Mapping[str, Any], Answer]:
-        """A reply without streaming, and the answer it holds.
-
-        A window exceeded in silence is an error here: the answer rests on a part of the prompt.
-        """
         self._check_key()
         with measured("model", self._model) as heard:
             heard.note(gen_ai__provider__name=self.wire.provider)
@@ -212,7 +205,6 @@ class HttpChatModel(ABC):
     async def _events(
         self, begun: Reply, assembling: Assembling
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """The objects of a stream's events, to its last or to where the reply is complete."""
         reader = EventReader()
         while not assembling.complete:
             piece = await self._calls.next(begun)
@@ -262,12 +254,10 @@ class HttpChatModel(ABC):
             raise ModelRefused(self.wire.key_hint)
 
     async def _stated_for_model(self) -> int | None:
-        """The window under the model's own address, as Anthropic states it."""
         url = self._address.url(f"/models/{quote(self._model, safe='')}")
         return _window_in(await self._calls.look(url))
 
     async def _stated_in_lists(self) -> int | None:
-        """The window in the server's list of models, or as llama.cpp states it: the smaller."""
         rows = mappings((await self._calls.look(self._address.url("/models"))).get("data"))
         named = [row for row in rows if self._model in _names(row)]
         # A server of one model answers to any name.
@@ -369,7 +359,6 @@ def _names(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _checked_key(key: str) -> str:
-    """The key without the blanks around it; ModelRefused where it can be none."""
     key = key.strip()
     if not is_sendable_key(key):
         raise ModelRefused("the model's key holds characters that no key has: set it anew")
@@ -377,7 +366,6 @@ def _checked_key(key: str) -> str:
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers of the caller's own; ModelRefused where one cannot be sent."""
     for name, value in headers.items():
         if not (name.isascii() and value.isascii() and value.isprintable()):
             raise ModelRefused(f"the header {name!r} holds characters that none may hold")

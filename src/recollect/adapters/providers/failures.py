@@ -1,9 +1,7 @@
-"""What a provider's error means: an overflow, a refusal for good, or trouble that may pass.
+"""Classifies a provider's error: an overflow, a permanent refusal, or trouble that may pass.
 
-Owns the one classification of errors, whether they come as an HTTP status or inside a stream.
-Never quotes what a provider said: providers echo requests and keys. Codes are shown, letters and
-underscores only. Always holds: the overflow table is asked first; what a format error caused is
-never tried again (the same request fails the same way with any account).
+Never quotes a provider, because providers echo requests and keys; shows only error codes. Asks the
+overflow table first.
 """
 
 from __future__ import annotations
@@ -162,7 +160,6 @@ def _status_inside(body: Mapping[str, Any]) -> int | None:
 
 
 def _error_objects(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Wherever a wire puts its error object."""
     response = body.get("response")
     nested = [body.get("error"), response.get("error") if isinstance(response, Mapping) else None]
     return [error for error in (*nested, body) if isinstance(error, Mapping)]

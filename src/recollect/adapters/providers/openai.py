@@ -94,7 +94,6 @@ class OpenAIChatModel(_OpenAIModel):
 
     @property
     def _room(self) -> str:
-        """The name under which this server takes the room for a reply."""
         return self._learnt_room or (_OWN_ROOM if self._address.own else _OTHERS_ROOM)
 
     async def ask(self, prompt: Prompt) -> Answer:
@@ -137,7 +136,6 @@ class OpenAIChatModel(_OpenAIModel):
                 return
 
     def _streamed(self, request: Mapping[str, Any], *, room: str, settled: bool) -> Body:
-        """The request as this server takes it; `settled`: no other name for the room is left."""
         fields = {room if name == _OWN_ROOM else name: value for name, value in request.items()}
         doubtful = [] if settled else [_OWN_ROOM]
         if _USAGE not in request and not self._usage_refused:
@@ -239,7 +237,6 @@ class OpenAIResponsesModel(_OpenAIModel):
 
 
 def _named_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as OpenAI's wires name it: strict where it is written for that."""
     return {"name": "answer", "schema": schema, "strict": is_closed(schema)}
 
 

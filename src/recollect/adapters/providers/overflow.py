@@ -1,10 +1,8 @@
 """Recognises that a request was too large for the model, from what any provider says.
 
-Owns the tables of wordings (literals of the providers' protocols, docs/sources.md) and how an error
-or a reply is read. Never decides what to do about them, never raises on odd input. Always holds:
-what only sounds like an overflow is asked for first, so a rate limit or an unpaid bill is never
-taken for a full window; the time is bounded, for only the head of the text is read and no row holds
-an open gap (`.*`); a known HTTP status stands at the start of the text that rows are matched with.
+The tables hold literals of the providers' protocols (docs/sources.md). What only sounds like an
+overflow is checked first. Only the head of a text is read and no row holds an open gap (`.*`), so
+the time is bounded.
 """
 
 from __future__ import annotations
@@ -316,7 +314,6 @@ def _first_match(wordings: tuple[Wording, ...], text: str) -> Wording | None:
 
 
 def _named(kind: str, text: str) -> tuple[str, int | None]:
-    """The first number of a kind, and the words that name it."""
     for pattern in COUNT_PATTERNS[kind]:
         match = _compiled(pattern).search(text)
         if match is not None:
@@ -325,7 +322,6 @@ def _named(kind: str, text: str) -> tuple[str, int | None]:
 
 
 def _readable(*, status: int | None, message: str, body: Mapping[str, Any] | None) -> str:
-    """Everything that the provider wrote, in one line of bounded length, the status first."""
     texts = [message.strip()[:_READ_MAX_CHARS]]
     if body is not None:
         _gather(body, texts, depth=0)

@@ -1,8 +1,6 @@
-"""What every store decides alike: which batches are refused, which facts and jobs may stand.
+"""What both stores decide alike: which batches are refused, which facts and jobs may stand.
 
-Pure, and used by both engines, so that they answer alike. Must never name what was said. Always
-holds: numbers of a batch that passes are exact as JSON, as float64 and in 64 bits; no fact is
-closed for one that may not be written; a mark is a hash over the whole of what it stands for.
+Never names content. No fact is closed for one that may not be written.
 """
 
 from __future__ import annotations

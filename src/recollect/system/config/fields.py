@@ -124,7 +124,6 @@ def read_value(hint: Any, value: Any, *, text: bool = False) -> Any:
 
 
 def _prepare(hint: Any, value: Any, *, text: bool) -> Any:
-    """The value as msgspec reads it."""
     kind, bounds, optional = _parts(hint)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
@@ -151,7 +150,6 @@ def _seconds(value: Any) -> float:
 
 
 def _parts(hint: Any) -> tuple[Any, Meta | None, bool]:
-    """A hint's type, its bounds, and whether None fits too."""
     if get_origin(hint) in (UnionType, Union):
         (inner,) = (option for option in get_args(hint) if option is not type(None))
         return (*_parts(inner)[:2], True)

@@ -290,7 +290,6 @@ def _read_table(table: Mapping[str, Any], *, kind: SourceKind, name: str) -> dic
 
 
 def _flatten(table: Mapping[str, Any], place: Source) -> Iterator[tuple[str, Source, Any]]:
-    """Every key of a table and of the tables in it, nested or dotted."""
     for raw_key, value in table.items():
         source = replace(place, key=f"{place.key}.{raw_key}".lstrip("."))
         path = snake_case(source.key)
@@ -309,5 +308,4 @@ def _flatten(table: Mapping[str, Any], place: Source) -> Iterator[tuple[str, Sou
 
 
 def _is_group(path: str) -> bool:
-    """Whether settings of this or of an earlier version are in it."""
     return any(key.startswith(f"{path}.") for key in (*known_keys(), *REMOVED_KEYS))

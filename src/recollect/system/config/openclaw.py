@@ -130,7 +130,6 @@ def _days(value: Any) -> Any:
 
 
 def _minutes(value: Any) -> Any:
-    """OpenClaw reads a text without a unit as minutes."""
     return f"{value}m" if isinstance(value, str) and value.strip().isdigit() else value
 
 
@@ -166,7 +165,6 @@ def routes() -> Mapping[str, Route]:
 
 @cache
 def _prefixes() -> frozenset[str]:
-    """Every object on the way to a key that is read."""
     return frozenset(
         path.rsplit(".", depth)[0] for path in routes() for depth in range(1, path.count(".") + 1)
     )
@@ -259,7 +257,6 @@ def _table_at(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 def _collect(
     table: Mapping[str, Any], reading: _OpenClawFile, path: str = "", spelled: str = ""
 ) -> None:
-    """Gather the keys that are read, and those of the same blocks that set nothing here."""
     for key, value in table.items():
         here, as_spelled = f"{path}{snake_case(key)}", f"{spelled}{key}"
         if here == snake_case(_PRUNING) and not isinstance(value, Mapping):
@@ -319,7 +316,6 @@ def _provider(reading: _OpenClawFile, spelled: str, value: Any) -> None:
 
 
 def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
-    """Whether memory is on; takes the switches, and the settings of an unused plugin, out."""
     slot_key, slot = reading.take(_SLOT) or (_SLOT, None)
     if slot is not None and not isinstance(slot, str):
         raise SettingsError(

@@ -1,10 +1,8 @@
-"""The spool of a space as a small SQLite file: what waits for a store that cannot take it.
+"""The spool of a space as a small SQLite file: batches that wait for a store.
 
-Owns the one table of records and who drains which of them; opening, cipher and errors are the
-SQLite store's, so that there is one place that knows them. With the space's key no record lies in
-the clear. Always holds: `append` is durable when it returns; records of one process are handed over
-in the order they came; `rewrite` reaches the records of processes that are alive, too; a record is
-set aside once, however often a process dies over it.
+`append` is durable when it returns; records of one process are drained in order; `rewrite` reaches
+the records of living processes too. A damaged file is set aside after its readable records moved
+to a new one.
 """
 
 from __future__ import annotations
@@ -13,19 +11,31 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import struct
 import time
+import zlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from recollect.adapters.stores.spool.salvage import replace_damaged
-from recollect.adapters.stores.spool.version_before import records_before
-from recollect.adapters.stores.sqlite.connection import BUSY, SpaceFile, require_file, store_errors
+import apsw
+
+from recollect.adapters.stores.sqlite.connection import (
+    BUSY,
+    BusyWait,
+    SpaceFile,
+    connect,
+    file_apart,
+    folder_locked,
+    put_in_place,
+    require_file,
+    store_errors,
+)
 from recollect.adapters.stores.sqlite.database import Database, Lane, checkpoint
 from recollect.core.values.upkeep import SpoolState
-from recollect.errors import StoreReplaced, StoreUnavailable
+from recollect.errors import StoreCorrupt, StoreReplaced, StoreUnavailable
 from recollect.system import durable
 from recollect.system.durable import STEP_SECONDS, LifeLock
 
@@ -199,11 +209,6 @@ class FileSpool:
         apart: bool = False,
         again: bool = True,
     ) -> T:
-        """Do something with what waits; `nothing` if there is no file, unless it is to `make` it.
-
-        In one transaction, unless `apart`. A file that was removed or replaced is left for the one
-        that has its name now.
-        """
         self._require_open()
         if make:
             await self._make()
@@ -249,7 +254,6 @@ class FileSpool:
     def _page(
         self, database: Database, after: int = -1, limit: int = _PAGE
     ) -> list[tuple[int, bytes]]:
-        """The next records that wait, behind this number; decoded by nobody who is waited for."""
         self._adopt(database)
         rows = database.rows(_NEXT, (self._owner, after, limit))
         return [(number, bytes(record)) for number, record in rows]
@@ -272,7 +276,6 @@ class FileSpool:
         )
 
     def _adopt(self, database: Database) -> None:
-        """Take over what processes left that are not alive any more; its order stays."""
         for (owner,) in database.rows(_OWNERS):
             if owner == self._owner:
                 continue
@@ -285,7 +288,6 @@ class FileSpool:
         return self._folder / f"{self._prefix}-{owner}{_OWNER}"
 
     async def _leave_no_log(self) -> None:
-        """Move the log into the file and cut it: it holds what was replaced, if encrypted."""
         for _ in range(_CHECKPOINT_TRIES):
             if await self._ask(lambda database: checkpoint(database, "TRUNCATE"), True, apart=True):
                 return
@@ -309,8 +311,160 @@ def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int
 
 
 def _shrink(database: Database) -> None:
-    """Give the room of drained records back to the disk."""
     if database.value("PRAGMA freelist_count") > _SPARE_PAGES:
         with contextlib.suppress(*BUSY):  # somebody else is at it: the next drain does it
             database.run("VACUUM")
     checkpoint(database, "TRUNCATE")
+
+
+# A damaged file: one process at a time replaces it. A record keeps its number and its owner.
+
+_UNREADABLE: Final = (apsw.CorruptError, apsw.IOError, apsw.NotADBError, UnicodeDecodeError)
+_LAST: Final = (
+    "SELECT seq FROM sqlite_sequence WHERE name = 'spooled'",
+    "SELECT max(number) FROM spooled",
+)
+"""Where the highest number is; the page of one of them may be the damaged one."""
+_NEXT_READABLE: Final = """
+SELECT number, owner, refused, record FROM spooled WHERE number >= ? ORDER BY number LIMIT 1
+"""
+_COPY: Final = "INSERT INTO spooled (number, owner, refused, record) VALUES (?, ?, ?, ?)"
+
+
+def replace_damaged(file: SpaceFile, table: str, aside: Path) -> None:
+    """Do nothing if there is no file or all of it can be read; else log how much cannot."""
+    path = file.path
+    with store_errors(path):
+        if _is_sound(file):
+            return
+        with folder_locked(file), contextlib.ExitStack() as ends:
+            if _is_sound(file):
+                return  # another process replaced it meanwhile
+            damaged = _open_damaged(file, ends)
+            apart = ends.enter_context(file_apart(file))
+            lost = _copy(damaged, apart, table)
+            path.rename(aside)
+            log = Path(f"{path}-wal")
+            if log.exists() and log.stat().st_size:
+                log.rename(aside.with_name(f"{aside.stem}-wal{aside.suffix}"))
+            put_in_place(apart.path, path)
+    LOG.warning("spool: %s records could not be read; the damaged file is %s", lost, aside.name)
+
+
+def _is_sound(file: SpaceFile) -> bool:
+    if not file.path.exists():
+        return True
+    try:
+        with store_errors(file.path), contextlib.closing(_connect(file)) as connection:
+            return bool(connection.pragma("quick_check", 1) == "ok")
+    except StoreCorrupt:
+        return False
+
+
+def _connect(file: SpaceFile, *, damaged: bool = False) -> apsw.Connection:
+    return connect(file, BusyWait(file.busy_seconds), damaged=damaged)
+
+
+def _open_damaged(file: SpaceFile, ends: contextlib.ExitStack) -> apsw.Connection | None:
+    try:
+        holder, reader = (_connect(file, damaged=True) for _ in range(2))
+    except StoreCorrupt:
+        return None
+    for connection in (holder, reader):
+        ends.callback(connection.close, True)
+        # its log would be removed by name, and that name is the new file's then
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    with contextlib.suppress(*_UNREADABLE):
+        holder.execute("BEGIN IMMEDIATE")
+    # not the holder: within its transaction the cipher fails every page after a damaged one
+    return reader
+
+
+def _copy(damaged: apsw.Connection | None, apart: SpaceFile, table: str) -> int | str:
+    last = max((_last(damaged, query) for query in _LAST), default=0) if damaged else 0
+    if damaged is None or not last:
+        return "all"
+    lost, number = 0, 1
+    with contextlib.closing(_connect(apart)) as new, new:
+        new.execute(table)
+        while number <= last:
+            try:
+                row: Any = damaged.execute(_NEXT_READABLE, (number,)).fetchone()
+            except _UNREADABLE:
+                row = ()
+            if row is None:
+                break
+            if row and number <= row[0] <= last and isinstance(row[3], bytes):
+                new.execute(_COPY, row)
+                number = row[0] + 1
+            else:
+                lost, number = lost + 1, number + 1
+    return lost
+
+
+def _last(damaged: apsw.Connection, query: str) -> int:
+    try:
+        return int(damaged.execute(query).get or 0)
+    except (*_UNREADABLE, apsw.SQLError):
+        return 0
+
+
+# Files of the version before: a frame is a mark of 16 bytes (`RSP1` and the token of the file's
+# name), number and length with a checksum, a digest of the payload, a byte of state, the payload. A
+# record is kept here before its file is removed: a store takes what is there twice once.
+
+_HEAD: Final = struct.Struct(">16sQII16sc")
+_TAKEN: Final = b"\xaa"
+
+
+async def records_before(
+    folder: Path, prefix: str, keep: Callable[[bytes, str | None], Awaitable[None]]
+) -> None:
+    """Keep what waits in the files of processes that died, the oldest first, and what was refused.
+
+    A file with a damaged part stays, with the ending `.damaged`. A last record that is cut off is
+    no damage: its process was killed before it was acknowledged.
+    """
+    for suffix, refused in ((".spool1", None), (".refused1", "refused before")):
+        for path in await asyncio.to_thread(lambda: sorted(folder.glob(f"{prefix}-*{suffix}"))):  # noqa: B023
+            try:
+                token = bytes.fromhex(path.stem.rpartition("-")[2])
+            except ValueError:
+                continue  # not a name that a spool gave
+            life = await asyncio.to_thread(LifeLock.take, path.with_suffix(".alive"))
+            if life is None:
+                continue  # a process of the version before still writes to it
+            try:
+                records, whole = await asyncio.to_thread(_read, path, token)
+                for record in records:
+                    await keep(record, refused)
+                with contextlib.suppress(FileNotFoundError):
+                    if whole:
+                        path.unlink()
+                    else:
+                        LOG.warning("spool: a part of %s could not be read", path.name)
+                        path.rename(path.with_suffix(".damaged"))
+            finally:
+                life.release(remove=True)
+
+
+def _read(path: Path, token: bytes) -> tuple[list[bytes], bool]:
+    """The records that wait in a file, and whether there is nothing else in it."""
+    mark, content = b"RSP1" + token, path.read_bytes()
+    records: list[bytes] = []
+    end, whole = 0, True
+    while (at := content.find(mark, end)) >= 0 and at + _HEAD.size <= len(content):
+        _, number, length, crc, digest, state = _HEAD.unpack_from(content, at)
+        payload = content[at + _HEAD.size : at + _HEAD.size + length]
+        hashed = blake2b(struct.pack(">QI", number, length) + payload, digest_size=16, key=token)
+        right = crc == zlib.crc32(content[at : at + 28])
+        if right and len(payload) < length:
+            return records, whole and at == end
+        if right and state != _TAKEN and hashed.digest() == digest:
+            records.append(payload)
+        elif not right or state != _TAKEN:
+            whole, end = False, at + 1
+            continue
+        whole, end = whole and at == end, at + _HEAD.size + length
+    tail = content[end:]
+    return records, whole and len(tail) < _HEAD.size and mark.startswith(tail[: len(mark)])

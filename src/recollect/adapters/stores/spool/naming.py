@@ -1,8 +1,6 @@
-"""What a PostgreSQL database is called, however its URL is spelled.
+"""The name of a PostgreSQL database, however its URL is spelled, as libpq reads it.
 
-Pure. Follows libpq: what the URL leaves out comes from options behind the question mark, from
-the environment, then from defaults. Who connects and how does not matter, only where to.
-Always holds: URLs of different databases have different names.
+URLs of different databases have different names.
 """
 
 from __future__ import annotations
@@ -40,7 +38,6 @@ def server_name(url: str, environment: Mapping[str, str]) -> str:
 
 
 def _split(place: str) -> tuple[str, str]:
-    """Host and port of one place; an address of six parts stands in brackets."""
     if place.startswith("["):
         host, _, port = place[1:].partition("]")
         return unquote(host), port.removeprefix(":")
@@ -53,7 +50,6 @@ def _several(listed: str | None) -> list[str]:
 
 
 def _host(host: str) -> str:
-    """A folder of sockets by its real path; names of machines do not know case."""
     return os.path.realpath(host) if host.startswith("/") else host.lower()
 
 

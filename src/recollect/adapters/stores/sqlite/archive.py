@@ -1,8 +1,6 @@
-"""Writes a batch, and reads plainly: segments, sessions, passages, facts, vectors for export.
-
-A batch is written in the caller's transaction, all of it or nothing. Must never read a clock:
-times come with the batch. Always holds: writing a batch again changes nothing, and nothing is
-written of what a tombstone stands for; a record that cannot be read is left out (see `rows.py`).
+"""Writes a batch in the caller's transaction, and reads plainly: segments, sessions, passages,
+facts, vectors for export. Writing a batch again changes nothing; nothing is written that a
+tombstone stands for.
 """
 
 from __future__ import annotations
@@ -148,7 +146,6 @@ def _identities_met(
 def _sorted_out(
     db: Database, segments: tuple[NewSegment, ...], tombstones: set[str]
 ) -> tuple[dict[str, dict[SegmentId, None]], list[NewSegment]]:
-    """What became of the segments, and those that are new."""
     stored = set(known(db, (new.segment.id for new in segments))) if segments else set()
     fates: dict[str, dict[SegmentId, None]] = {"stored": {}, "known": {}, "forgotten": {}}
     new_ones = []
@@ -169,7 +166,6 @@ def _sorted_out(
 
 
 def _insert(db: Database, segments: list[NewSegment]) -> list[Row]:
-    """Keep new segments and their passages; returns the words that are to be indexed."""
     sessions: dict[str, int] = {}
     first, passage = db.row(_NEXT)
     rows = []
@@ -297,7 +293,6 @@ def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText,
 
 
 def _text(db: Database, sequence: int) -> tuple[SegmentId, str] | None:
-    """A segment's id and text; None when they cannot be read."""
     held = readable(
         db.rows(_TEXT, (sequence,)), lambda row: (SegmentId(row[0]), unpack_long_text(row[1]))
     )

@@ -1,10 +1,7 @@
 """Finds the passages that may answer a query, and what stands around them in their session.
 
-The best by words and the best by each vector, in one snapshot and one thread. Must never score for
-the caller: it chooses, and hands over what `search` needs. Always holds: the same store and query
-give the same candidates; ties go by segment id and ordinal; of a passage the same is said whether
-it was found by words, by vector or as a neighbour; a row that cannot be read is left out and hides
-no other.
+Chooses the best by words and by each vector, in one snapshot; `search` scores them. The same store
+and query give the same candidates; ties go by segment id and ordinal.
 """
 
 from __future__ import annotations
@@ -182,7 +179,6 @@ def find_candidates(
 
 
 def _allowed(db: Database, recent: Recent, query: CandidateQuery) -> Numbers | None:
-    """The passages that the filters let through, ascending; None when there are no filters."""
     times = query.said_after, query.said_before
     if query.session is None:
         if times == (None, None):
@@ -201,7 +197,6 @@ def _count_cold(db: Database, allowed: Numbers) -> int:
 
 
 def _best(db: Database, passages: Numbers, scores: Scores, limit: int) -> Numbers:
-    """The passages with the highest scores; ties by segment id and ordinal."""
     best = best_of(passages, scores, limit)
     if best.settled:
         return np.concatenate([best.sure, best.tied])
@@ -288,7 +283,6 @@ def _walk(row: Row) -> Walk:
 
 
 def _numbers(joined: str | None) -> list[int]:
-    """Numbers that `group_concat` joined, ascending."""
     return [] if joined is None else sorted(map(int, joined.split(",")))
 
 

@@ -1,9 +1,7 @@
-"""Opening the file of a space: key, permissions, cipher, pragmas, schema, and what can go wrong.
+"""Opens the file of a space: key, permissions, cipher, pragmas, schema, and the errors of SQLite.
 
-Owns everything that must be set on a connection, how a key is read and derived, and what SQLite's
-errors mean for who asked. Always holds: a connection that is handed out reads and writes this
-space, in the newest version of the schema, and what it commits survives the loss of power; a key
-is never logged, shown or written; messages name the file and what to do next, never a value.
+A connection reads and writes this space in the newest schema, and what it commits survives the loss
+of power. A key is never logged, shown or written; messages name the file, never a value.
 """
 
 from __future__ import annotations
@@ -396,7 +394,6 @@ def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -
 
 
 def _key_error(file: SpaceFile, *, readable: bool = False) -> WrongKey | None:
-    """Why a file needs another key, as far as its first bytes tell; None when it does not."""
     path = file.path
     with path.open("rb") as opened:
         header = opened.read(len(_PLAIN_HEADER))
@@ -430,7 +427,6 @@ def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
 
 
 def _version(connection: apsw.Connection, file: SpaceFile) -> int:
-    """The schema's version; raises for another space's file, and for what is not ours."""
     # In one statement: another process may make the tables between two.
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     if "meta" not in tables:

@@ -1,13 +1,8 @@
-"""Facts as a space keeps them: written, replaced, forgotten, found; the revision they are at.
+"""Facts: written, replaced, forgotten, found, and the revision they are at.
 
-Owns `fact`, `fact_word`, `fact_vector` and `extracted`. A fact that changes is another row under a
-new number: its words are indexed anew and its vectors go. There are few enough that each vector
-has a row. Must never score for the caller, nor read facts that it does not hand over.
-
-Always holds: only current facts have words in the index and vectors; the revision grows with every
-transaction that changes facts, or segments that a fact may be read from, and with no other; no
-fact is written that a tombstone stands for, or that rests on forgotten segments; the same store
-and query give the same candidates, ties by id.
+A fact that changes is another row under a new number: its words are indexed again and its vectors
+go. The revision grows with every transaction that changes facts, or segments that a fact may be
+read from.
 """
 
 from __future__ import annotations
@@ -134,7 +129,6 @@ class FactMatrices:
 
 
 def _loaded(db: Database, old: Matrix, members: Numbers) -> Matrix:
-    """What is to be known now: what is known already, and the rest from the file."""
     rows = old.find(members)
     missing = members[rows < 0]
     loaded: dict[int, bytes] = dict(db.rows(_LOAD, (old.embedder, json_list(missing.tolist()))))
@@ -256,7 +250,6 @@ def _stored_facts(db: Database, ids: Iterable[str]) -> Iterable[tuple[FactId, Fa
 
 
 def _remove(db: Database, ids: Iterable[str]) -> list[str]:
-    """Remove facts with their words and vectors; which were there."""
     rows = db.rows(_NUMBERS, (json_list(ids),))
     numbers = (json_list(number for number, _ in rows),)
     for drop in (_DROP_WORDS, _DROP_VECTORS, _DROP):
@@ -265,7 +258,6 @@ def _remove(db: Database, ids: Iterable[str]) -> list[str]:
 
 
 def _replace(db: Database, facts: Sequence[Fact]) -> None:
-    """Write facts in the place of those with their ids."""
     if not facts:
         return
     _remove(db, [fact.id for fact in facts])
@@ -337,7 +329,6 @@ def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery)
 
 
 def _allowed(db: Database, session: str | None) -> Numbers | None:
-    """The current facts of a session and of none, ascending; None when all may be chosen."""
     if session is None:
         return None
     return np.sort(number_list(db.value(_IN_SESSION, (pack_text(session),))))
@@ -349,7 +340,6 @@ def _pinned(db: Database, allowed: Numbers | None) -> Numbers:
 
 
 def _best(db: Database, facts: Numbers, scores: Scores, limit: int) -> Numbers:
-    """The facts with the highest scores; ties by id."""
     best = best_of(facts, scores, limit)
     if best.settled:
         return np.concatenate([best.sure, best.tied])

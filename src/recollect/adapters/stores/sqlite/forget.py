@@ -1,11 +1,8 @@
-"""Forgets and rewrites what is stored, and sees to it that no byte of it stays.
+"""Forgets and rewrites what is stored, and leaves no byte of it.
 
-By content an identity goes wherever it was said; by place single segments go, and what quotes
-their words stays while these are said elsewhere. Everything goes in one transaction, tombstones
-included. The bytes go with it, because deleted cells are overwritten (`secure_delete`, and FTS5's
-own); the log, which still has older pages, is emptied after. Always holds: whatever could not be
-reached is told, one sentence each; a row is rewritten only while it is what was read; a rewritten
-segment keeps its place, and has no passage, word or vector of its old text.
+By content an identity goes wherever it was said; by place single segments go. Everything goes in
+one transaction; `secure_delete` overwrites the bytes, and the log is emptied after. Whatever could
+not be reached is reported.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 from recollect.adapters.stores.invariants import marks_of
 from recollect.adapters.stores.sqlite.archive import write_batch
-from recollect.adapters.stores.sqlite.bodies import pack_body, unpack_body
 from recollect.adapters.stores.sqlite.database import Database, Row, checkpoint
 from recollect.adapters.stores.sqlite.facts import (
     forget_facts,
@@ -50,10 +46,12 @@ from recollect.adapters.stores.sqlite.passages import (
 )
 from recollect.adapters.stores.sqlite.rows import (
     json_list,
+    pack_body,
     pack_long_text,
     pack_text,
     readable,
     text_of,
+    unpack_body,
 )
 from recollect.adapters.stores.sqlite.sessions import (
     forget_quotes,
@@ -165,7 +163,6 @@ class _Removed:
 
 
 def _remove(db: Database, rows: list[Row]) -> _Removed:
-    """Remove segments, rows of `_ROWS`, with passages, words and vectors."""
     gone = _remove_passages(db, {row[0]: bool(row[3]) for row in rows})
     db.run(_DELETE_SEGMENTS, (json_list(row[0] for row in rows),))
     counts = (len(rows), *(sum(row[at] for row in rows) for at in (3, 4, 5)))
@@ -174,7 +171,6 @@ def _remove(db: Database, rows: list[Row]) -> _Removed:
 
 
 def _remove_passages(db: Database, segments: Mapping[int, bool]) -> _Removed:
-    """Remove the passages, words and vectors of segments, by sequence and whether each is cold."""
     warm = passages_of(db, [sequence for sequence, cold in segments.items() if not cold])
     cold = passages_of(db, [sequence for sequence, cold in segments.items() if cold])
     words: set[bytes] = set()
@@ -264,14 +260,12 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgott
 
 
 def _emptied(db: Database, order: ForgetOrder, meant: _Targets) -> list[str]:
-    """The sessions that went as a whole, or have no segment left at any of their places."""
     numbers = json_list({row[6] for row in meant.places})
     left = readable(db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: text_of(row[0]))
     return list(dict.fromkeys([*(() if order.by_time else order.sessions), *left]))
 
 
 def _remove_compactions(db: Database, order: ForgetOrder, meant: _Targets, unsaid: set[str]) -> int:
-    """Remove what stands for forgotten messages, or for places of its session that went."""
     places: dict[int, set[str]] = {}
     for row in meant.places:
         places.setdefault(row[6], set()).add(row[2])
@@ -440,7 +434,6 @@ def _put_packed(db: Database, new: NewBody, id_: str | int) -> bool:
 
 
 def _reindexed(db: Database, given: Sequence[tuple[int, bool, NewSegment]]) -> int:
-    """Take the old passages out and index the new ones; how many vectors went."""
     gone = _remove_passages(db, {sequence: cold for sequence, cold, _ in given})
     new_ones = [(at, new.passages) for at, _, new in given if new.segment.noise is None]
     index_words(db, add_passages(db, new_ones))

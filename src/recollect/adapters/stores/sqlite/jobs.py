@@ -1,9 +1,7 @@
 """The queue of a space: leases, retries, the budget of a day.
 
-Owns `job`, `budget`, `model_use` and `paused`. Always holds: only the token of the newest lease
-completes, fails or keeps a job; what a job may spend is charged when it is handed out and stays
-charged, because an attempt that failed may have spent it, so the budget of a day is never exceeded.
-A job that waits again where another of its kind and key waits is one job with it: the older.
+Only the token of the newest lease completes, fails or keeps a job. A job's cost is charged when it
+is handed out and stays charged, because a failed attempt may have spent it.
 """
 
 from __future__ import annotations
@@ -271,5 +269,4 @@ def forget_text_in_jobs(db: Database, text: SoughtText) -> int:
 
 
 def _number(id_: str) -> int:
-    """A job's number; one that no job has for an id that is not ours."""
     return int(id_) if id_.isascii() and id_.isdigit() else -1

@@ -1,10 +1,7 @@
-"""What was sent, turn by turn, and the compactions of sessions.
+"""The requests that were sent, turn by turn, and the compactions of sessions.
 
-Owns `piece`, `turn`, `compaction` and `id_chunk`. Pieces are stored once, turns name what they
-added. Always holds: a turn's rows are those of the turn recorded before it, up to `kept_rows`, and
-its own after them, and `expire` keeps that true for the turns that stay. A compaction that is
-there is never changed, stays when the ledger expires, and stands for no message that was
-forgotten, nor for one of its session whose place was; what was removed does not come back.
+Pieces are stored once, turns name what they added: a turn's rows are those of the turn before, up
+to `kept_rows`, and its own. A compaction is never changed, and stays when the ledger expires.
 """
 
 from __future__ import annotations
@@ -17,14 +14,15 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from recollect.adapters.stores.invariants import compaction_mark, rows_of_turn
-from recollect.adapters.stores.sqlite.bodies import pack_body, unpack_body
 from recollect.adapters.stores.sqlite.database import Database, Row
 from recollect.adapters.stores.sqlite.rows import (
     json_list,
+    pack_body,
     pack_ids,
     quoting,
     readable,
     text_of,
+    unpack_body,
     unpack_ids,
 )
 from recollect.adapters.stores.sqlite.sessions import known_session, session_number
@@ -302,7 +300,6 @@ def _ids(packed: bytes | str | None) -> list[str]:
 
 
 def _head(stored: str | bytes) -> dict[str, Any]:
-    """What a turn's head says; earlier versions kept it as a text."""
     head: dict[str, Any] = json.loads(stored if isinstance(stored, str) else unpack_body(stored))
     return head
 
@@ -316,7 +313,6 @@ def _named_by(head: str | bytes) -> list[str]:
 
 
 def _outcomes(head: Mapping[str, Any]) -> tuple[PieceHash, ...]:
-    """The names of pieces, which are joined in the head."""
     joined = head.get("outcomes", "")
     names = [joined[at : at + _HASH_CHARS] for at in range(0, len(joined), _HASH_CHARS)]
     return tuple(map(PieceHash, names))

@@ -1,15 +1,8 @@
 """Finds the passages that share words with a query, and what scoring them needs.
 
-Reads the occurrences of each word from the index (fts5vocab) and adds BM25 up with numpy: FTS5's
-own rank takes several times as long, values common words at nothing, and does not tell counts.
-The score here only chooses whom to hand over: `search` scores.
-
-`Recent` keeps what the last searches read: a recall asks for candidates, and then for what stands
-around the best of them, with the same query; between the two the turn's own messages may be
-written. Used by one thread only. Always holds: statistics are those of the warm index, whatever is
-looked through; what is handed out is what the current snapshot says. That can be told because a
-passage's words and its session never change, its number is never used again, and each move and
-removal is counted.
+Adds BM25 up with numpy from fts5vocab: FTS5's own rank takes several times as long, and does not
+tell counts. `Recent` keeps what the last searches read, because a recall asks twice with the same
+query; each move and removal is counted, so it knows what is still true.
 """
 
 from __future__ import annotations
@@ -132,7 +125,6 @@ def counts_in(postings: Sequence[Postings], passages: Numbers) -> list[dict[str,
 
 
 def _positions(held: Numbers, wanted: Numbers) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Where those of `wanted` that stand in `held` stand there, and where in `wanted`."""
     if not len(held):
         nowhere = np.empty(0, dtype=np.intp)
         return nowhere, nowhere
@@ -150,7 +142,6 @@ def distinct(numbers: Numbers) -> Numbers:
 
 
 def _counted(occurrences: Numbers) -> tuple[Numbers, Numbers]:
-    """Ascending numbers, each once, and how often each came."""
     if not len(occurrences):
         return occurrences, occurrences
     starts = np.flatnonzero(np.concatenate(([True], occurrences[1:] != occurrences[:-1])))
@@ -159,7 +150,6 @@ def _counted(occurrences: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _lengths(db: Database, passages: Numbers) -> Numbers:
-    """Lengths in words, from the passages' numbers; from their rows where they are very long."""
     lengths = passages & LENGTH_MAX
     long = np.flatnonzero(lengths == LENGTH_MAX)
     if len(long):
@@ -302,5 +292,4 @@ class Recent:
 
 
 def _read(db: Database, query: str, *given: str | bytes | float | None) -> Numbers:
-    """Numbers that a query joins, ascending."""
     return np.sort(number_list(db.value(query, given)))

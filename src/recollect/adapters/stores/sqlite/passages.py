@@ -125,7 +125,6 @@ def _put(db: Database, name: IndexName, bags: list[Row]) -> None:
 
 
 def _take(db: Database, name: IndexName, passages: dict[int, int]) -> list[Row]:
-    """Take passages out of an index; returns their words."""
     if not passages:
         return []
     numbers = json_list(passages)
@@ -208,7 +207,6 @@ def replace_passages(
 
 
 def _spans(db: Database, sequences: list[int]) -> dict[tuple[int, int, int], tuple[int, int]]:
-    """The passages of segments by segment and span: number and length."""
     rows = db.rows(_SPANS, (json_list(sequences),))
     return {
         (segment, start, stop): (passage, length) for passage, segment, start, stop, length in rows

@@ -1,13 +1,8 @@
-"""The tables of a space, and how an older file becomes a newer one.
+"""The tables of a space, and the migrations of older files, each one transaction.
 
-Owns the schema. Every change after a release is a new entry of `MIGRATIONS`, never an edit of an
-old one. Always holds: a migration and its version are one transaction, so a process that dies in
-one leaves the version before it.
-
-`words` and `cold_words` are fed with words that `search` made, which stand in tables beside them:
-without the words of a passage FTS5 cannot remove it to the last byte. Their tokenizer takes every
-character but white space as part of a word; what it would fold is escaped (see `rows.py`).
-The number of a passage carries its length (see `passages.py`), so that scoring needs no join.
+`words` and `cold_words` are fed with the words in tables next to them: without the words of a
+passage FTS5 cannot remove it to the last byte. The number of a passage carries its length
+(`passages.py`), so that scoring needs no join.
 """
 
 from __future__ import annotations

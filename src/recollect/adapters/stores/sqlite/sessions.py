@@ -1,10 +1,7 @@
-"""What a session is remembered as: its state, its path, and whom the state quotes.
+"""Session state, the session's path, and the messages that the state quotes.
 
-Owns `session`, `path` and `quoted`. A turn writes the new end of the path only, as a chunk of its
-own; a branch cuts the chunk it leaves in two. A state whose past was cut quotes thousands of
-messages: of these, too, only chunks that changed are written. Always holds: chunks follow each
-other without a gap, and together they are as long as the session says; an identity in `quoted`
-was not forgotten when it was written, and forgetting takes it out.
+A turn writes only the new end of the path, as a chunk; a branch cuts the chunk it leaves in two.
+Chunks follow each other without a gap. Forgetting removes an identity from `quoted`.
 """
 
 from __future__ import annotations
@@ -143,14 +140,11 @@ def write_session(
 def _forgotten_of(
     db: Database, number: int, chunks: Chunks, forgotten: set[str], said: set[str]
 ) -> set[str]:
-    """Whom of these a state quotes and may not; `said` are those that this batch stores."""
     gone = forgotten | (unquotable(db, not_kept_yet(db, number, chunks)) - said)
     return {text for _, some in chunks for text in some if text in gone} if gone else set()
 
 
 def _met_again(db: Database, number: int, write: SessionWrite, quoted: set[str]) -> SessionOutcome:
-    """Of a write of the turn that is stored: the very same one is not stale, even where what it
-    quoted was taken out meanwhile."""
     stored = db.value(_STATE, (number,))
     if stored == write.state:
         return SessionOutcome()
@@ -261,7 +255,6 @@ def forget_text_in_states(db: Database, text: SoughtText) -> int:
 
 
 def _cleaned(db: Database, number: int, state: bytes, quoted: set[str]) -> bytes | None:
-    """The state without the quotes; None when it cannot be told what it quotes."""
     try:
         keys, ids = read_path(db, number)
         gone = frozenset(EntryKey(k) for k, text in zip(keys, ids, strict=True) if text in quoted)

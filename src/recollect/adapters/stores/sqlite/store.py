@@ -1,8 +1,6 @@
 """`SQLiteStore`: the memory of one space in one SQLite file.
 
-Owns the lanes and hands each operation to its module: one lane writes, one searches, one reads
-the rest; see `database.py` for what a cancelled call leaves behind. What an operation does is said
-in `recollect.core.ports`, under the same name.
+One lane writes, one searches, one reads the rest. `recollect.core.ports` documents the operations.
 """
 
 from __future__ import annotations
@@ -41,8 +39,6 @@ Operation: TypeAlias = Callable[Concatenate["SQLiteStore", P], Coroutine[Any, An
 
 
 def _reads(work: Callable[Concatenate[Database, P], T]) -> Operation[P, T]:
-    """An operation that runs in one snapshot of the reading lane."""
-
     async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
         return await store._reader.read(lambda db: work(db, *args, **given))
 
@@ -52,8 +48,6 @@ def _reads(work: Callable[Concatenate[Database, P], T]) -> Operation[P, T]:
 def _writes(
     work: Callable[Concatenate[Database, P], T], then: Callable[[Database, T], T] | None = None
 ) -> Operation[P, T]:
-    """An operation that is one durable transaction; `then` follows it in the same thread."""
-
     async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
         def step(db: Database) -> T:
             return work(db, *args, **given)

@@ -1,14 +1,8 @@
 """Vectors: in blocks in the file, as one matrix in memory, and compared with a query's.
 
-Owns `embedder`, `vector_block` and `vector_at`. A block holds many vectors in one row, so that
-loading them is one copy a block, and is never changed: what takes a vector out, or joins small
-blocks, writes a new one under a new number. So a number names its content, and being fresh in
-memory means to hold the blocks that the file holds. Used by one thread only.
-
-Always holds: `vector_at` names exactly the passages that stand in the blocks of an embedder; no
-warm passage up to its `complete_to` waits for one; a `Matrix` is what one snapshot of the file
-says; a passage's cosine is the same whatever passages stand beside it, and by whatever way it was
-found.
+A block holds many vectors in one row and is never changed: what removes a vector, or joins small
+blocks, writes a new one under a new number. A passage's cosine is the same whatever passages are
+next to it. Used by one thread only.
 """
 
 from __future__ import annotations
@@ -155,7 +149,6 @@ def _put_blocks(db: Database, embedder: int, passages: Numbers, numbers: Floats)
 
 
 def _join_small(db: Database, embedder: int, dimensions: int) -> None:
-    """Join blocks of a kind once there are many: small ones, then those of middle size."""
     full = _block_vectors(dimensions)
     for least, most in ((1, full // _SMALL_SHARE), (full // _SMALL_SHARE, full)):
         sizes = db.rows(_SIZES, (embedder,))
@@ -169,7 +162,6 @@ def _join_small(db: Database, embedder: int, dimensions: int) -> None:
 
 
 def _read_block(db: Database, embedder: int, block: int, dimensions: int) -> tuple[Numbers, Floats]:
-    """The passages of a block, and their vectors."""
     packed, numbers = db.row(_BLOCK, (embedder, block))
     passages = np.frombuffer(packed, dtype="<i8")
     return passages, _unpack(numbers, len(passages), dimensions)
@@ -184,7 +176,6 @@ def _pack(values: Floats) -> bytes:
 
 
 def _unpack(numbers: bytes, count: int, dimensions: int) -> Floats:
-    """What `_pack` made of so many vectors."""
     kind = "<f2" if len(numbers) == HALF_BYTES * count * dimensions else "<f4"
     values = np.frombuffer(numbers, dtype=kind).reshape(count, dimensions)
     return values.astype("<f4", copy=False)
@@ -444,7 +435,6 @@ class VectorSearch:
 def _eligible(
     matrix: Matrix, allowed: Numbers | None, left_out: Numbers, warm: Flags | None
 ) -> Rows | None:
-    """The rows that may be chosen, ascending; None for all."""
     if allowed is None and warm is None and not len(left_out):
         return None
     if allowed is None:
