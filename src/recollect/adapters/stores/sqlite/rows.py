@@ -15,7 +15,6 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from recollect.adapters.stores.invariants import pack_evidence, unpack_evidence
-from recollect.adapters.stores.sqlite.bodies import pack_body, unpack_body
 from recollect.adapters.stores.sqlite.database import Row
 from recollect.adapters.stores.sqlite.schema import ESCAPE_SIGN
 from recollect.core.values.fact import Change, Fact, FactType, MadeBy
