@@ -10,120 +10,48 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sizes import at_size
+from tests.unit.config.test_settings import another
 
-from recollect.core.search.calibrate import THRESHOLD
 from recollect.errors import SettingsError
 from recollect.system.config import LoadedSettings, Settings, known_keys, load_settings, value_of
 from recollect.system.config.keys import snake_case
-from recollect.system.config.openclaw import routes
+from recollect.system.config.openclaw import OPENCLAW_KEYS
 
 DEFAULTS = "agents.defaults"
 CONTEXT = "plugins.entries.memory-context"
 
-# (key in the file, its value, what it sets): every key of settings.md's first column
-KEYS: list[tuple[str, Any, dict[str, Any]]] = [
-    (
-        f"{DEFAULTS}.memoryContext.enabled",
-        False,
-        {"recall.enabled": False, "ingest.enabled": False},
-    ),
-    (f"{DEFAULTS}.memoryContext.hardCapTokens", 3000, {"recall.hard_cap_tokens": 3000}),
-    (f"{DEFAULTS}.memoryContext.embeddingModel", "hash", {"recall.embedder": "hash"}),
-    (f"{DEFAULTS}.memoryContext.embeddingModel", "transformer", {"recall.embedder": "transformer"}),
+PATHS = {
+    f"{block}.{name}".lstrip("."): to
+    for block, names in OPENCLAW_KEYS.items()
+    for name, to in names.items()
+}
+OFF = {"recall.enabled": False, "ingest.enabled": False}
+# key in the file, its value, what it sets: those that are not simply taken over
+CONVERTED: list[tuple[str, Any, dict[str, Any]]] = [
+    (f"{DEFAULTS}.memoryContext.enabled", False, OFF),
     (f"{DEFAULTS}.memoryContext.embeddingModel", "gemini", {"recall.remote.provider": "gemini"}),
-    (f"{DEFAULTS}.memoryContext.redaction", False, {"redaction.enabled": False}),
-    (f"{DEFAULTS}.memoryContext.autoRecallMinScore", 0.9, {"recall.min_score": 0.257}),
-    (f"{DEFAULTS}.memoryContext.maxSegments", 30000, {"index.max_segments": 30000}),
-    (f"{DEFAULTS}.memoryContext.evictionDays", 90, {"index.eviction_days": 90}),
+    (f"{DEFAULTS}.memoryContext.autoRecallMinScore", 0.9, {}),
     (f"{DEFAULTS}.memoryContext.crossSession", True, {"recall.scope": "space"}),
     (f"{DEFAULTS}.memoryContext.crossSession", False, {"recall.scope": "session"}),
-    (f"{DEFAULTS}.compaction.enabled", False, {"compaction.enabled": False}),
-    (f"{DEFAULTS}.compaction.mode", "default", {"compaction.mode": "default"}),
-    (f"{DEFAULTS}.compaction.reserveTokens", 9000, {"compaction.reserve_tokens": 9000}),
-    (
-        f"{DEFAULTS}.compaction.reserveTokensFloor",
-        24000,
-        {"compaction.reserve_tokens_floor": 24000},
-    ),
-    (f"{DEFAULTS}.compaction.keepRecentTokens", 9000, {"compaction.keep_recent_tokens": 9000}),
-    (f"{DEFAULTS}.compaction.maxHistoryShare", 0.6, {"compaction.max_history_share": 0.6}),
-    (f"{DEFAULTS}.compaction.memoryFlush.enabled", False, {"compaction.flush.enabled": False}),
-    (
-        f"{DEFAULTS}.compaction.memoryFlush.softThresholdTokens",
-        8000,
-        {"compaction.flush.soft_threshold_tokens": 8000},
-    ),
-    (f"{DEFAULTS}.compaction.memoryFlush.prompt", "Notes!", {"compaction.flush.prompt": "Notes!"}),
-    (
-        f"{DEFAULTS}.compaction.memoryFlush.systemPrompt",
-        "Now!",
-        {"compaction.flush.system_prompt": "Now!"},
-    ),
-    ("compaction.enabled", False, {"compaction.enabled": False}),
-    ("compaction.reserveTokens", 9000, {"compaction.reserve_tokens": 9000}),
-    ("compaction.keepRecentTokens", 9000, {"compaction.keep_recent_tokens": 9000}),
     (f"{DEFAULTS}.contextPruning", "adaptive", {"pruning.mode": "adaptive"}),
-    (f"{DEFAULTS}.contextPruning", "aggressive", {"pruning.mode": "aggressive"}),
-    (f"{DEFAULTS}.contextPruning.mode", "off", {"pruning.mode": "off"}),
     (f"{DEFAULTS}.contextPruning.ttl", "1h", {"pruning.ttl": 3600.0}),
     (f"{DEFAULTS}.contextPruning.ttl", "30", {"pruning.ttl": 1800.0}),
-    (f"{DEFAULTS}.contextPruning.keepLastAssistants", 5, {"pruning.keep_last_assistants": 5}),
-    (f"{DEFAULTS}.contextPruning.softTrimRatio", 0.25, {"pruning.soft_trim_ratio": 0.25}),
-    (f"{DEFAULTS}.contextPruning.hardClearRatio", 0.45, {"pruning.hard_clear_ratio": 0.45}),
-    (
-        f"{DEFAULTS}.contextPruning.minPrunableToolChars",
-        30000,
-        {"pruning.min_prunable_tool_chars": 30000},
-    ),
-    (f"{DEFAULTS}.contextPruning.softTrim.maxChars", 6000, {"pruning.soft_trim.max_chars": 6000}),
-    (f"{DEFAULTS}.contextPruning.softTrim.headChars", 900, {"pruning.soft_trim.head_chars": 900}),
-    (f"{DEFAULTS}.contextPruning.softTrim.tailChars", 900, {"pruning.soft_trim.tail_chars": 900}),
-    (f"{DEFAULTS}.contextPruning.hardClear.enabled", False, {"pruning.hard_clear.enabled": False}),
-    (
-        f"{DEFAULTS}.contextPruning.hardClear.placeholder",
-        "[gone]",
-        {"pruning.hard_clear.placeholder": "[gone]"},
-    ),
-    (f"{DEFAULTS}.contextPruning.tools.allow", ["exec"], {"pruning.tools.allow": ("exec",)}),
     (f"{DEFAULTS}.contextPruning.tools.allow", [], {}),  # there an empty list means all
-    (f"{DEFAULTS}.contextPruning.tools.deny", ["*image*"], {"pruning.tools.deny": ("*image*",)}),
-    (f"{DEFAULTS}.contextTokens", 128000, {"window_tokens": 128000}),
-    (f"{DEFAULTS}.bootstrapMaxChars", 9000, {"workspace.max_chars": 9000}),
-    (f"{DEFAULTS}.skipBootstrap", False, {"workspace.skip_bootstrap": False}),
     (f"{DEFAULTS}.memorySearch.enabled", False, {"recall.enabled": False}),
-    (f"{DEFAULTS}.memorySearch.provider", "voyage", {"recall.remote.provider": "voyage"}),
     (f"{DEFAULTS}.memorySearch.provider", "local", {"recall.embedder": "transformer"}),
-    (f"{DEFAULTS}.memorySearch.model", "embed-3", {"recall.remote.model": "embed-3"}),
-    (f"{DEFAULTS}.memorySearch.query.maxResults", 6, {"recall.max_results": 6}),
-    (
-        f"{DEFAULTS}.memorySearch.query.hybrid.vectorWeight",
-        0.7,
-        {"recall.hybrid.vector_weight": 0.7},
-    ),
-    (f"{DEFAULTS}.memorySearch.query.hybrid.textWeight", 0.3, {"recall.hybrid.text_weight": 0.3}),
-    (f"{DEFAULTS}.memorySearch.cache.enabled", False, {"embedding_cache.enabled": False}),
-    (f"{DEFAULTS}.memorySearch.sources", ["memory"], {"index.sources": ("memory",)}),
-    (f"{DEFAULTS}.memorySearch.extraPaths", ["~/docs"], {"index.extra_paths": ("~/docs",)}),
-    ("memory.citations", "off", {"recall.citations": "off"}),
-    ("session.reset.mode", "daily", {"session.reset.mode": "daily"}),
-    ("session.reset.idleMinutes", 480, {"session.reset.idle_minutes": 480}),
-    ("plugins.slots.memory", "none", {"recall.enabled": False, "ingest.enabled": False}),
-    (f"{CONTEXT}.enabled", False, {"recall.enabled": False, "ingest.enabled": False}),
-    (f"{CONTEXT}.config.autoRecall", False, {"recall.enabled": False}),
-    (f"{CONTEXT}.config.autoCapture", False, {"ingest.enabled": False}),
-    (f"{CONTEXT}.config.autoRecallMaxTokens", 9000, {"recall.hard_cap_tokens": 9000}),
-    (f"{CONTEXT}.config.hardCapTokens", 3000, {"recall.hard_cap_tokens": 3000}),
-    (f"{CONTEXT}.config.embeddingModel", "hash", {"recall.embedder": "hash"}),
-    (f"{CONTEXT}.config.redaction", False, {"redaction.enabled": False}),
-    (f"{CONTEXT}.config.autoRecallMinScore", 0.35, {"recall.min_score": 0.117}),
-    (f"{CONTEXT}.config.maxSegments", 30000, {"index.max_segments": 30000}),
-    (f"{CONTEXT}.config.evictionDays", 90, {"index.eviction_days": 90}),
+    ("plugins.slots.memory", "none", OFF),
+    (f"{CONTEXT}.enabled", False, OFF),
+    (f"{CONTEXT}.config.autoRecallMinScore", 0.9, {}),
     (f"{CONTEXT}.config.evictionDays", 0, {}),  # there 0 means no limit
     (f"{CONTEXT}.config.crossSession", True, {"recall.scope": "space"}),
-    (f"{CONTEXT}.config.search.vectorWeight", 0.6, {"recall.hybrid.vector_weight": 0.6}),
-    (f"{CONTEXT}.config.search.bm25Weight", 0.4, {"recall.hybrid.text_weight": 0.4}),
-    (f"{CONTEXT}.config.search.timeDecay", 0.99, {"recall.decay_per_day": 0.99}),
 ]
+PLAIN = [
+    (path, typed, {to: value})
+    for path, to in PATHS.items()
+    for typed, _, value in [another(known_keys()[to])]
+    if path not in {path for path, _, _ in CONVERTED} - {f"{DEFAULTS}.contextPruning.tools.allow"}
+]
+KEYS = CONVERTED + PLAIN
 WITHOUT_EFFECT = [
     f"{DEFAULTS}.compaction.model",
     f"{DEFAULTS}.memorySearch.query.hybrid.mmr",
@@ -179,12 +107,6 @@ def test_every_key_sets_what_it_should_and_nothing_else(
         assert loaded.sources[ours].name == "openclaw.json"
 
 
-def test_every_route_is_tested_above() -> None:
-    bare = {snake_case(f"{DEFAULTS}.contextPruning")}
-    tested = {snake_case(path) for path, _, _ in KEYS} - bare
-    assert tested == routes().keys()
-
-
 def test_keys_that_set_nothing_are_named_in_one_notice_without_their_values() -> None:
     content: dict[str, Any] = {}
     for path in WITHOUT_EFFECT:
@@ -201,38 +123,19 @@ def test_keys_that_set_nothing_are_named_in_one_notice_without_their_values() ->
     assert "hush" not in repr(loaded)
 
 
-@pytest.mark.parametrize(("path", "value", "sets"), KEYS)
-def test_a_value_that_does_not_fit_is_refused_by_name(
-    path: str, value: Any, sets: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("path", sorted({path for path, _, _ in KEYS if "MinScore" not in path}))
+def test_a_value_that_does_not_fit_is_refused_by_name(path: str) -> None:
     with pytest.raises(SettingsError, match=r"openclaw\.json") as caught:
         load(document(path, {"not": "this"} if not path.endswith("Pruning") else ["not this"]))
     assert path in str(caught.value)
 
 
-def test_the_imported_score_applies_as_it_is_under_the_openclaw_preset() -> None:
+def test_an_imported_score_counts_only_under_the_openclaw_preset() -> None:
     content = document(f"{DEFAULTS}.memoryContext.autoRecallMinScore", 0.6)
-    mapped, kept = load(content), load(content, preset="openclaw")
-    assert mapped.settings.recall.min_score is None
-    assert kept.settings.recall.min_score == 0.6
-    key = f"{DEFAULTS}.memoryContext.autoRecallMinScore"
-    assert "mapped" in next(one.message for one in mapped.notices if one.key == key)
-    assert "OpenClaw's score" in next(one.message for one in kept.notices if one.key == key)
-
-
-def test_an_imported_score_is_no_stricter_than_the_default_it_stands_for() -> None:
-    key = f"{DEFAULTS}.memoryContext.autoRecallMinScore"
-
-    def effective(theirs: float) -> float:
-        ours = load(document(key, theirs)).settings.recall.min_score
-        return THRESHOLD if ours is None else ours
-
-    given = [at / 100 for at in range(101)]
-    mapped = [effective(theirs) for theirs in given]
-    assert mapped == sorted(mapped)
-    assert max(mapped[:71]) == THRESHOLD == effective(0.7) == effective(0.6)
-    assert mapped[0] == 0
-    assert THRESHOLD < mapped[-1] < 1
+    ours, theirs = load(content), load(content, preset="openclaw")
+    assert ours.settings.recall.min_score is None
+    assert "autoRecallMinScore" in ours.notices[0].message
+    assert theirs.settings.recall.min_score == 0.6
 
 
 def test_nothing_remote_is_switched_on_by_an_import() -> None:

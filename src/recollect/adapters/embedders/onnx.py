@@ -240,20 +240,18 @@ class _Graph:
         )
         self._inputs = {given.name: _integers(given.type) for given in self._session.get_inputs()}
         self._output = _chosen_output(self._session.get_outputs())
-        self._fixed = _fixed_tokens(self._session.get_inputs())
         self._pooling: Pooling = folder.pooling
         self._prefix = folder.prefix
-        max_tokens = min(folder.max_tokens, self._fixed or folder.max_tokens)
-        self._max_chars = max_tokens * _CHARS_A_TOKEN
+        self._max_chars = folder.max_tokens * _CHARS_A_TOKEN
         self._tokenizer = tokenizers.Tokenizer.from_file(str(folder.tokenizer))
         self._pad = int((self._tokenizer.padding or {}).get("pad_id", 0))
         # The file's own limits are those of the day it was exported.
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(max_tokens)
+        self._tokenizer.enable_truncation(folder.max_tokens)
         self._refuse_unknown_inputs(folder)
         alone = np.concatenate([self._run([self._tokens(text)]) for text in _TRIAL])
         self.dimensions = int(alone.shape[1])
-        self._one_by_one = _takes_one(self._session.get_inputs()) or self._disturbed(alone)
+        self._one_by_one = self._disturbed(alone)
 
     def rows(self, texts: Sequence[str]) -> Rows:
         """The vectors, one a row, as the graph gives them."""
@@ -270,7 +268,7 @@ class _Graph:
         return ids or [self._pad]
 
     def _run(self, tokens: Sequence[list[int]]) -> Rows:
-        longest = self._fixed or max(len(token) for token in tokens)
+        longest = max(len(token) for token in tokens)
         ids = np.full((len(tokens), longest), self._pad, np.int64)
         mask = np.zeros_like(ids)
         for row, one in enumerate(tokens):
@@ -322,13 +320,3 @@ def _chosen_output(outputs: Sequence[Any]) -> str:
 
     name: str = min(outputs, key=rank).name
     return name
-
-
-def _fixed_tokens(inputs: Sequence[Any]) -> int | None:
-    shapes = [given.shape for given in inputs if given.name == "input_ids"]
-    length = shapes[0][1] if shapes and len(shapes[0]) == 2 else None
-    return length if isinstance(length, int) else None
-
-
-def _takes_one(inputs: Sequence[Any]) -> bool:
-    return any(given.shape and given.shape[0] == 1 for given in inputs)

@@ -41,12 +41,11 @@ RemoteProvider: TypeAlias = Literal["openai", "gemini", "voyage"]
 
 _FEATURE: Final = "a remote embedder"
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
-_SPENT: Final = "insufficient_quota"
-"""OpenAI's code for a spent account: status 429, but waiting does not help."""
 _BLANK: Final = "-"
 """Sent for a blank text, which providers refuse."""
 _PROBE: Final = "word"
-_BATCH_TEXTS: Final = 100
+_BATCH_TEXTS: Final = 32
+"""What local servers take in one request by default."""
 _BATCH_CHARS: Final = 100_000
 
 
@@ -92,10 +91,6 @@ PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
         question_fields={"input_type": "query"},
     ),
 }
-
-
-class RequestTooLarge(EmbedderError):  # noqa: N818 - an EmbedderError for whom it reaches
-    """A request was refused for its size; a smaller one may pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,17 +240,7 @@ class RemoteEmbedder:
         body: dict[str, Any] = {"model": self._model, "input": list(texts), **fields}
         if self._own_server and self._provider == "openai":
             body["encoding_format"] = "base64"  # a quarter of the bytes
-        try:
-            content = await self._post(body)
-        except RequestTooLarge:
-            if len(texts) == 1:
-                raise
-        else:
-            return await asyncio.to_thread(self._read, content, len(texts))
-        # Other servers have smaller limits, and report them by refusing.
-        half = len(texts) // 2
-        first = await self._embed_batch(texts[:half], fields)
-        return first + await self._embed_batch(texts[half:], fields)
+        return await asyncio.to_thread(self._read, await self._post(body), len(texts))
 
     async def _post(self, body: Mapping[str, Any]) -> bytes:
         headers = self._headers()
@@ -279,12 +264,8 @@ class RemoteEmbedder:
             if status == 200:
                 return content
             wait = asked_to_wait(received)
-            spent = status == 429 and _error_code(content) == _SPENT
-            return FailedTry(
-                error=self._explain_refusal(status, wait, spent=spent),
-                again=status in _RETRIED and not spent,
-                asked_seconds=wait,
-            )
+            error = self._explain_refusal(status, wait)
+            return FailedTry(error=error, again=status in _RETRIED, asked_seconds=wait)
 
         return await try_again(
             send_once,
@@ -335,40 +316,29 @@ class RemoteEmbedder:
             f"{self._provider} {why}: check the network and recall.remote, then try again"
         )
 
-    def _explain_refusal(self, status: int, wait: float | None, *, spent: bool) -> EmbedderError:
-        answered = f"{self._provider} answered {status}"
+    def _explain_refusal(self, status: int, wait: float | None) -> EmbedderError:
         if status in (413, 422):
-            return RequestTooLarge(f"{answered}: it does not take texts of this size or number")
-        if status in (401, 403):
+            advice = "it does not take texts of this size or number"
+        elif status in (401, 403):
             named = "name the variable with this server's key in recall.remote.key_variable"
             check = f"check the key in {self._key_variable}, and that it may use this model"
             advice = check if self._key_variable else named
         elif status == 404 or 300 <= status < 400:
             advice = "check the model's name and the base URL"
-        elif spent:
-            advice = "the account's quota is spent; look at its plan and billing"
         elif status == 429:
-            advice = f"too many requests; try again {f'in {wait:.0f} s' if wait else 'later'}"
+            again = f"in {wait:.0f} s" if wait else "later"
+            advice = f"too many requests, or the account's quota is spent; try again {again}"
         elif status >= 500:
             advice = "the provider has a problem of its own; try again later"
         else:
             advice = "it refuses the request; check the model's name and its dimensions"
-        return EmbedderError(f"{answered}: {advice}")
+        return EmbedderError(f"{self._provider} answered {status}: {advice}")
 
 
 def _hash_server(base_url: str) -> str:
     parts = urllib.parse.urlsplit(base_url)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return blake2b(shown.encode("utf-8", "replace"), digest_size=4).hexdigest()
-
-
-def _error_code(content: bytes) -> object:
-    try:
-        body = json.loads(content)
-    except ValueError:
-        return None
-    error = body.get("error") if isinstance(body, dict) else None
-    return error.get("code") if isinstance(error, dict) else None
 
 
 def _read_vectors(content: bytes, wanted: int) -> npt.NDArray[np.float32] | str:

@@ -27,13 +27,9 @@ from recollect.system.config.keys import (
     snake_case,
     text_of,
 )
-from recollect.system.config.settings import CALIBRATED_MIN_SCORE
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-OPENCLAW_MIN_SCORES: Final = (0.6, 0.7)
-"""OpenClaw's defaults of autoRecallMinScore, by version; they map onto our own default."""
 
 _RECALL, _INGEST = "recall.enabled", "ingest.enabled"
 _PLUGIN: Final = "memory-context"
@@ -216,8 +212,8 @@ def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], li
     _memory_switches(document, reading)
     for foreign, (spelled, value) in reading.leaves.items():
         route = routes()[foreign]
-        if route.to == "recall.min_score":
-            _min_score(reading, spelled, value, preset)
+        if route.to == "recall.min_score" and preset != "openclaw":
+            reading.ignored.append(spelled)  # their score is relative, ours absolute
         elif route.to == "recall.remote.provider" or value == "gemini":
             _provider(reading, spelled, value)
         else:
@@ -274,33 +270,6 @@ def _collect(
             raise SettingsError(f"{reading.source(as_spelled)} must be an object {{...}}")
         elif here == "$include" or here.startswith(_BLOCKS):
             reading.ignored.append(as_spelled)
-
-
-def _min_score(reading: _OpenClawFile, spelled: str, value: Any, preset: str) -> None:
-    """Their score is relative and ours absolute, so theirs is mapped in proportion.
-
-    Their defaults map onto ours, and a lower one onto a lower one: a file that only repeats a
-    default must never make recall stricter.
-    """
-    theirs = fit("recall.min_score", value, reading.source(spelled))
-    if theirs is None:
-        raise SettingsError(f"{reading.source(spelled)} must be a number from 0 to 1")
-    if preset == "openclaw":
-        reading.put("recall.min_score", spelled, theirs)
-        reading.notify(
-            spelled, f'{theirs:g} applies to OpenClaw\'s score, because preset = "openclaw"'
-        )
-        return
-    low, high = OPENCLAW_MIN_SCORES
-    ours = round(CALIBRATED_MIN_SCORE * theirs / min(max(theirs, low), high), 3)
-    if ours != CALIBRATED_MIN_SCORE:
-        reading.put("recall.min_score", spelled, ours)
-    default = ", its default," if ours == CALIBRATED_MIN_SCORE else ""
-    reading.notify(
-        spelled,
-        f"{theirs:g} of OpenClaw's score is mapped onto recall.min_score = {ours:g}{default} of "
-        'our absolute score; preset = "openclaw" would take it as it is',
-    )
 
 
 def _provider(reading: _OpenClawFile, spelled: str, value: Any) -> None:
