@@ -142,11 +142,6 @@ def models(tmp_path: Path) -> Path:
     return tmp_path / "models"
 
 
-def ranges(server: Server) -> list[str]:
-    asked = [asked for asked in server.asked if asked.path.startswith("/store/")]
-    return [one.headers.get("range", "") for one in asked if one.method == "GET"]
-
-
 def installed(models: Path) -> list[str]:
     return sorted(path.name for path in models.iterdir() if not path.name.startswith("."))
 
@@ -194,21 +189,6 @@ def test_a_file_with_another_checksum_is_not_installed(
     assert installed(models) == []
     hub[0].sent.clear()
     assert not download(MODEL, models).was_there, "nothing of the wrong file is left"
-
-
-def test_a_broken_connection_continues_and_complete_files_are_not_fetched_again(
-    models: Path, hub: tuple[Hub, Server]
-) -> None:
-    hub[0].cuts = [10_000, *[0] * 5]  # no bytes for as often as the hub's client tries
-    with pytest.raises(EmbedderError, match="run the same command again"):
-        download(MODEL, models)
-    assert installed(models) == []
-    hub[1].asked.clear()
-    hub[0].cuts = [100_000]
-    download(MODEL, models)
-    assert ranges(hub[1]) == ["", "bytes=100000-"]
-    assert not [one for one in hub[1].asked if one.method == "GET" and "tokenizer" in one.path]
-    assert (models / "small" / "model.onnx").read_bytes() == GRAPH
 
 
 def test_each_failure_of_the_hub_says_what_to_do(

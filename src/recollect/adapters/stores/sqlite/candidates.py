@@ -1,29 +1,26 @@
 """Finds the passages that may answer a query, and what stands around them in their session.
 
-Chooses the best by words and by each vector, in one snapshot; `search` scores them. The same store
-and query give the same candidates; ties go by segment id and ordinal.
+Chooses the best by words and by each vector, in one snapshot; `search` scores them. Adds BM25 up
+with numpy from fts5vocab: FTS5's own rank takes several times as long. `Recent` keeps what the last
+searches read, because a recall asks twice with the same query. Ties go by segment id and ordinal.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from recollect.adapters.stores.scoring import Numbers, Scores, best_of
+from recollect.adapters.stores.scoring import NO_NUMBERS, Numbers, Scores, best_of
 from recollect.adapters.stores.sqlite.database import Database, Row
-from recollect.adapters.stores.sqlite.lexical import (
-    Postings,
-    Recent,
-    counts_in,
-    distinct,
-    scores_of,
-)
+from recollect.adapters.stores.sqlite.passages import LENGTH_BITS, LENGTH_MAX
 from recollect.adapters.stores.sqlite.rows import (
+    form_of,
     json_list,
     pack_text,
     readable,
@@ -36,7 +33,9 @@ from recollect.adapters.stores.sqlite.vectors import (
     asked_vectors,
     number_list,
 )
+from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
 from recollect.core.values.recall import (
+    FILE_SESSIONS,
     Candidate,
     CandidateQuery,
     Candidates,
@@ -44,6 +43,278 @@ from recollect.core.values.recall import (
     Surroundings,
 )
 from recollect.core.values.segment import SegmentId
+
+_OCCURRENCES: Final = "SELECT group_concat(doc) FROM words_at WHERE term = ?"
+_COLD_OCCURRENCES: Final = "SELECT group_concat(doc) FROM cold_words_at WHERE term = ?"
+_LENGTHS: Final = "SELECT id, length FROM passage WHERE id IN (SELECT value FROM json_each(?))"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postings:
+    """Where one word stands: passages in ascending order, and how often in each."""
+
+    word: str
+    passages: Numbers
+    counts: Numbers
+    document_frequency: int
+    """Warm passages only."""
+
+
+def postings_of(db: Database, words: Sequence[str], *, cold: bool) -> list[Postings]:
+    """The postings of every word, in the order of the words."""
+    postings = []
+    for word in dict.fromkeys(words):
+        form = form_of(word)
+        passages, counts = _counted(number_list(db.value(_OCCURRENCES, (form,))))
+        frequency = len(passages)
+        if cold:
+            more, more_counts = _counted(number_list(db.value(_COLD_OCCURRENCES, (form,))))
+            if len(more):
+                order = np.argsort(np.concatenate([passages, more]), kind="stable")
+                passages = np.concatenate([passages, more])[order]
+                counts = np.concatenate([counts, more_counts])[order]
+        postings.append(
+            Postings(word=word, passages=passages, counts=counts, document_frequency=frequency)
+        )
+    return postings
+
+
+def scores_of(
+    db: Database,
+    postings: Sequence[Postings],
+    *,
+    documents: int,
+    average_length: float,
+    allowed: Numbers | None,
+    left_out: Numbers,
+) -> tuple[Numbers, Scores]:
+    """The passages that hold any of the words and may be chosen, ascending, and their scores.
+
+    `allowed` are the only ones that may, None for all; `left_out` may not. Both ascend.
+    """
+    stored_postings = [other for other in postings if len(other.passages)]
+    if not stored_postings:
+        return NO_NUMBERS, np.empty(0)
+    every = np.concatenate([postings.passages for postings in stored_postings])
+    counts = np.concatenate([postings.counts for postings in stored_postings]).astype(np.float64)
+    worths = [
+        inverse_document_frequency(
+            document_frequency=postings.document_frequency, documents=documents
+        )
+        for postings in stored_postings
+    ]
+    lengths = _lengths(db, every).astype(np.float64)
+    damping = length_damping(lengths, average_length)
+    gains = np.repeat(worths, [len(postings.passages) for postings in stored_postings]) * saturated(
+        counts, damping
+    )
+    passages, at = _places(every)
+    # which adds them up in the order of the words
+    scores: Scores = np.bincount(at, weights=gains).astype(np.float64, copy=False)
+    if allowed is not None:
+        among = _positions(passages, allowed)[0]
+        passages, scores = passages[among], scores[among]
+    if len(left_out):
+        stays = np.ones(len(passages), dtype=np.bool_)
+        stays[_positions(passages, left_out)[0]] = False
+        passages, scores = passages[stays], scores[stays]
+    return passages, scores
+
+
+def _places(numbers: Numbers) -> tuple[Numbers, npt.NDArray[np.intp]]:
+    """Each number once, ascending, and where each of the given ones stands among them.
+
+    The numbers are a few ascending stretches, which a stable sort only has to merge: searching
+    for each of them took twice as long.
+    """
+    order = np.argsort(numbers, kind="stable")
+    ascending = numbers[order]
+    new = np.concatenate(([True], ascending[1:] != ascending[:-1]))
+    at = np.empty(len(numbers), dtype=np.intp)
+    at[order] = np.cumsum(new) - 1
+    return ascending[new], at
+
+
+def counts_in(postings: Sequence[Postings], passages: Numbers) -> list[dict[str, int]]:
+    """How often each of these passages holds each word; words it does not hold are missing."""
+    counts: list[dict[str, int]] = [{} for _ in range(len(passages))]
+    for one in postings:
+        at, hits = _positions(one.passages, passages)
+        for hit, count in zip(hits.tolist(), one.counts[at].tolist(), strict=True):
+            counts[hit][one.word] = count
+    return counts
+
+
+def _positions(held: Numbers, wanted: Numbers) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    if not len(held):
+        nowhere = np.empty(0, dtype=np.intp)
+        return nowhere, nowhere
+    at = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
+    hits = np.flatnonzero(held[at] == wanted)
+    return at[hits], hits
+
+
+def distinct(numbers: Numbers) -> Numbers:
+    """Each number once, ascending; np.unique hashes, which takes six times as long here."""
+    if not len(numbers):
+        return numbers
+    numbers = np.sort(numbers)
+    return numbers[np.concatenate(([True], numbers[1:] != numbers[:-1]))]
+
+
+def _counted(occurrences: Numbers) -> tuple[Numbers, Numbers]:
+    if not len(occurrences):
+        return occurrences, occurrences
+    starts = np.flatnonzero(np.concatenate(([True], occurrences[1:] != occurrences[:-1])))
+    counts = np.diff(np.append(starts, len(occurrences)))
+    return occurrences[starts], counts.astype(np.int64)
+
+
+def _lengths(db: Database, passages: Numbers) -> Numbers:
+    lengths = passages & LENGTH_MAX
+    long = np.flatnonzero(lengths == LENGTH_MAX)
+    if len(long):
+        exact: dict[int, int] = dict(db.rows(_LENGTHS, (json_list(passages[long].tolist()),)))
+        lengths[long] = [exact.get(passage, LENGTH_MAX) for passage in passages[long].tolist()]
+    return lengths
+
+
+_STATE: Final = "SELECT next_sequence, next_passage, cold_change FROM totals"
+_LEFT_OUT: Final = """
+SELECT group_concat(DISTINCT g.sequence), group_concat(p.id)
+FROM json_each(?) AS o CROSS JOIN segment AS g ON g.id = o.value
+LEFT JOIN passage AS p ON p.segment = g.sequence
+"""
+# The sessions of memory files, as `CandidateQuery.with_files` says. A name that UTF-8 cannot hold
+# stands as bytes, which SQLite puts behind every text: so there are two ranges.
+_AFTER_FILES: Final = FILE_SESSIONS[:-1] + chr(ord(FILE_SESSIONS[-1]) + 1)
+_FILE_NAMES: Final = (
+    *(FILE_SESSIONS, _AFTER_FILES),
+    *(FILE_SESSIONS.encode(), _AFTER_FILES.encode()),
+)
+_OF_FILE: Final = "(s.name >= ?1 AND s.name < ?2 OR s.name >= ?3 AND s.name < ?4)"
+_IN_FILES: Final = f"""
+SELECT group_concat(p.id) FROM session AS s CROSS JOIN segment AS g ON g.session = s.number
+CROSS JOIN passage AS p ON p.segment = g.sequence
+WHERE {_OF_FILE} AND (?5 IS NULL OR g.said_at > ?5) AND (?6 IS NULL OR g.said_at < ?6)
+"""  # noqa: S608
+_NEW_IN_FILES: Final = f"""
+SELECT group_concat(p.id) FROM passage AS p CROSS JOIN segment AS g ON g.sequence = p.segment
+CROSS JOIN session AS s ON s.number = g.session WHERE p.id >= ?5 AND {_OF_FILE}
+"""  # noqa: S608
+# Some turns of one space at once; of a large space only the last: 16 bytes an entry.
+_KEPT: Final = 4
+_KEPT_ENTRIES: Final = 1_000_000
+
+Key = tuple[tuple[str, ...], bool]
+"""Words, and whether cold passages stand among the postings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """The segments a query leaves out that are stored, and their passages; both ascending."""
+
+    sequences: Numbers
+    passages: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the counters of a snapshot say."""
+
+    next_sequence: int
+    next_passage: int
+    moves: int
+
+    def same_index(self, other: _State) -> bool:
+        return (self.next_passage, self.moves) == (other.next_passage, other.moves)
+
+    def knows(self, passage: int, now: _State) -> bool:
+        """Whether a passage of the snapshot `now` was there, and where it is now."""
+        return self.moves == now.moves and passage >> LENGTH_BITS < self.next_passage
+
+
+_NOTHING: Final = LeftOut(sequences=NO_NUMBERS, passages=NO_NUMBERS)
+
+
+class Recent:
+    """What was read for the last few queries."""
+
+    def __init__(self) -> None:
+        self._now = _State(0, 0, 0)
+        self._postings: dict[Key, tuple[_State, list[Postings]]] = {}
+        self._left_out: dict[frozenset[SegmentId], tuple[_State, LeftOut]] = {}
+        self._in_files: tuple[_State, Numbers] | None = None
+
+    def look(self, db: Database) -> None:
+        """To be called first in every snapshot."""
+        self._now = _State(*db.row(_STATE))
+
+    def postings(self, db: Database, words: tuple[str, ...], *, cold: bool) -> list[Postings]:
+        """The postings of every word, in the order of the words."""
+        key = words, cold
+        held = self._postings.pop(key, None)
+        if held is None or not held[0].same_index(self._now):
+            held = self._now, postings_of(db, words, cold=cold)
+        self._postings[key] = held
+        while len(self._postings) > 1 and self._too_much():
+            del self._postings[next(iter(self._postings))]
+        return held[1]
+
+    def _too_much(self) -> bool:
+        held = (postings for _, postings in self._postings.values())
+        entries = sum(len(other.passages) for postings in held for other in postings)
+        return len(self._postings) > _KEPT or entries > _KEPT_ENTRIES
+
+    def counted(self, db: Database, words: tuple[str, ...], *, newest: int) -> list[Postings]:
+        """Postings to count words by, in warm passages up to the number `newest`."""
+        for cold in (False, True):
+            held = self._postings.get((words, cold))
+            if held is not None and held[0].knows(newest, self._now):
+                return held[1]
+        return self.postings(db, words, cold=False)
+
+    def left_out(self, db: Database, ids: frozenset[SegmentId]) -> LeftOut:
+        """What stands for these segments in the tables."""
+        if not ids:
+            return _NOTHING
+        held = self._left_out.pop(ids, None)
+        if held is None or held[0] != self._now:
+            sequences, passages = db.row(_LEFT_OUT, (json_list(ids),))
+            left_out = LeftOut(
+                sequences=np.sort(number_list(sequences)), passages=np.sort(number_list(passages))
+            )
+            held = self._now, left_out
+        self._left_out[ids] = held
+        if len(self._left_out) > _KEPT:
+            del self._left_out[next(iter(self._left_out))]
+        return held[1]
+
+    def in_files(
+        self, db: Database, *, said_after: float | None, said_before: float | None
+    ) -> Numbers:
+        """The passages of memory files, ascending.
+
+        There may be thousands, and every turn asks: so only what is new since then is read, as
+        long as none has gone. Those of some time only are asked for seldom, and always read.
+        """
+        if (said_after, said_before) != (None, None):
+            return _read(db, _IN_FILES, *_FILE_NAMES, said_after, said_before)
+        held, now = self._in_files, self._now
+        if held is None or held[0].moves != now.moves:
+            found = _read(db, _IN_FILES, *_FILE_NAMES, None, None)
+        elif held[0].next_passage == now.next_passage:
+            return held[1]
+        else:
+            first = held[0].next_passage << LENGTH_BITS
+            found = np.concatenate([held[1], _read(db, _NEW_IN_FILES, *_FILE_NAMES, first)])
+        self._in_files = now, found
+        return found
+
+
+def _read(db: Database, query: str, *given: str | bytes | float | None) -> Numbers:
+    return np.sort(number_list(db.value(query, given)))
+
 
 COLUMNS: Final = """
 p.id, g.id, p.ordinal, g.key, CAST(s.name AS BLOB), g.sequence, g.role, g.said_at, g.trust,

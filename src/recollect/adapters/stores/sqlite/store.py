@@ -15,10 +15,9 @@ from recollect.adapters.stores.sqlite import facts as fact_table
 from recollect.adapters.stores.sqlite import forget as removal
 from recollect.adapters.stores.sqlite import jobs as job_queue
 from recollect.adapters.stores.sqlite import passages as passage_index
-from recollect.adapters.stores.sqlite.candidates import find_around, find_candidates
+from recollect.adapters.stores.sqlite.candidates import Recent, find_around, find_candidates
 from recollect.adapters.stores.sqlite.connection import EncryptionKey, SpaceFile, space_file
 from recollect.adapters.stores.sqlite.database import Database, Lane
-from recollect.adapters.stores.sqlite.lexical import Recent
 from recollect.adapters.stores.sqlite.sessions import read_session
 from recollect.adapters.stores.sqlite.vectors import Matrices
 from recollect.core.values.batch import Batch, Lease
