@@ -49,16 +49,6 @@ class Counting:
         return [unit(text) for text in texts]
 
 
-class Asymmetric(Counting):
-    """Tells questions from passages."""
-
-    questions_differ = True
-
-    async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
-        self.asked.append([f"?{text}" for text in texts])
-        return [unit(f"?{text}") for text in texts]
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "made" / "cache.db"
@@ -98,23 +88,12 @@ def test_a_text_is_embedded_once_in_all_processes_that_come(file: Path) -> None:
     assert inner.asked == [["one", "two"], ["three"]]
 
 
-@pytest.mark.parametrize("other", ["name", "key", "purpose"])
-def test_other_models_keys_and_questions_share_nothing(file: Path, other: str) -> None:
-    embedded(Asymmetric(), file, ["one"])
-    again = Asymmetric("another" if other == "name" else "model")
-    embedder = cached(again, file, key=b"other" if other == "key" else KEY)
-
-    async def ask() -> Sequence[bytes]:
-        try:
-            if other == "purpose":
-                return await embedder.embed_questions(["one"])
-            return await embedder.embed(["one"])
-        finally:
-            await embedder.close()
-
-    wanted = "?one" if other == "purpose" else "one"
-    assert list(asyncio.run(ask())) == [unit(wanted)]
-    assert again.asked == [[wanted]]
+@pytest.mark.parametrize(("name", "key"), [("another", KEY), ("model", b"other")])
+def test_other_models_and_keys_share_nothing(file: Path, name: str, key: bytes) -> None:
+    embedded(Counting("model"), file, ["one"])
+    again = Counting(name)
+    assert list(embedded(again, file, ["one"], key=key)) == [unit("one")]
+    assert again.asked == [["one"]]
 
 
 def test_the_file_tells_nothing_of_the_texts_and_is_its_owners(file: Path) -> None:
@@ -198,7 +177,9 @@ def test_what_was_read_before_and_comes_after_clearing_is_not_kept(
 
 
 @pytest.mark.parametrize("how", ["no database", "torn", "foreign"])
-def test_a_damaged_file_costs_nothing_but_time_and_is_told_once(file: Path, how: str) -> None:
+def test_a_damaged_file_costs_nothing_but_time_and_is_logged_once(
+    file: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     texts = [f"text {number}" for number in range(300)]
     embedded(Counting(), file, texts)
     if how == "no database":
@@ -216,20 +197,20 @@ def test_a_damaged_file_costs_nothing_but_time_and_is_told_once(file: Path, how:
 
     async def whole_turn() -> None:
         assert list(await embedder.embed(texts[:5])) == [unit(text) for text in texts[:5]]
-        said = embedder.trouble()
-        assert str(file) in said
-        assert "delete it" in said
         assert list(await embedder.embed(texts[5:7])) == [unit(text) for text in texts[5:7]]
-        assert embedder.trouble() == ""
         await embedder.close()
         clear(file)  # forgetting deletes what cannot be emptied
         assert list(file.parent.iterdir()) == []
 
     asyncio.run(whole_turn())
     assert inner.asked == [texts[:5], texts[5:7]]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert str(file) in line and "delete it" in line
 
 
-def test_a_locked_file_costs_nothing_but_a_moment(file: Path) -> None:
+def test_a_locked_file_costs_nothing_but_a_moment(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     embedded(Counting(), file, ["one"])
     holder = apsw.Connection(str(file))
     holder.execute("BEGIN IMMEDIATE")
@@ -239,9 +220,7 @@ def test_a_locked_file_costs_nothing_but_a_moment(file: Path) -> None:
     async def while_locked() -> None:
         # What is there can be read; what is new cannot be kept.
         assert list(await embedder.embed(["one", "two"])) == [unit("one"), unit("two")]
-        assert "locked" in embedder.trouble()
         await embedder.embed(["three"])
-        assert embedder.trouble() == ""
         with pytest.raises(apsw.BusyError):
             clear(file, busy_seconds=0.05)
         holder.execute("COMMIT")
@@ -252,14 +231,18 @@ def test_a_locked_file_costs_nothing_but_a_moment(file: Path) -> None:
 
     asyncio.run(while_locked())
     assert inner.asked == [["two"], ["three"], ["two"]]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "was locked" in line
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     blocked = tmp_path / "a file"
     blocked.write_text("")
     embedder = cached(Counting(), blocked / "cache.db")
     assert list(asyncio.run(embedder.embed(["one"]))) == [unit("one")]
-    assert "cannot be used" in embedder.trouble()
+    assert "cannot be used" in caplog.text
 
 
 MEMBER = """
@@ -272,7 +255,7 @@ async def main(file, number):
     for round in range(15):
         texts = [f"text {at % 80}" for at in range(number + round * 7, number + round * 7 + 20)]
         assert list(await embedder.embed(texts)) == [unit(text) for text in texts]
-    assert embedder.trouble() == "", embedder.trouble()
+    assert not embedder._told
     await embedder.close()
 
 asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))

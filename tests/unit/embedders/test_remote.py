@@ -194,15 +194,14 @@ def test_a_question_does_not_wait_behind_passages(monkeypatch: pytest.MonkeyPatc
     assert [asked.body["input"] for asked in server.asked] == [["a"], ["q"], ["b"], ["c"]]
 
 
-def test_long_texts_are_cut_and_that_is_said_once() -> None:
+def test_long_texts_are_cut_and_that_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with serve(openai) as server:
         embedder = embedder_at(server.url, dimensions=4)
         embedded(embedder, ["x" * 8_001, "y" * 8_000])
-        said = embedder.trouble()
         embedded(embedder, ["z" * 8_001])
     assert server.asked[0].body["input"] == ["x" * 8_000, "y" * 8_000]
-    assert "8000 characters" in said
-    assert embedder.trouble() == ""
+    lines = [one.getMessage() for one in caplog.records if one.name == "recollect.embedders"]
+    assert len(lines) == 1 and "8000 characters" in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import secrets
 import threading
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal, NewType, TypeAlias, TypeVar
+from typing import Any, Final, NewType, TypeVar
 
 import apsw
 import numpy as np
@@ -29,6 +30,7 @@ from recollect.core.values.recall import EmbedderKind
 from recollect.errors import EmbedderError
 
 T = TypeVar("T")
+LOG: Final = logging.getLogger("recollect.embedders")
 Generation = NewType("Generation", int)
 """Changes whenever the file is emptied or made anew."""
 
@@ -246,11 +248,10 @@ def _is_sound(row: object, size: int) -> bool:
 _HASH_BYTES: Final = 20
 _MAX_KEY_BYTES: Final = blake2b.MAX_KEY_SIZE
 _FLOAT_BYTES: Final = 4
-_Purpose: TypeAlias = Literal["passage", "question"]
 
 
 class CachedEmbedder:
-    """An `Embedder` that remembers; name, kind, dimensions, ready and load are the inner one's.
+    """An `Embedder` of passages that remembers their vectors; all else is the inner one's.
 
     `key` keys the hashes that rows are found by, so that the file does not tell whether a text
     was ever embedded. The vectors are in clear, and a vector tells much of its text: use none
@@ -271,7 +272,6 @@ class CachedEmbedder:
         self._key = key if len(key) <= _MAX_KEY_BYTES else blake2b(key).digest()
         self._file = CacheFile(file, max_entries=max_entries, busy_seconds=busy_seconds)
         self._lock = threading.Lock()
-        self._trouble = ""
         self._told = False
         self._unusable = False
 
@@ -295,57 +295,23 @@ class CachedEmbedder:
         """Whether the inner embedder is loaded."""
         return self._inner.ready
 
-    @property
-    def inner(self) -> Embedder:
-        """What makes the vectors that are not there yet."""
-        return self._inner
-
-    def trouble(self) -> str:
-        """What is wrong with the file, or what the inner one has to say; each is told once."""
-        trouble, self._trouble = self._trouble, ""
-        ask: Callable[[], str] | None = getattr(self._inner, "trouble", None)
-        return trouble or (ask() if ask is not None else "")
-
     async def load(self) -> None:
         """Load the inner embedder."""
         await self._inner.load()
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
         """One vector a text, in order; the inner embedder makes only those that are missing."""
-        return await self._through(texts, "passage", self._inner.embed)
-
-    async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
-        """The same for questions, where the inner embedder tells them from passages."""
-        asked = getattr(self._inner, "embed_questions", None)
-        if asked is None or not getattr(self._inner, "questions_differ", True):
-            return await self._through(texts, "passage", asked or self._inner.embed)
-        return await self._through(texts, "question", asked)
-
-    async def close(self) -> None:
-        """Close the file, and the inner embedder where it can be closed."""
-        with suppress(apsw.Error, OSError):
-            await asyncio.to_thread(self._locked, self._file.close)
-        close: Callable[[], Awaitable[None]] | None = getattr(self._inner, "close", None)
-        if close is not None:
-            await close()
-
-    async def _through(
-        self,
-        texts: Sequence[str],
-        purpose: _Purpose,
-        make: Callable[[Sequence[str]], Awaitable[Sequence[bytes]]],
-    ) -> Sequence[bytes]:
         if not texts:
             return ()
         if self._unusable:
-            return await make(texts)
-        keys, cached = await asyncio.to_thread(self._look_up, texts, purpose)
+            return await self._inner.embed(texts)
+        keys, cached = await asyncio.to_thread(self._look_up, texts)
         missing = {
             key: text for key, text in zip(keys, texts, strict=True) if key not in cached.rows
         }
         made: dict[bytes, bytes] = {}
         if missing:
-            vectors = await make(list(missing.values()))
+            vectors = await self._inner.embed(list(missing.values()))
             if len(vectors) != len(missing):
                 raise EmbedderError(f"{self.name} gave another number of vectors than asked")
             made = dict(zip(missing, vectors, strict=True))
@@ -355,16 +321,24 @@ class CachedEmbedder:
         whole = {**cached.rows, **made}
         return tuple(whole[key] for key in keys)
 
-    def _look_up(self, texts: Sequence[str], purpose: _Purpose) -> tuple[list[bytes], CachedRows]:
-        keys = [self._row_key(text, purpose) for text in texts]
+    async def close(self) -> None:
+        """Close the file, and the inner embedder where it can be closed."""
+        with suppress(apsw.Error, OSError):
+            await asyncio.to_thread(self._locked, self._file.close)
+        close: Callable[[], Awaitable[None]] | None = getattr(self._inner, "close", None)
+        if close is not None:
+            await close()
+
+    def _look_up(self, texts: Sequence[str]) -> tuple[list[bytes], CachedRows]:
+        keys = [self._row_key(text) for text in texts]
         size = self.dimensions * _FLOAT_BYTES
         find = partial(self._file.find, dict.fromkeys(keys), size=size)
         return keys, self._tried(find, CachedRows())
 
-    def _row_key(self, text: str, purpose: _Purpose) -> bytes:
+    def _row_key(self, text: str) -> bytes:
         name = self.name.encode("utf-8", "surrogatepass")
         digest = blake2b(key=self._key, digest_size=_HASH_BYTES)
-        digest.update(len(name).to_bytes(4, "little") + name + purpose[:1].encode())
+        digest.update(len(name).to_bytes(4, "little") + name + b"p")
         digest.update(text.encode("utf-8", "surrogatepass"))
         return digest.digest()
 
@@ -377,11 +351,14 @@ class CachedEmbedder:
             self._unusable = not isinstance(error, apsw.BusyError | apsw.LockedError)
             if not self._told:
                 self._told = True
-                what = "was locked for too long" if not self._unusable else "cannot be used"
-                hint = "" if not self._unusable else "; delete it, and it is made anew"
-                self._trouble = (
-                    f"the embedding cache {self._path} {what} ({type(error).__name__}): texts are "
-                    f"embedded without it{hint}"
+                what = "cannot be used" if self._unusable else "was locked for too long"
+                hint = "; delete it, and a new one is created" if self._unusable else ""
+                LOG.warning(
+                    "the embedding cache %s %s (%s): texts are embedded without it%s",
+                    self._path,
+                    what,
+                    type(error).__name__,
+                    hint,
                 )
         return instead
 

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import json
+import logging
 import os
 import time
 import urllib.parse
@@ -39,6 +40,7 @@ from recollect.system.http import (
 
 RemoteProvider: TypeAlias = Literal["openai", "gemini", "voyage"]
 
+LOG: Final = logging.getLogger("recollect.embedders")
 _FEATURE: Final = "a remote embedder"
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 _BLANK: Final = "-"
@@ -144,7 +146,6 @@ class RemoteEmbedder:
         )
         self._loaded = False
         self._was_cut = False
-        self._trouble = ""
 
     @property
     def name(self) -> str:
@@ -162,18 +163,8 @@ class RemoteEmbedder:
         """Whether it has its key and knows its dimensions."""
         return self._loaded
 
-    @property
-    def questions_differ(self) -> bool:
-        """Whether a question's vector differs from that of a passage with the same words."""
-        return self._known.question_fields != self._known.passage_fields
-
     def __repr__(self) -> str:
         return f"RemoteEmbedder({self.name!r})"
-
-    def trouble(self) -> str:
-        """Return what a user should know, once; empty if there is nothing."""
-        text, self._trouble = self._trouble, ""
-        return text
 
     async def load(self) -> None:
         """Check key and driver; embed one word if the dimensions are not known."""
@@ -233,7 +224,7 @@ class RemoteEmbedder:
         limit = self._known.text_chars
         if len(text) > limit and not self._was_cut:
             self._was_cut = True
-            self._trouble = f"{self.name} takes {limit} characters of a text: longer ones were cut"
+            LOG.warning("%s takes %d characters of a text: longer ones are cut", self.name, limit)
         return text[:limit] if text.strip() else _BLANK
 
     async def _embed_batch(self, texts: Sequence[str], fields: Mapping[str, str]) -> list[bytes]:
