@@ -30,7 +30,7 @@ PAGES: Final = (
     "docs/concepts/*.md",
     "docs/help/*.md",
 )
-BASE: Final = "473301d"
+BASE: Final = "96f552c"
 """Commits after this one are checked."""
 MOST_WORDS: Final = 30
 MOST_CHARACTERS: Final = 72

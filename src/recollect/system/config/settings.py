@@ -132,7 +132,7 @@ class Recall(Validated):
     )
     scope: Scope = setting(
         "auto",
-        'What is searched; "auto": the session in library, chat and gateway, the space in '
+        'Messages to search; "auto": the session in library, chat and gateway, the space in '
         "hooks, `recollect wrap`, `recollect serve`, MCP and imports",
         only("session"),
     )
