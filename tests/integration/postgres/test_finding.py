@@ -116,7 +116,7 @@ def test_a_tail_that_nobody_packs_is_packed_by_who_writes(
                 for place, words in enumerate(said[start : start + 100])
             )
             await store.write(Batch(at=1.0, segments=segments))
-        async with fleet.transaction(store._id, read=True) as work:
+        async with fleet.pool.transaction(store._id, read=True) as work:
             rows = await work.rows(
                 "SELECT next_passage - packed_to FROM recollect.counters WHERE space_id = %s",
                 (store._id,),

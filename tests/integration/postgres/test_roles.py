@@ -37,7 +37,7 @@ def test_an_owner_without_superpowers_creates_opens_and_scrubs(owned: str) -> No
         fleet = await PostgresFleet.open(owned)
         theirs = await fleet.space("theirs")
         await theirs.write(examples.full_batch(1))
-        async with fleet.transaction(space_uuid("mine"), read=True) as work:
+        async with fleet.pool.transaction(space_uuid("mine"), read=True) as work:
             seen = await work.rows("SELECT DISTINCT space_id FROM recollect.segments")
         assert seen == [(space_uuid("mine"),)], "row security binds the owner, too"
         assert any("tables" in one for one in (await theirs.scrub()).done)

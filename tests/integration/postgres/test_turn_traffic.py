@@ -25,7 +25,7 @@ def traffic_of(engine: Engine) -> Traffic:
     assert engine._stored is not None
     store = engine._stored.archive._store
     assert isinstance(store, postgres_store.PostgresStore)
-    return replace(store._fleet.traffic)
+    return replace(store._fleet.pool.traffic)
 
 
 async def quiet(engine: Engine) -> None:

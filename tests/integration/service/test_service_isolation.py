@@ -381,7 +381,7 @@ async def _queries_without_a_filter(attack: Attack) -> None:
     assert len(tables) > 30
     mine = space_uuid(tenant_space(attack.attacker, "shared"))
     opened: dict[str, Callable[[], Any]] = {
-        "space_id": lambda: fleet.transaction(mine),
+        "space_id": lambda: fleet.pool.transaction(mine),
         "tenant_id": lambda: fleet.pool.tenant_transaction(attack.attacker),
     }
     for table, column in tables:

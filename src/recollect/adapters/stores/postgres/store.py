@@ -26,9 +26,7 @@ from recollect.adapters.stores.postgres import write as writing
 from recollect.adapters.stores.postgres.driver import driver_errors
 from recollect.adapters.stores.postgres.pool import (
     CONNECT_SECONDS,
-    SECONDS,
     Pool,
-    Traffic,
     Transaction,
     connect,
 )
@@ -128,12 +126,6 @@ class PostgresFleet:
         async with self.pool.workers_view() as view:
             return tuple(sorted(name for (name,) in await view.rows(_NAMES)))
 
-    def transaction(
-        self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
-    ) -> AbstractAsyncContextManager[Transaction]:
-        """A transaction of one space."""
-        return self.pool.transaction(space_id, read=read, seconds=seconds)
-
     def tenants(self) -> TenantRecords:
         """The tenants of a service, and their keys and spaces."""
         return self._tenants
@@ -144,11 +136,6 @@ class PostgresFleet:
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self.pool.transaction(space_id) as work:
             yield work
-
-    @property
-    def traffic(self) -> Traffic:
-        """Counts of what was sent to the server so far."""
-        return self.pool.traffic
 
     async def close(self) -> None:
         """Close the pool."""
@@ -234,10 +221,10 @@ class PostgresStore:
     def _reading(self) -> AbstractAsyncContextManager[Transaction]:
         if self._moment is not None:
             return contextlib.nullcontext(self._moment)
-        return self._open_fleet().transaction(self._id, read=True)
+        return self._open_fleet().pool.transaction(self._id, read=True)
 
     def _writing(self) -> AbstractAsyncContextManager[Transaction]:
-        return self._open_fleet().transaction(self._id)
+        return self._open_fleet().pool.transaction(self._id)
 
     def _turn(self) -> AbstractAsyncContextManager[Transaction]:
         return self._open_fleet().turn(self._id)
@@ -379,7 +366,7 @@ class PostgresStore:
     async def check(self) -> CheckResult:
         """As `Upkeep.check`."""
         fleet = self._open_fleet()
-        async with fleet.transaction(self._id, read=True, seconds=read.CHECK_SECONDS) as work:
+        async with fleet.pool.transaction(self._id, read=True, seconds=read.CHECK_SECONDS) as work:
             return await read.check(work)
 
     async def stats(self) -> Stats:
